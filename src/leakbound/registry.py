@@ -1,0 +1,182 @@
+"""Find datasets, models, channel shapes, attacks and plots by name, importing them only when used.
+
+A built-in is one line here. A package of somebody else's adds one through an entry point of the group
+``leakbound.<kind>``; a configuration adds one by ``plugins: {<kind>: {<name>: "module:attribute"}}``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+
+class UnknownNameError(ValueError):
+    """A name that no registry entry answers to; the message lists what is known and the nearest names."""
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Sentence part that lists ``known`` and, if something is close to ``name``, says so."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"known: {', '.join(sorted(known))}{hint}"
+
+
+class Registry:
+    """Names of one kind of thing, each bound to ``"module:attribute"`` or to an object.
+
+    Args:
+        kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group ``leakbound.<kind>``.
+        builtin: Name to ``"module:attribute"`` path, imported on first use.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._entries: dict[str, Any] = dict(builtin)
+
+    def names(self) -> list[str]:
+        """All known names, sorted, those of installed outside packages included."""
+        return sorted({*self._entries, *_outside(self.kind)})
+
+    def add(self, name: str, target: object) -> None:
+        """Bind ``name`` to an object or to a ``"module:attribute"`` path.
+
+        Raises:
+            ValueError: If ``name`` is bound to something else already.
+        """
+        if self._entries.get(name, target) != target:
+            raise ValueError(f"{self.kind} {name!r} is registered already; choose another name")
+        self._entries[name] = target
+
+    def path(self, name: str) -> str:
+        """The ``"module:attribute"`` path behind ``name``, without importing it.
+
+        Raises:
+            UnknownNameError: If no entry has this name.
+        """
+        target = self._target(name)
+        return target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+
+    def get(self, name: str) -> Any:
+        """The object behind ``name``, imported if need be.
+
+        Raises:
+            UnknownNameError: If no entry has this name.
+            ImportError: If the entry's path leads nowhere.
+        """
+        target = self._target(name)
+        if not isinstance(target, str):
+            return target
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (AttributeError, ValueError) as error:
+            raise ImportError(f"{self.kind} {name!r} points to {target!r}, which does not exist") from error
+
+    def _target(self, name: str) -> Any:
+        """The object or path bound to ``name``."""
+        if name in self._entries:
+            return self._entries[name]
+        outside = _outside(self.kind)
+        if name in outside:
+            return outside[name]
+        raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names())}")
+
+
+@cache
+def _outside(kind: str) -> dict[str, str]:
+    """Entries of installed packages, name to path."""
+    return {entry.name: entry.value for entry in entry_points(group=f"leakbound.{kind}")}
+
+
+DATASETS = Registry(
+    "dataset",
+    {
+        "digits": "leakbound.datasets.digits:read",
+        "mnist": "leakbound.datasets.images:read_mnist",
+        "fashion_mnist": "leakbound.datasets.images:read_fashion_mnist",
+        "cifar10": "leakbound.datasets.images:read_cifar10",
+        "svhn": "leakbound.datasets.images:read_svhn",
+        "celeba": "leakbound.datasets.images:read_celeba",
+    },
+)
+
+MODELS = Registry(
+    "model",
+    {
+        "lenet": "leakbound.models.lenet:LeNet",
+        "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
+    },
+)
+
+SHAPES = Registry(
+    "shape",
+    {
+        "natural": "leakbound.channels.shapes:Natural",
+        "white": "leakbound.channels.shapes:White",
+        "personalized": "leakbound.channels.shapes:Personalized",
+        "personalized_printed": "leakbound.channels.shapes:PersonalizedPrinted",
+        "least_power": "leakbound.channels.shapes:LeastPower",
+        "rate_distortion": "leakbound.channels.shapes:RateDistortion",
+    },
+)
+
+TRAINERS = Registry(
+    "trainer",
+    {
+        "sgd": "leakbound.training.loop:train_stack",
+        "dpsgd": "leakbound.training.per_sample:train_dpsgd",
+        "dppsac": "leakbound.training.per_sample:train_dppsac",
+    },
+)
+
+ATTACKS = Registry(
+    "attack",
+    {
+        "membership": "leakbound.attacks.membership:attack",
+        "model_inversion": "leakbound.attacks.model_inversion:attack",
+        "gradient_inversion": "leakbound.attacks.gradient_inversion:attack",
+    },
+)
+
+ILLUSTRATIONS = Registry(
+    "illustration",
+    {
+        "capacity_surface": "leakbound.illustrations:capacity_surface",
+        "toy_example": "leakbound.illustrations:toy_example",
+        "noisy_images": "leakbound.illustrations:noisy_images",
+        "compression": "leakbound.illustrations:compression",
+        "weights": "leakbound.illustrations:weights",
+        "shapes": "leakbound.illustrations:shapes",
+    },
+)
+
+PLOTS = Registry(
+    "plot",
+    {
+        "surface": "leakbound.figures.plots.closed_form:surface",
+        "densities": "leakbound.figures.plots.closed_form:densities",
+        "compression": "leakbound.figures.plots.closed_form:compression",
+        "weights": "leakbound.figures.plots.images:weights",
+        "image_grid": "leakbound.figures.plots.images:image_grid",
+        "levels": "leakbound.figures.plots.lines:levels",
+        "trade_off": "leakbound.figures.plots.lines:trade_off",
+        "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
+        "plane": "leakbound.figures.plots.planes:plane",
+    },
+)
+
+CLAIM_TESTS = Registry(
+    "claim test",
+    {
+        "increasing": "leakbound.figures.claims:increasing",
+        "decreasing": "leakbound.figures.claims:decreasing",
+        "greater": "leakbound.figures.claims:greater",
+        "ordered": "leakbound.figures.claims:ordered",
+        "front": "leakbound.figures.claims:front",
+        "equals": "leakbound.figures.claims:equals",
+    },
+)
