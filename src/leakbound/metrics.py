@@ -1,0 +1,352 @@
+"""How close a reconstruction comes, how well members are told apart, and how much a defense improves on none.
+
+Images are given on the networks' scale [−1, 1]; errors are stated on the pixel scale [0, 1], as the papers print them.
+Everything that is estimated from a sample of records or replicas comes with a 95 % interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+Images = Float[np.ndarray, "..."]
+PerImage = Float[np.ndarray, "..."]
+Values = float | np.ndarray
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the ends of its confidence interval, NaN where the sample allows none."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mse(truth: Images, candidate: Images) -> PerImage:
+    """Mean squared error of each image on the pixel scale: mean((truth − candidate)²) / 4.
+
+    Args:
+        truth: Images (..., colors, height, width) on [−1, 1].
+        candidate: Images of the same shape; values outside [−1, 1] count as they are.
+
+    Returns:
+        Errors of shape (...), float64, squared pixel units; those of images inside the box lie in [0, 1].
+
+    Raises:
+        ValueError: If the shapes differ or are not those of images.
+    """
+    truth, candidate = _pixels(truth, candidate)
+    return np.asarray(((truth - candidate) ** 2).mean(axis=(-3, -2, -1)))
+
+
+def psnr(truth: Images, candidate: Images) -> PerImage:
+    """Peak signal-to-noise ratio of each image, −10 log₁₀ MSE with peak 1.
+
+    Args:
+        truth: Images (..., colors, height, width) on [−1, 1].
+        candidate: Images of the same shape.
+
+    Returns:
+        Ratios of shape (...), float64, in dB; infinite where the images are identical.
+
+    Raises:
+        ValueError: If the shapes differ or are not those of images.
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(-10.0 * np.log10(mse(truth, candidate)))
+
+
+def ssim(truth: Images, candidate: Images) -> PerImage:
+    """Structural similarity of each image, with the Gaussian window (σ = 1.5 pixels) of its authors.
+
+    Args:
+        truth: Images (..., colors, height, width) on [−1, 1], at least 11 pixels high and wide.
+        candidate: Images of the same shape.
+
+    Returns:
+        Similarities of shape (...), float64, at most 1, which identical images reach; the mean over colours.
+
+    Raises:
+        ValueError: If the shapes differ or are not those of images, or an image is smaller than the window.
+
+    Source:
+        Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
+    """
+    from skimage.metrics import structural_similarity
+
+    truth, candidate = _pixels(truth, candidate)
+    if min(truth.shape[-2:]) < 11:
+        raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 11×11")
+    image_shape = truth.shape[-3:]
+    values = [
+        structural_similarity(
+            first, second, channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
+        )
+        for first, second in zip(truth.reshape(-1, *image_shape), candidate.reshape(-1, *image_shape), strict=True)
+    ]
+    return np.asarray(values, dtype=np.float64).reshape(truth.shape[:-3])
+
+
+def cosine(truth: Images, candidate: Images) -> PerImage:
+    """Cosine of the angle between each two images as vectors on [−1, 1].
+
+    It is taken on the networks' scale because on [0, 1], where no pixel is negative, any two images look alike.
+
+    Args:
+        truth: Images (..., colors, height, width) on [−1, 1].
+        candidate: Images of the same shape.
+
+    Returns:
+        Cosines of shape (...), float64, in [−1, 1]; 0 where an image is zero everywhere and has no direction.
+
+    Raises:
+        ValueError: If the shapes differ or are not those of images.
+    """
+    _check_images(truth, candidate)
+    axes = (-3, -2, -1)
+    first, second = truth.astype(np.float64), candidate.astype(np.float64)
+    norms = np.sqrt((first**2).sum(axis=axes) * (second**2).sum(axis=axes))
+    products = (first * second).sum(axis=axes)
+    return np.asarray(np.divide(products, norms, out=np.zeros_like(products), where=norms != 0))
+
+
+def bounded_mse(error: Values, prior: Values) -> Values:
+    """Error of an attacker that falls back on the prior image when its own result is worse: min(MSE, prior).
+
+    Args:
+        error: MSE of the attack, squared pixel units.
+        prior: MSE of the best image that needs no observation, same units.
+
+    Returns:
+        The smaller of both, element by element; NaN where either is NaN.
+    """
+    return np.minimum(error, prior)
+
+
+def auc_interval(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], confidence: float = 0.95
+) -> Interval:
+    """Area under the ROC curve with DeLong's interval: P(member > non-member) + ½ P(equal).
+
+    The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where the scores
+    separate perfectly that variance is 0 and says nothing; the exact binomial interval of min(m, n) disjoint pairs,
+    all of them ordered alike, takes its place.
+
+    Args:
+        members: Scores of the members, higher means member.
+        nonmembers: Scores of the non-members.
+        confidence: Coverage of the interval, in (0, 1).
+
+    Returns:
+        AUC in [0, 1] with its interval, cut at 0 and 1.
+
+    Raises:
+        ValueError: If there are fewer than two scores of a kind, or one is not finite.
+
+    Source:
+        DeLong et al. 1988; the rank form is Sun and Xu 2014.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    labels, scores = _scored(members, nonmembers)
+    area = float(roc_auc_score(labels, scores))
+    m, n = len(members), len(nonmembers)
+    ranks = stats.rankdata(scores)
+    placements_of_members = (ranks[:m] - stats.rankdata(members)) / n
+    placements_of_nonmembers = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
+    variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
+    if area in (0.0, 1.0):
+        pairs = min(m, n)
+        return proportion_interval(round(area * pairs), pairs, confidence)
+    half = stats.norm.ppf(0.5 + confidence / 2) * math.sqrt(variance)
+    return Interval(area, max(0.0, area - half), min(1.0, area + half))
+
+
+def tpr_at_fpr(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float, confidence: float = 0.95
+) -> Interval:
+    """Largest true-positive rate of a threshold whose false-positive rate is at most ``fpr``.
+
+    Args:
+        members: Scores of the members, higher means member.
+        nonmembers: Scores of the non-members. With fewer than 1/``fpr`` of them, no false positive is allowed at all.
+        fpr: Highest false-positive rate, in [0, 1).
+        confidence: Coverage of the interval, in (0, 1).
+
+    Returns:
+        Rate in [0, 1] with the exact (Clopper-Pearson) interval of the members above the threshold. The threshold is
+        taken as given, so the interval does not cover the luck in where the non-members' tail ends.
+
+    Raises:
+        ValueError: If ``fpr`` is out of range, there are fewer than two scores of a kind, or one is not finite.
+    """
+    from sklearn.metrics import roc_curve
+
+    if not 0 <= fpr < 1:
+        raise ValueError(f"fpr = {fpr}: a false-positive rate must be in [0, 1)")
+    labels, scores = _scored(members, nonmembers)
+    false_rates, true_rates, _ = roc_curve(labels, scores, drop_intermediate=False)
+    rate = true_rates[false_rates <= fpr].max()
+    return proportion_interval(round(rate * len(members)), len(members), confidence)
+
+
+def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Observed proportion with its exact (Clopper-Pearson) interval.
+
+    Args:
+        successes: How often it happened, in [0, ``trials``].
+        trials: How often it could have happened, >= 1.
+        confidence: Coverage of the interval, in (0, 1).
+
+    Returns:
+        successes / trials with an interval that covers the probability at least as often as stated.
+
+    Raises:
+        ValueError: If the counts are out of range.
+    """
+    result = stats.binomtest(successes, trials)
+    interval = result.proportion_ci(confidence, method="exact")
+    return Interval(float(result.statistic), float(interval.low), float(interval.high))
+
+
+def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> Interval:
+    """Mean over replicas with Student's t interval.
+
+    Args:
+        values: One number per replica, at least one.
+        confidence: Coverage of the interval, in (0, 1).
+
+    Returns:
+        Mean with its interval; both ends are NaN for a single value.
+
+    Raises:
+        ValueError: If there is no value, or one is not finite.
+    """
+    if len(values) == 0 or not np.isfinite(values).all():
+        raise ValueError(f"{len(values)} values, some not finite: leave out diverged replicas before taking the mean")
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return Interval(mean, math.nan, math.nan)
+    half = float(stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * stats.sem(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def imp_mia(auc: Values, auc_undefended: Values) -> Values:
+    """Improvement against membership inference, (AUC₀ − AUC) / AUC₀.
+
+    Args:
+        auc: AUC of the attack on the defended model, in [0, 1].
+        auc_undefended: AUC₀ without a defense, in (0, 1].
+
+    Returns:
+        0 for no improvement; a perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
+
+    Source:
+        Tan et al. 2024, Sec. 6.1.
+    """
+    return (auc_undefended - auc) / auc_undefended
+
+
+def imp_dra(error: Values, error_undefended: Values) -> Values:
+    """Improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
+
+    It credits a defense for every step by which the attack ends farther off, though the attack may have learned nothing
+    in either case; ``imp_dra_with_gain`` does not.
+
+    Args:
+        error: MSE of the attack on the defended model, squared pixel units, > 0.
+        error_undefended: MSE₀ without a defense, same units.
+
+    Returns:
+        0 for no improvement, at most 1; negative where the defense helps the attacker.
+
+    Source:
+        Tan et al. 2024, Sec. 6.1.
+    """
+    return 1.0 - error_undefended / error
+
+
+def imp_dra_with_gain(gain: Values, gain_undefended: Values) -> Values:
+    """Improvement against reconstruction by what the attack adds to its start: 1 − max(gain, 0) / gain₀.
+
+    Args:
+        gain: MSE of the attack's start minus MSE of its result on the defended model, squared pixel units.
+        gain_undefended: The same without a defense.
+
+    Returns:
+        0 for no improvement, 1 where the attack gains nothing; negative where the defense helps the attacker. NaN where
+        the undefended attack gains nothing either, because then there is nothing to protect from.
+    """
+    reference = np.asarray(gain_undefended, dtype=np.float64)
+    shares = np.maximum(gain, 0.0) / np.where(reference > 0, reference, np.nan)
+    result = 1.0 - shares
+    return result if result.ndim else float(result)
+
+
+def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
+    """General defense capability, the mean of both improvements.
+
+    Args:
+        improvement_mia: ``imp_mia``.
+        improvement_dra: ``imp_dra`` for the figure as printed, ``imp_dra_with_gain`` for the one with gain.
+
+    Returns:
+        (IMP_MIA + IMP_DRA) / 2.
+
+    Source:
+        Tan et al. 2024, Sec. 6.1.
+    """
+    return (improvement_mia + improvement_dra) / 2.0
+
+
+def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
+    """Area that a two-dimensional front dominates, where more is better along both axes.
+
+    Args:
+        points: Points of the front; dominated ones add nothing.
+        reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
+
+    Returns:
+        Area of the union of the rectangles between ``reference`` and each point, >= 0.
+
+    Raises:
+        ValueError: If a coordinate is not finite.
+    """
+    if not (np.isfinite(points).all() and np.isfinite(reference).all()):
+        raise ValueError("a point of the front is not finite: leave out diverged runs before taking the hypervolume")
+    sides = np.maximum(points - reference, 0.0)
+    sides = sides[np.argsort(-sides[:, 0], kind="stable")]
+    heights = np.maximum.accumulate(sides[:, 1])
+    steps = sides[:, 0] - np.append(sides[1:, 0], 0.0)
+    return float(steps @ heights)
+
+
+def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:
+    """Refuse two arrays that are not images of one shape."""
+    if truth.shape != candidate.shape:
+        raise ValueError(
+            f"truth of shape {truth.shape}, candidate of shape {candidate.shape}: the shapes must be equal"
+        )
+    if truth.ndim < 3 or truth.shape[-3] not in (1, 3):
+        raise ValueError(f"images of shape {truth.shape}: expected (..., colors, height, width) with 1 or 3 colors")
+
+
+def _pixels(truth: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both images mapped from [−1, 1] to [0, 1], float64."""
+    _check_images(truth, candidate)
+    return (truth.astype(np.float64) + 1.0) / 2.0, (candidate.astype(np.float64) + 1.0) / 2.0
+
+
+def _scored(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Labels (1 for a member) and scores of both groups, members first."""
+    scores = np.concatenate([members, nonmembers])
+    if min(len(members), len(nonmembers)) < 2 or not np.isfinite(scores).all():
+        raise ValueError(
+            f"{len(members)} members' and {len(nonmembers)} non-members' scores: give at least 2 of each, all finite"
+        )
+    return np.repeat([1, 0], [len(members), len(nonmembers)]), scores
