@@ -342,8 +342,8 @@ class Config(Settings):
     """Level of the claim tests, Holm-corrected within a figure."""
     plugins: PluginsConfig = PluginsConfig()
     datasets: dict[Name, DatasetConfig]
-    defenses: dict[Name, Defense] = Field(default_factory=default_defenses)
-    """Declared defenses; those of the default are known as well unless they are declared anew."""
+    defenses: dict[Name, Defense] = {}
+    """Defenses beside the known ones, or known ones with other settings; see ``default_defenses``."""
     training: TrainingConfig = TrainingConfig()
     attacks: AttackConfig = AttackConfig()
     studies: dict[Name, StudyConfig]

@@ -1,0 +1,328 @@
+"""The run table: which jobs a configuration stands for, where their files lie, and what each depends on.
+
+A run is one (dataset, model, defense, level, rounds, batch size) with all its replicas; its slug names it in paths,
+in MLflow and in messages. Nothing here imports torch: Snakemake parses this for every job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import PurePosixPath
+from typing import Any
+
+from leakbound import registry
+from leakbound.config import Catalogue, ChannelDefense, Config, CustomDefense, FigureConfig, StudyConfig
+
+_SLUG = re.compile(
+    r"(?P<dataset>[a-z][a-z0-9_]*)/(?P<model>[a-z][a-z0-9_]*)/"
+    r"(?P<defense>[a-z][a-z0-9_]*)(-(?P<level>[0-9.e+-]+))?/n(?P<rounds>[0-9]+)-b(?P<batch_size>[0-9]+)"
+)
+
+
+def level_text(level: float) -> str:
+    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point."""
+    text = repr(float(level))
+    return text.removesuffix(".0")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One training (or, with 0 rounds, one untrained network) with all its replicas.
+
+    Attributes:
+        level: Capacity κ in nats for channels, noise multiplier for DP; none for an undefended run.
+        replicas: Number of seeds; not part of the run's name.
+    """
+
+    dataset: str
+    model: str
+    defense: str
+    level: float | None
+    rounds: int
+    batch_size: int
+    replicas: int = field(default=1, compare=False)
+
+    @property
+    def variant(self) -> str:
+        """Defense and level, e.g. ``natural-50`` or ``none``."""
+        return self.defense if self.level is None else f"{self.defense}-{level_text(self.level)}"
+
+    @property
+    def slug(self) -> str:
+        """Name of the run, e.g. ``cifar10/lenet/natural-50/n10000-b64``."""
+        return f"{self.dataset}/{self.model}/{self.variant}/n{self.rounds}-b{self.batch_size}"
+
+    @classmethod
+    def from_slug(cls, slug: str, replicas: int = 1) -> Run:
+        """The run that ``slug`` names.
+
+        Raises:
+            ValueError: If ``slug`` has another form.
+        """
+        match = _SLUG.fullmatch(slug)
+        if match is None:
+            raise ValueError(f"{slug!r} is no run: the form is dataset/model/defense-level/nROUNDS-bBATCH")
+        parts = match.groupdict()
+        level = None if parts["level"] is None else float(parts["level"])
+        return cls(
+            parts["dataset"],
+            parts["model"],
+            parts["defense"],
+            level,
+            int(parts["rounds"]),
+            int(parts["batch_size"]),
+            replicas,
+        )
+
+
+def runs_of(study: StudyConfig, replicas: int) -> Iterator[Run]:
+    """The runs of one study, each defense at its own levels; an untrained run has one replica."""
+    for dataset, model, rounds, batch_size in product(study.datasets, study.models, study.rounds, study.batch_sizes):
+        count = 1 if rounds == 0 else (study.replicas or replicas)
+        for defense, levels in study.defenses.items():
+            for level in levels or (None,):
+                yield Run(dataset, model, defense, level, rounds, batch_size, count)
+
+
+class RunTable:
+    """All jobs of a configuration.
+
+    Args:
+        config: A checked configuration.
+        catalogue: The figures to choose from; those are kept whose study or illustration the configuration has.
+
+    Attributes:
+        runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
+        attacks: Slug to the names of the attacks on that run, sorted.
+        figures: ``paper/id`` to figure.
+    """
+
+    def __init__(self, config: Config, catalogue: Catalogue) -> None:
+        self.config = config
+        self.runs: dict[str, Run] = {}
+        self.attacks: dict[str, list[str]] = {}
+        self.members: dict[str, list[str]] = {}
+        for name, study in config.studies.items():
+            self.members[name] = []
+            for run in runs_of(study, config.replicas):
+                known = self.runs.get(run.slug)
+                if known is None or known.replicas < run.replicas:
+                    self.runs[run.slug] = run
+                self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
+                self.members[name].append(run.slug)
+        self.figures = {
+            f"{figure.paper}/{figure.id}": figure
+            for figure in catalogue.figures
+            if figure.study in config.studies or figure.illustration in config.illustrations
+        }
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> PurePosixPath:
+        """Folder of all results of the configuration."""
+        return self.config.root
+
+    def trained(self) -> list[str]:
+        """Slugs of the runs that are trained."""
+        return [slug for slug, run in self.runs.items() if run.rounds > 0]
+
+    def channel_key(self, run: Run) -> str | None:
+        """Name of the run's calibrated channel, ``dataset/family-level``, or none without a channel."""
+        family = self.family(run.defense)
+        return None if family is None or run.level is None else f"{run.dataset}/{family}-{level_text(run.level)}"
+
+    def family(self, defense: str) -> str | None:
+        """Name that all channels of one shape and weights share, or none for a defense without a channel."""
+        settings = self.config.defense(defense)
+        if not isinstance(settings, ChannelDefense):
+            return None
+        return settings.shape if settings.weights == ChannelDefense().weights else defense
+
+    def _family_defense(self, family: str) -> ChannelDefense:
+        """Settings of a defense of ``family``."""
+        for run in self.runs.values():
+            if self.family(run.defense) == family:
+                settings = self.config.defense(run.defense)
+                if isinstance(settings, ChannelDefense):
+                    return settings
+        return ChannelDefense(shape=family)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def path(self, kind: str, name: str, suffix: str) -> str:
+        """``results/<preset>/<kind>/<name><suffix>``."""
+        return str(self.root / kind / f"{name}{suffix}")
+
+    def channel_files(self, run: Run) -> dict[str, str]:
+        """The channel and spectrum files that a run reads: none without a channel."""
+        key, family = self.channel_key(run), self.family(run.defense)
+        if key is None:
+            return {}
+        return {
+            "channel": self.path("channels", key, ".safetensors"),
+            "spectrum": self.path("spectra", f"{run.dataset}/{family}", ".safetensors"),
+        }
+
+    def tuning_name(self, run: Run) -> str:
+        """Name of the learning-rate search that a run shares with those of other lengths."""
+        return f"{run.dataset}/{run.model}/{run.variant}/b{run.batch_size}"
+
+    def run_files(self, run: Run) -> dict[str, list[str]]:
+        """What a finished run has written, by kind: tables of training and attacks, and provenance."""
+        training = [] if run.rounds == 0 else [self.path("runs", run.slug, "/training.parquet")]
+        provenance = [] if run.rounds == 0 else [self.path("runs", run.slug, "/provenance.json")]
+        attacks = [self.path("attacks", run.slug, f"/{attack}.parquet") for attack in self.attacks[run.slug]]
+        return {"training": training, "provenance": provenance, "attacks": attacks}
+
+    # -- what each job depends on ----------------------------------------------------------------------------------
+
+    def prepare_settings(self, dataset: str) -> dict[str, Any]:
+        """Everything that the images of ``dataset`` depend on."""
+        settings = self.config.datasets[dataset]
+        reader = settings.reader or dataset
+        return {
+            "dataset": dataset,
+            "config": settings.model_dump(mode="json"),
+            "seed": self.config.seed,
+            "plugins": self._plugins(datasets=reader),
+        }
+
+    def spectrum_settings(self, family: str) -> dict[str, Any]:
+        """Everything but the covariance that the spectrum of ``family`` depends on."""
+        defense = self._family_defense(family)
+        return {
+            "shape": defense.shape,
+            "weights": defense.weights.model_dump(mode="json"),
+            "plugins": self._plugins(shapes=defense.shape),
+        }
+
+    def channel_settings(self, key: str) -> dict[str, Any]:
+        """Everything but the spectrum that the channel ``dataset/family-level`` depends on."""
+        family, _, level = key.partition("/")[2].partition("-")
+        defense = self._family_defense(family)
+        return {"shape": defense.shape, "capacity": float(level), "plugins": self._plugins(shapes=defense.shape)}
+
+    def tuning_settings(self, run: Run) -> dict[str, Any]:
+        """Everything but files that the learning-rate search of ``run`` depends on."""
+        keep = {"momentum", "learning_rates", "search_rounds", "validation_fraction", "max_stack"}
+        return {**self._model_settings(run), "training": self.config.training.model_dump(mode="json", include=keep)}
+
+    def training_settings(self, run: Run) -> dict[str, Any]:
+        """Everything but files that the training of ``run`` depends on."""
+        keep = {"momentum", "evaluations", "checkpoint_seconds", "max_stack"}
+        return {
+            **self._model_settings(run),
+            "slug": run.slug,
+            "rounds": run.rounds,
+            "replicas": run.replicas,
+            "training": self.config.training.model_dump(mode="json", include=keep),
+        }
+
+    def _model_settings(self, run: Run) -> dict[str, Any]:
+        """What searching and training share."""
+        defense = self.config.defense(run.defense)
+        trainer = defense.trainer if isinstance(defense, CustomDefense) else None
+        return {
+            "dataset": run.dataset,
+            "model": run.model,
+            "defense": defense.model_dump(mode="json"),
+            "variant": run.variant,
+            "level": run.level,
+            "batch_size": run.batch_size,
+            "seed": self.config.seed,
+            "device": self.config.device,
+            "plugins": self._plugins(models=run.model, trainers=trainer),
+        }
+
+    def attack_settings(self, attack: str, run: Run) -> dict[str, Any]:
+        """Everything but files that ``attack`` on ``run`` depends on."""
+        attacks = self.config.attacks
+        config = (
+            attacks.custom[attack] if attack in attacks.custom else getattr(attacks, attack).model_dump(mode="json")
+        )
+        return {
+            "attack": attack,
+            "slug": run.slug,
+            "model": run.model,
+            "defense": self.config.defense(run.defense).model_dump(mode="json"),
+            "level": run.level,
+            "config": config,
+            "seed": self.config.seed,
+            "device": self.config.device,
+            "plugins": self._plugins(models=run.model, attacks=attack),
+        }
+
+    def illustration_settings(self, name: str) -> dict[str, Any]:
+        """Everything but files that the rows of illustration ``name`` depend on."""
+        return {
+            "illustration": name,
+            "config": self.config.illustrations[name].model_dump(mode="json"),
+            "seed": self.config.seed,
+            "plugins": self._plugins(illustrations=name),
+        }
+
+    def table_settings(self, study: str) -> dict[str, Any]:
+        """Runs and attacks that the table of ``study`` gathers, in order, and where their files lie below the root."""
+        return {"study": study, "runs": {slug: self.attacks[slug] for slug in self.members[study]}}
+
+    def figure_settings(self, key: str) -> dict[str, Any]:
+        """Everything but its rows that the figure ``paper/id`` depends on; claims do not change its looks."""
+        figure = self.figures[key]
+        return {
+            "figure": figure.model_dump(mode="json", exclude={"claims", "title"}),
+            "plugins": self._plugins(plots=figure.plot),
+        }
+
+    def claims_settings(self) -> dict[str, Any]:
+        """All figures with claims, and the level of the tests."""
+        figures = [figure.model_dump(mode="json", exclude={"plot", "options", "caption"}) for figure in self.claiming()]
+        tests = sorted({claim.test for figure in self.claiming() for claim in figure.claims})
+        found = {
+            name: path for name in tests for path in self._plugins(claim_tests=name).get("claim_tests", {}).values()
+        }
+        return {
+            "preset": self.config.preset,
+            "alpha": self.config.alpha,
+            "figures": figures,
+            "plugins": {"claim_tests": found} if found else {},
+        }
+
+    def claiming(self) -> list[FigureConfig]:
+        """Figures that make claims."""
+        return [figure for figure in self.figures.values() if figure.claims]
+
+    def tracking_settings(self, slug: str) -> dict[str, Any]:
+        """Everything but files that the MLflow run of ``slug`` depends on."""
+        run = self.runs[slug]
+        studies = [name for name, members in self.members.items() if slug in members]
+        shown = [key for key, figure in self.figures.items() if figure.study in studies]
+        return {
+            "preset": self.config.preset,
+            "slug": slug,
+            "replicas": run.replicas,
+            "attacks": self.attacks[slug],
+            "papers": sorted({key.partition("/")[0] for key in shown}),
+            "figures": shown,
+            "uri": self.config.tracking.uri,
+        }
+
+    def _plugins(self, **names: str | None) -> dict[str, dict[str, str]]:
+        """Of the outside things that the configuration declares, those that a job uses."""
+        declared = self.config.plugins.model_dump()
+        used = {kind: {name: declared[kind][name]} for kind, name in names.items() if name and name in declared[kind]}
+        return {kind: entries for kind, entries in used.items() if entries}
+
+
+def module_of(kind: registry.Registry, name: str, plugins: dict[str, str]) -> str:
+    """Module that holds a registered thing, for its code fingerprint."""
+    return (plugins.get(name) or kind.path(name)).partition(":")[0]
+
+
+def as_text(settings: dict[str, Any]) -> str:
+    """Settings as one line of JSON, as a rule's parameter and a command's ``--settings``."""
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"))
