@@ -1,0 +1,37 @@
+"""Privacy channels in data space: moments of the data, shapes of noise, calibration to a capacity.
+
+Sampling, which needs torch, is in :mod:`leakbound.channels.sampling`.
+"""
+
+from leakbound.channels.calibration import noise_scale
+from leakbound.channels.channel import Channel, Spectrum, channel_capacity, signal_to_noise
+from leakbound.channels.covariance import Moments, estimate_moments
+from leakbound.channels.shapes import (
+    LeastPower,
+    Natural,
+    Personalized,
+    PersonalizedPrinted,
+    RateDistortion,
+    Shape,
+    White,
+)
+from leakbound.channels.weights import box_weights, eye_mask
+
+__all__ = [
+    "Channel",
+    "LeastPower",
+    "Moments",
+    "Natural",
+    "Personalized",
+    "PersonalizedPrinted",
+    "RateDistortion",
+    "Shape",
+    "Spectrum",
+    "White",
+    "box_weights",
+    "channel_capacity",
+    "estimate_moments",
+    "eye_mask",
+    "noise_scale",
+    "signal_to_noise",
+]

@@ -1,0 +1,278 @@
+"""The least noise whose capacity is κ: one guaranteed root finder per family, always ending on the safe side.
+
+Every function here returns noise whose capacity, computed with the eigenvalues it was given, lies in
+[κ(1 − 1e-9), κ]. It aims 1e-10 below κ, so that a sum taken in another order, or eigenvalues computed another way,
+still do not exceed κ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from leakbound.gaussian import check_uses, clip_eigenvalues, gaussian_capacity, log_expm1
+
+AIM = 1.0 - 1e-10  # share of κ that root finders aim at, see above
+_SMALLEST = math.log(np.finfo(np.float64).tiny)
+_LARGEST = math.log(np.finfo(np.float64).max)
+_MAX_STEPS = 200
+
+
+def check_capacity(capacity: float) -> None:
+    """Refuse a capacity that is negative or NaN; 0 and ∞ are allowed.
+
+    Raises:
+        ValueError: If the capacity is not in [0, ∞].
+    """
+    if not capacity >= 0:
+        raise ValueError(f"capacity = {capacity}: a capacity is >= 0 nats per use; for no noise use no channel")
+
+
+def representable(log_variance: float, capacity: float) -> float:
+    """The variance whose logarithm is given, if float64 holds it.
+
+    Raises:
+        ValueError: If the variance is smaller or larger than a normal float64: the level protects nothing or
+            passes nothing.
+    """
+    if log_variance in (math.inf, -math.inf):
+        return math.exp(log_variance)
+    if not _SMALLEST < log_variance < _LARGEST:
+        raise ValueError(
+            f"capacity = {capacity:g} nats needs a noise variance of e^{log_variance:.1f}, which float64 cannot hold; "
+            "use a capacity nearer to the number of informative directions, or no channel"
+        )
+    return math.exp(log_variance)
+
+
+def noise_scale_bracket(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> tuple[float, float]:
+    """Interval that holds the σ of :func:`noise_scale`, from the means of the positive eigenvalues.
+
+    GM / (e^{2κ/r} − 1) ≤ σ ≤ AM / (e^{2κ/r} − 1), by convexity of softplus and by the inequality of the means. The
+    interval closes when all eigenvalues are equal.
+
+    Args:
+        eigenvalues: μ, float64, each >= 0, at least one > 0.
+        capacity: κ, nats per use, positive and finite.
+
+    Raises:
+        ValueError: If ``capacity`` is not positive and finite, or no eigenvalue is positive.
+    """
+    if not 0 < capacity < math.inf:
+        raise ValueError(f"capacity = {capacity}: the bracket exists for 0 < capacity < ∞")
+    positive = clip_eigenvalues(eigenvalues)
+    positive = positive[positive > 0]
+    if not positive.size:
+        raise ValueError("no eigenvalue is positive: there is nothing to hide and no root")
+    level = log_expm1(2.0 * capacity / positive.size)
+    return math.exp(float(np.log(positive).mean()) - level), math.exp(math.log(float(positive.mean())) - level)
+
+
+def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
+    """Logarithm of :func:`noise_scale`, which exists for every capacity even where σ itself leaves float64.
+
+    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls, so Newton's method started at or below the root climbs to it
+    without overshooting. The m largest eigenvalues alone give a lower end for every m; the highest is the start.
+
+    Args:
+        eigenvalues: μ, float64, each >= 0, in any order.
+        capacity: κ, nats per use, in [0, ∞].
+
+    Returns:
+        ln σ; −∞ if nothing needs hiding (no positive eigenvalue, or κ = ∞), +∞ if nothing may pass (κ = 0).
+
+    Raises:
+        ValueError: If ``capacity`` is negative or NaN, or an eigenvalue is negative beyond rounding.
+    """
+    check_capacity(capacity)
+    positive = clip_eigenvalues(eigenvalues)
+    logs = np.log(np.sort(positive[positive > 0])[::-1])
+    if not logs.size or capacity == math.inf:
+        return -math.inf
+    if capacity == 0:
+        return math.inf
+    target = capacity * AIM
+    counts = np.arange(1, logs.size + 1)
+    t = float(np.max(np.cumsum(logs) / counts - log_expm1(2.0 * target / counts)))
+    for _ in range(_MAX_STEPS):
+        excess = logs - t
+        value = 0.5 * float(np.logaddexp(0.0, excess).sum())
+        slope = 0.5 * float(np.exp(-np.logaddexp(0.0, -excess)).sum())
+        step = (value - target) / slope
+        t += step
+        if abs(step) <= 1e-13 * max(1.0, abs(t)):
+            return t
+    raise ArithmeticError(f"no root found for capacity {capacity} in {_MAX_STEPS} Newton steps")
+
+
+def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: float = 1.0) -> float:
+    """Smallest σ for which k uses of noise σM tell at most κ together: ½ Σ_i ln(1 + k μ_i / σ) = κ.
+
+    Args:
+        eigenvalues: μ, generalised eigenvalues of (data covariance, M), float64, each >= 0, in any order.
+        capacity: κ, nats for all uses together, in [0, ∞].
+        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ grows as k. Frozen noise has k = 1.
+
+    Returns:
+        σ, the scale of M: a variance in squared pixel units for M = I, a pure number for M = data covariance.
+        0 if nothing needs hiding, ∞ if κ = 0. The capacity reached is never above κ and within 1e-9 of it.
+
+    Raises:
+        ValueError: If ``capacity`` is negative or NaN, ``uses`` < 1, an eigenvalue is negative beyond rounding, or σ
+            cannot be held by float64.
+
+    Source:
+        Tan et al. 2024, Theorem 2.
+    """
+    check_uses(uses)
+    return representable(log_noise_scale(eigenvalues, capacity) + math.log(uses), capacity)
+
+
+def white_scale(dimension: int, capacity: float) -> float:
+    """Scale of white noise for a covariance of full rank in closed form, 1 / (e^{2κ/d} − 1).
+
+    Args:
+        dimension: d, number of informative directions.
+        capacity: κ, nats per use, positive and finite.
+
+    Raises:
+        ValueError: If ``capacity`` is not positive and finite, or ``dimension`` < 1.
+    """
+    if dimension < 1 or not 0 < capacity < math.inf:
+        raise ValueError(f"dimension = {dimension} must be >= 1 and capacity = {capacity} positive and finite")
+    return representable(-log_expm1(2.0 * capacity / dimension), capacity)
+
+
+def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
+    """Noise variances of least total power at water level ν: σ_i = ν λ_i / (λ_i + √(λ_i² + 2 ν λ_i)).
+
+    Args:
+        eigenvalues: λ, data variance along each axis, float64, each >= 0.
+        level: ν, a variance, >= 0 and finite.
+
+    Returns:
+        σ, one variance per axis; 0 where λ is 0. For ν far above λ it grows as √λ, far below it tends to ν/2.
+    """
+    root = np.sqrt(eigenvalues) + np.sqrt(eigenvalues + 2.0 * level)
+    return np.divide(
+        level * np.sqrt(eigenvalues), root, out=np.zeros_like(eigenvalues), where=(root > 0) & (eigenvalues > 0)
+    )
+
+
+def least_power_level(
+    eigenvalues: Float[np.ndarray, " d"], capacity: float, guarded: Float[np.ndarray, " d"] | None = None
+) -> float:
+    """Water level ν at which the noise of least power has capacity κ.
+
+    Args:
+        eigenvalues: λ, data variance along each axis, float64, each >= 0.
+        capacity: κ, nats per use, in [0, ∞].
+        guarded: Eigenvalues, each >= λ, that shape the noise instead of λ, so that a direction whose variance is
+            lost in rounding still gets noise. The capacity is counted with λ.
+
+    Returns:
+        ν, a variance; 0 if nothing needs hiding, ∞ if κ = 0. The capacity of
+        ``least_power_variances(guarded, ν)`` is never above κ and within 1e-9 of it.
+
+    Raises:
+        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or ν cannot be held
+            by float64.
+    """
+    check_capacity(capacity)
+    signal = clip_eigenvalues(eigenvalues)
+    shape = signal if guarded is None else guarded
+    if not signal.any() or capacity == math.inf:
+        return 0.0
+    if capacity == 0:
+        return math.inf
+
+    def excess(log_level: float) -> float:
+        """Capacity reached at a level, as a logarithm relative to the aim; it falls in the level."""
+        reached = gaussian_capacity(signal, least_power_variances(shape, math.exp(log_level)))
+        return math.log(reached) - math.log(capacity * AIM)
+
+    low = high = math.log(float(signal.max()))
+    stride = 1.0
+    while excess(low) < 0 and low > _SMALLEST:
+        low, stride = low - stride, 2.0 * stride
+    stride = 1.0
+    while excess(high) > 0 and high < _LARGEST:
+        high, stride = high + stride, 2.0 * stride
+    if low <= _SMALLEST or high >= _LARGEST:
+        return representable(low if low <= _SMALLEST else high, capacity)
+    return math.exp(brentq(excess, low, high, xtol=1e-13, rtol=8.9e-16))
+
+
+@dataclass(frozen=True)
+class WaterFilling:
+    """Reverse water-filling: the mechanism that stays nearest to its input at a given mutual information.
+
+    Attributes:
+        level: θ, the water level, a variance: axes with λ <= θ are switched off.
+        gain: a, factor along each axis, in [0, 1).
+        variances: n, noise variance added after the gain.
+        distortion: E‖D − Y‖² = Σ min(θ, λ_i), exact for every law with these eigenvalues.
+    """
+
+    level: float
+    gain: Float[np.ndarray, " d"]
+    variances: Float[np.ndarray, " d"]
+    distortion: float
+
+    @property
+    def active(self) -> int:
+        """Number of axes that pass something."""
+        return int(np.count_nonzero(self.gain))
+
+
+def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> WaterFilling:
+    """Gains and noise of the rate-distortion channel: D_i = min(θ, λ_i), a_i = 1 − D_i/λ_i, n_i = a_i D_i.
+
+    θ solves ½ Σ_{λ_i > θ} ln(λ_i/θ) = κ. The excesses ln(λ_i/θ) are built from ratios of neighbouring eigenvalues and
+    never by subtracting ln θ, because at small κ they are tiny beside it.
+
+    Args:
+        eigenvalues: λ, data variance along each axis, float64, each >= 0, in any order.
+        capacity: κ, nats per use, in [0, ∞].
+
+    Returns:
+        Gains and noise variances in the order of ``eigenvalues``. κ = 0 passes nothing, κ = ∞ everything. The capacity
+        ½ Σ ln(1 + a²λ/n) is never above κ and within 1e-9 of it.
+
+    Raises:
+        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or a noise variance
+            cannot be held by float64.
+    """
+    check_capacity(capacity)
+    signal = clip_eigenvalues(eigenvalues)
+    if capacity == math.inf:
+        return WaterFilling(0.0, (signal > 0).astype(np.float64), np.zeros_like(signal), 0.0)
+    order = np.argsort(-signal, kind="stable")
+    positive = signal[order][: np.count_nonzero(signal)]
+    budget = 2.0 * capacity * AIM
+    steps = _log_ratio(positive[:-1], positive[1:])  # ln(λ_j / λ_{j+1}) >= 0
+    spent = np.concatenate([[0.0], np.cumsum(np.arange(1, positive.size) * steps)])  # Σ_{i<=m} ln(λ_i / λ_m)
+    active = int(np.count_nonzero(spent[: positive.size] < budget))
+    gain, variances = np.zeros_like(signal), np.zeros_like(signal)
+    if not active:
+        return WaterFilling(float(signal.max(initial=0.0)), gain, variances, float(signal.sum()))
+    lowest = (budget - spent[active - 1]) / active
+    above = np.concatenate([np.cumsum(steps[: active - 1][::-1])[::-1], [0.0]])
+    excess = lowest + above
+    log_level = math.log(positive[active - 1]) - lowest
+    level = representable(log_level, capacity)
+    chosen = order[:active]
+    gain[chosen] = -np.expm1(-excess)
+    variances[chosen] = gain[chosen] * level
+    return WaterFilling(level, gain, variances, active * level + float(signal[order[active:]].sum()))
+
+
+def _log_ratio(upper: Float[np.ndarray, " n"], lower: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """ln(upper / lower) for upper >= lower > 0, accurate when the two nearly agree and when they are far apart."""
+    near = upper < 2.0 * lower
+    relative = np.divide(upper - lower, lower, out=np.zeros_like(upper), where=near)
+    return np.where(near, np.log1p(relative), np.log(upper) - np.log(lower))

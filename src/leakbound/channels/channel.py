@@ -1,0 +1,218 @@
+"""The two values that channel shapes deal in: a data spectrum, and a channel calibrated from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+
+from leakbound.channels.covariance import Moments
+from leakbound.gaussian import clip_eigenvalues, gaussian_capacity
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What a shape needs to know of the data to be calibrated at any capacity: computed once, used for every level.
+
+    Attributes:
+        shape: Name of the shape it was computed for.
+        eigenvalues: (d,), μ, generalised eigenvalues of (data covariance, shape M), descending, each >= 0.
+        total_variance: Trace of the data covariance, squared pixel units.
+        mean: (d,), mean record, in pixel units.
+        data_eigenvalues: (d,), λ, variances of the data along ``basis`` or, without one, eigenvalues of the data
+            covariance; descending. None where the shape does not need them.
+        basis: (d, d), orthonormal columns, principal directions of the data. None: noise lies along the pixels.
+        weights: (d,), β > 0, relative noise variance per pixel, of the personalized shapes.
+        bound: Arrays of the published bound (Tan et al. 2024, Theorem 3), of ``personalized_printed`` only.
+    """
+
+    shape: str
+    eigenvalues: Float[np.ndarray, " d"]
+    total_variance: float
+    mean: Float[np.ndarray, " d"]
+    data_eigenvalues: Float[np.ndarray, " d"] | None = None
+    basis: Float[np.ndarray, "d d"] | None = None
+    weights: Float[np.ndarray, " d"] | None = None
+    bound: Mapping[str, Float[np.ndarray, " d"]] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """d, number of pixels times colors."""
+        return len(self.eigenvalues)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Named arrays for storage, the basis included."""
+        optional = {"data_eigenvalues": self.data_eigenvalues, "basis": self.basis, "weights": self.weights}
+        return {
+            "eigenvalues": self.eigenvalues,
+            "mean": self.mean,
+            "total_variance": np.array([self.total_variance]),
+            **{name: array for name, array in optional.items() if array is not None},
+            **{f"bound_{name}": array for name, array in self.bound.items()},
+        }
+
+    def metadata(self) -> dict[str, str]:
+        """Strings for storage beside the arrays."""
+        return {"shape": self.shape}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> Spectrum:
+        """Spectrum from the arrays and strings of :meth:`arrays` and :meth:`metadata`."""
+        prefix = "bound_"
+        return cls(
+            shape=metadata["shape"],
+            eigenvalues=arrays["eigenvalues"],
+            total_variance=float(arrays["total_variance"][0]),
+            mean=arrays["mean"],
+            data_eigenvalues=arrays.get("data_eigenvalues"),
+            basis=arrays.get("basis"),
+            weights=arrays.get("weights"),
+            bound={name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)},
+        )
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A calibrated channel D̃ = D + ξ or, with a gain, D̃ = m + A(D − m) + ξ, with ξ Gaussian and independent of D.
+
+    Attributes:
+        shape: Name of its shape.
+        capacity: κ, nats per use, that it was calibrated to.
+        variances: (d,), noise variance along each axis, squared pixel units.
+        gain: (d,), factor along each axis in [0, 1], or None for 1 everywhere.
+        mean: (d,), m, pixel units; present with a gain.
+        basis: (d, d), axes as orthonormal columns, or None if the axes are the pixels.
+
+    Raises:
+        ValueError: If a variance is negative or NaN, or a gain comes without a mean.
+    """
+
+    shape: str
+    capacity: float
+    variances: Float[np.ndarray, " d"]
+    gain: Float[np.ndarray, " d"] | None = None
+    mean: Float[np.ndarray, " d"] | None = None
+    basis: Float[np.ndarray, "d d"] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what sampling relies on."""
+        if not np.all(self.variances >= 0):
+            raise ValueError(f"channel {self.shape}: noise variances must be >= 0")
+        if (self.gain is None) != (self.mean is None):
+            raise ValueError(f"channel {self.shape}: a gain shrinks towards a mean, so both come together")
+
+    @property
+    def dimension(self) -> int:
+        """d, number of pixels times colors."""
+        return len(self.variances)
+
+    @property
+    def noise_power(self) -> float:
+        """E‖ξ‖², total noise variance."""
+        return float(self.variances.sum())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Named arrays for storage, without the basis, which the spectrum's file holds."""
+        optional = {"gain": self.gain, "mean": self.mean}
+        return {"variances": self.variances, **{name: array for name, array in optional.items() if array is not None}}
+
+    def metadata(self) -> dict[str, str]:
+        """Strings for storage beside the arrays; floats keep every digit."""
+        return {"shape": self.shape, "capacity": repr(float(self.capacity)), "axes": self._axes()}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, np.ndarray],
+        metadata: Mapping[str, str],
+        basis: Float[np.ndarray, "d d"] | None = None,
+    ) -> Channel:
+        """Channel from the arrays and strings of :meth:`arrays` and :meth:`metadata` and its spectrum's basis.
+
+        Raises:
+            ValueError: If the stored channel lies along principal axes and no basis of its size is given. A basis
+                that a channel along the pixels does not need is ignored.
+        """
+        variances = arrays["variances"]
+        if metadata["axes"] == "pixels":
+            basis = None
+        elif basis is None or basis.shape != (len(variances),) * 2:
+            raise ValueError(
+                f"channel {metadata['shape']}: its {len(variances)} axes are those of its spectrum; "
+                "pass the basis of the spectrum it was calibrated from"
+            )
+        return cls(
+            metadata["shape"], float(metadata["capacity"]), variances, arrays.get("gain"), arrays.get("mean"), basis
+        )
+
+    def _axes(self) -> str:
+        """Where the noise lies: along the pixels or along principal directions."""
+        return "pixels" if self.basis is None else "basis"
+
+
+def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
+    """Variance ratios of signal and noise along the axes that decouple both: the capacity is ½ Σ ln(1 + ratio).
+
+    With a spectrum they come from its eigenvalues. With moments they are computed anew from the covariance: along the
+    pixels as generalised eigenvalues of (covariance, noise), along a basis as variances of the data on its axes.
+
+    Args:
+        channel: A calibrated channel; only its stored noise is used, not the capacity that it states.
+        source: Spectrum that it was calibrated from, or moments of the data.
+
+    Returns:
+        (d,) ratios in [0, ∞].
+
+    Raises:
+        ValueError: If dimensions or shapes disagree.
+    """
+    if source.dimension != channel.dimension:
+        raise ValueError(f"the channel has {channel.dimension} axes, the data {source.dimension}")
+    if isinstance(source, Spectrum) and source.shape != channel.shape:
+        raise ValueError(f"the spectrum is of shape {source.shape!r}, the channel of shape {channel.shape!r}")
+    noise = channel.variances
+    if channel.basis is not None:
+        signal = _axis_variances(channel.basis, source)
+        signal = signal if channel.gain is None else channel.gain**2 * signal
+        return _ratio(signal, noise)
+    if isinstance(source, Spectrum):
+        scale = noise if source.weights is None else noise / source.weights
+        return _ratio(source.eigenvalues, scale)
+    deviations = np.sqrt(noise)
+    if not np.all((deviations > 0) & np.isfinite(deviations)):
+        return _ratio(np.diag(source.covariance), noise)
+    scaled = source.covariance / np.outer(deviations, deviations)
+    return clip_eigenvalues(linalg.eigvalsh(scaled))[::-1]
+
+
+def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
+    """Capacity of a stored channel, recomputed: ½ ln det(I + Σ_D Σ_ξ⁻¹), in nats per use.
+
+    Args:
+        channel: A calibrated channel; the capacity that it states is not used.
+        source: Spectrum that it was calibrated from, or moments of the data (slower, and independent of the spectrum).
+
+    Raises:
+        ValueError: If dimensions or shapes disagree.
+    """
+    ratios = signal_to_noise(channel, source)
+    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0)
+
+
+def _axis_variances(basis: Float[np.ndarray, "d d"], source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
+    """Variance of the data along each column of ``basis``."""
+    if isinstance(source, Moments):
+        return clip_eigenvalues(np.einsum("ij,ij->j", basis, source.covariance @ basis))
+    if source.data_eigenvalues is None:
+        raise ValueError(f"the spectrum of shape {source.shape!r} holds no variances along principal directions")
+    return source.data_eigenvalues
+
+
+def _ratio(signal: Float[np.ndarray, " d"], noise: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Quotient of signal and noise, 0 where there is no signal whatever the noise, ∞ where only the noise is 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.divide(signal, noise, out=np.zeros_like(signal), where=signal > 0)

@@ -1,0 +1,114 @@
+"""Mean and covariance of the records a client owns, in one pass and float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Num
+from scipy.linalg.blas import dsyrk
+
+from leakbound.gaussian import check_covariance
+
+
+@dataclass(frozen=True)
+class Moments:
+    """First two moments of the law that draws one of N records uniformly.
+
+    Attributes:
+        mean: (d,), pixel units, pixels flattened in the order (color, row, column).
+        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for the records at hand
+            and not only for a population that they were drawn from.
+        count: N, number of records.
+
+    Raises:
+        ValueError: If the shapes disagree, an entry is not finite, or the covariance is not symmetric.
+    """
+
+    mean: Float[np.ndarray, " d"]
+    covariance: Float[np.ndarray, "d d"]
+    count: int
+
+    def __post_init__(self) -> None:
+        """Check what every later decomposition relies on."""
+        if self.covariance.shape != (len(self.mean), len(self.mean)):
+            raise ValueError(f"covariance has shape {self.covariance.shape}, the mean has length {len(self.mean)}")
+        if not np.isfinite(self.mean).all():
+            raise ValueError("mean: an entry is NaN or infinite")
+        check_covariance(self.covariance)
+
+    @property
+    def dimension(self) -> int:
+        """d, number of pixels times colors."""
+        return len(self.mean)
+
+    @property
+    def total_variance(self) -> float:
+        """Trace of the covariance, E‖D − E D‖²."""
+        return float(np.trace(self.covariance))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Named arrays for storage."""
+        return {"mean": self.mean, "covariance": self.covariance, "count": np.array([self.count], dtype=np.int64)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
+        """Moments from the arrays of :meth:`arrays`."""
+        return cls(arrays["mean"], arrays["covariance"], int(arrays["count"][0]))
+
+
+def estimate_moments(chunks: Iterable[Num[np.ndarray, "n ..."]]) -> Moments:
+    """Mean and 1/N covariance of records that arrive in chunks.
+
+    Each chunk is centred by its own mean and merged with what came before (Chan, Golub, LeVeque 1979), which loses no
+    digits to large means. Memory is O(d² + chunk·d); a chunk of about d records keeps the rank-k updates efficient.
+
+    Args:
+        chunks: Arrays (n, ...) of real numbers; all but the first axis are flattened to d coordinates. Chunks may
+            differ in n; an empty chunk is skipped.
+
+    Returns:
+        Moments in float64; the covariance is exactly symmetric.
+
+    Raises:
+        ValueError: If there is no record, a value is not finite, or records differ in size; the message names the
+            record.
+    """
+    count = 0
+    mean = np.empty(0)
+    scatter = np.empty((0, 0), order="F")
+    for chunk in chunks:
+        records = np.array(chunk, dtype=np.float64).reshape(len(chunk), -1) if len(chunk) else np.empty((0, 0))
+        if not len(records):
+            continue
+        if not count:
+            mean, scatter = np.zeros(records.shape[1]), np.zeros((records.shape[1],) * 2, order="F")
+        _check_records(records, count, len(mean))
+        size = len(records)
+        centre = records.mean(axis=0)
+        records -= centre
+        shift = centre - mean
+        # dsyrk fills one triangle in place: half the work of a product, and no second d×d array.
+        scatter = dsyrk(1.0, records.T, beta=1.0, c=scatter, overwrite_c=1)
+        scatter = dsyrk(count * size / (count + size), shift[:, None], beta=1.0, c=scatter, overwrite_c=1)
+        mean += shift * (size / (count + size))
+        count += size
+    if not count:
+        raise ValueError("no images: a covariance needs at least one record; check the split and its filters")
+    scatter /= count
+    lower = np.tril_indices(len(mean), -1)
+    scatter[lower] = scatter.T[lower]
+    return Moments(mean, np.ascontiguousarray(scatter), count)
+
+
+def _check_records(records: Float[np.ndarray, "n d"], before: int, dimension: int) -> None:
+    """Refuse a chunk of another size or with a value that is not finite, naming the record."""
+    if records.shape[1] != dimension:
+        raise ValueError(
+            f"record {before}: {records.shape[1]} values where earlier records have {dimension}; "
+            "all images of a dataset need one size and one number of colors"
+        )
+    finite = np.isfinite(records).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"record {before + int(np.argmin(finite))}: a value is NaN or infinite")

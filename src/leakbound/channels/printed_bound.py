@@ -1,0 +1,130 @@
+"""The published calibration of personalized noise (Tan et al. 2024, Theorem 3), kept as a baseline.
+
+The publication bounds ln det(Σ_D + σ diag β) from above instead of computing it, by Hadamard's inequality and by
+predicting each pixel from those before it. Both bounds are valid and cost what the exact capacity costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+from scipy.optimize import brentq
+
+from leakbound.channels.calibration import AIM, check_capacity, noise_scale
+from leakbound.gaussian import check_covariance
+
+
+def innovations(
+    covariance: Float[np.ndarray, "d d"], weights: Float[np.ndarray, " d"]
+) -> dict[str, Float[np.ndarray, " d"]]:
+    """Quantities of the published bound, from one Cholesky factor L of the covariance.
+
+    Args:
+        covariance: Σ_D, positive definite, float64.
+        weights: β, each > 0.
+
+    Returns:
+        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i left after predicting it from the
+        earlier ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A = diag(L_ii) L⁻¹, and ``weights`` β.
+
+    Raises:
+        ValueError: If the covariance is singular.
+    """
+    check_covariance(covariance)
+    variances = np.diag(covariance).copy()
+    try:
+        factor = linalg.cholesky(covariance, lower=True)
+        singular = bool(np.any(np.diag(factor) ** 2 <= len(factor) * np.finfo(np.float64).eps * variances))
+    except linalg.LinAlgError:
+        singular = True
+    if singular:
+        raise ValueError(
+            "the published personalized bound needs a covariance of full rank, and this one is singular (constant "
+            "pixels, or fewer images than pixels); use shape 'personalized', which is exact and needs no inverse"
+        )
+    inverse, _ = linalg.lapack.dtrtri(factor, lower=1)
+    residuals = np.diag(factor)[:, None] * inverse
+    return {
+        "variances": variances,
+        "innovations": np.diag(factor) ** 2,
+        "predictors": residuals**2 @ weights,
+        "weights": np.asarray(weights, dtype=np.float64),
+    }
+
+
+def printed_capacity(bound: Mapping[str, Float[np.ndarray, " d"]], scale: float, *, per_index: bool = False) -> float:
+    """Published upper bound U(σ) on the capacity of noise σ diag(β), in nats, with its misprinted quotient corrected.
+
+    U = ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}.
+
+    Args:
+        bound: Result of :func:`innovations`.
+        scale: σ > 0.
+        per_index: Take the smaller of the two terms for every pixel, which is valid too and never larger.
+
+    Raises:
+        ValueError: If ``scale`` is not positive and finite.
+    """
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale = {scale}: it must be positive and finite")
+    marginal, predicted = _terms(bound, scale)
+    return 0.5 * float(np.minimum(marginal, predicted).sum() if per_index else min(marginal.sum(), predicted.sum()))
+
+
+def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float, *, per_index: bool = False) -> float:
+    """Smallest σ at which the published bound on the capacity is κ.
+
+    Each of the two sums is a capacity for other eigenvalues, c_i/β_i, and u_i/k_i with ½ Σ ln(k_i/β_i) on top; both
+    fall in σ, so the smaller root is where their minimum meets κ.
+
+    Args:
+        bound: Result of :func:`innovations`.
+        capacity: κ, nats per use, in [0, ∞].
+        per_index: Use the smaller of the two terms for every pixel.
+
+    Returns:
+        σ. The bound reached is never above κ and within 1e-9 of it; the true capacity is lower.
+
+    Raises:
+        ValueError: If ``capacity`` is negative or NaN.
+    """
+    check_capacity(capacity)
+    scale = noise_scale(bound["variances"] / bound["weights"], capacity)
+    floor = 0.5 * float(np.log(bound["predictors"] / bound["weights"]).sum())
+    if floor < capacity < math.inf:
+        # The floor takes part of κ; aiming at κ·AIM − floor keeps the margin that noise_scale leaves.
+        rest = capacity * AIM - floor
+        if rest > 0:
+            scale = min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest))
+    return _per_index_scale(bound, capacity, scale) if per_index and 0 < scale < math.inf else scale
+
+
+def _per_index_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float, upper: float) -> float:
+    """Root of the tighter bound, below ``upper``, where the bound is at most κ."""
+
+    def excess(log_scale: float) -> float:
+        """Logarithm of the bound at a scale relative to the aim."""
+        reached = printed_capacity(bound, math.exp(log_scale), per_index=True)
+        return math.log(reached) - math.log(capacity * AIM)
+
+    high = math.log(upper)
+    if excess(high) >= 0:  # both bounds agree at the root
+        return upper
+    low, stride = high - 1.0, 1.0
+    while excess(low) < 0:
+        low, stride = low - stride, 2.0 * stride
+    return math.exp(brentq(excess, low, high, xtol=1e-13, rtol=8.9e-16))
+
+
+def _terms(
+    bound: Mapping[str, Float[np.ndarray, " d"]], scale: float
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """Both bounds' terms for each pixel: ln((c + σβ)/σβ) and ln((u + σk)/σβ)."""
+    marginal = np.log1p(bound["variances"] / (scale * bound["weights"]))
+    predicted = np.log(bound["predictors"] / bound["weights"])
+    predicted = predicted + np.log1p(bound["innovations"] / (scale * bound["predictors"]))
+    return marginal, predicted

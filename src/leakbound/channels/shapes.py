@@ -1,0 +1,239 @@
+"""Channel shapes: how noise of a given capacity is spread over the data's directions.
+
+A shape decomposes the moments of the data once (:class:`Spectrum`) and is then calibrated at any capacity
+(:class:`Channel`). A new shape is a class with these two functions and one line in the registry.
+
+Directions whose variance is lost in rounding. Noise that follows the data's own variance would give a direction with a
+computed variance of 0 no noise at all, and a true variance of 1e-17 then leaks without bound. Such shapes take
+max(λ, 1e-12 λ_1) for λ when they spread the noise, and are still calibrated with λ itself: the capacity is met exactly,
+at full rank the published closed form comes out, and at a lower rank the exponent counts the directions that exist.
+The guarantee is for the computed covariance: at a κ so large that σ falls below its rounding (about 1e-16 λ_1), so does
+what can be known of the directions without variance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+
+from leakbound.channels.calibration import (
+    least_power_level,
+    least_power_variances,
+    noise_scale,
+    water_filling,
+)
+from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.covariance import Moments
+from leakbound.channels.printed_bound import innovations, printed_scale
+from leakbound.gaussian import clip_eigenvalues
+
+__all__ = [
+    "Channel",
+    "LeastPower",
+    "Natural",
+    "Personalized",
+    "PersonalizedPrinted",
+    "RateDistortion",
+    "Shape",
+    "Spectrum",
+    "White",
+]
+
+_FLOOR = 1e-12
+
+
+class Shape(Protocol):
+    """What a channel shape offers."""
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """What the shape needs of the data, computed once."""
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """The channel of this shape that has the capacity."""
+
+
+class Natural:
+    """The same noise variance on every pixel, σI (Tan et al. 2024, Theorem 2). Needs eigenvalues only."""
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Eigenvalues of the data covariance.
+
+        Raises:
+            ValueError: If ``weights`` are given, which this shape does not use.
+        """
+        _refuse_weights("natural", weights)
+        eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance))[::-1].copy()
+        return Spectrum("natural", eigenvalues, moments.total_variance, moments.mean, data_eigenvalues=eigenvalues)
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """Noise σI with ½ Σ ln(1 + λ_i/σ) = κ; see :func:`~leakbound.channels.calibration.noise_scale`."""
+        scale = noise_scale(spectrum.eigenvalues, capacity)
+        return Channel("natural", capacity, np.full(spectrum.dimension, scale))
+
+
+class White:
+    """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1): every direction leaks the same.
+
+    At rank r < d the exponent counts the r directions that exist, so that κ is reached; with d it would be κ r/d.
+    """
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Principal directions of the data; the generalised eigenvalues are 1 in all directions above the floor.
+
+        Raises:
+            ValueError: If ``weights`` are given, which this shape does not use.
+        """
+        _refuse_weights("white", weights)
+        variances, basis = _principal(moments)
+        guarded = _guarded(variances)
+        eigenvalues = np.divide(variances, guarded, out=np.zeros_like(variances), where=guarded > 0)
+        return Spectrum("white", eigenvalues, moments.total_variance, moments.mean, variances, basis)
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """Noise σ·max(λ_i, 1e-12 λ_1) along principal direction i, σ the root for the generalised eigenvalues."""
+        scale = noise_scale(spectrum.eigenvalues, capacity)
+        guarded = _guarded(_variances(spectrum))
+        return Channel("white", capacity, np.where(guarded > 0, scale, 0.0) * guarded, basis=spectrum.basis)
+
+
+class Personalized:
+    """Noise variance σβ_i on pixel i with the user's weights β, calibrated exactly by generalised eigenvalues."""
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}.
+
+        Raises:
+            ValueError: If ``weights`` are missing, not positive and finite, or not one per pixel.
+        """
+        return _personalized("personalized", moments, weights)
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """Noise σ diag(β) with ½ Σ ln(1 + μ_i/σ) = κ; a larger β means more noise on that pixel."""
+        scale = noise_scale(spectrum.eigenvalues, capacity)
+        return Channel("personalized", capacity, scale * _weights(spectrum))
+
+
+class PersonalizedPrinted:
+    """The personalized shape calibrated by the published bound instead of the capacity: up to 11 dB too much noise.
+
+    Kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full rank.
+    """
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Generalised eigenvalues, and the quantities of the published bound from one Cholesky factor.
+
+        Raises:
+            ValueError: If ``weights`` are missing, not positive and finite, or not one per pixel, or if the covariance
+                is singular.
+        """
+        return _personalized("personalized_printed", moments, weights)
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """Noise σ diag(β) with the published upper bound on the capacity equal to κ; the true capacity is lower."""
+        scale = printed_scale(spectrum.bound, capacity)
+        return Channel("personalized_printed", capacity, scale * _weights(spectrum))
+
+
+class LeastPower:
+    """The noise of least total variance for its capacity, between √λ_i (small κ) and constant (large κ)."""
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Principal directions of the data.
+
+        Raises:
+            ValueError: If ``weights`` are given, which this shape does not use.
+        """
+        _refuse_weights("least_power", weights)
+        variances, basis = _principal(moments)
+        return Spectrum("least_power", variances, moments.total_variance, moments.mean, variances, basis)
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """Noise of :func:`~leakbound.channels.calibration.least_power_variances` at the level that meets κ."""
+        variances = _variances(spectrum)
+        guarded = _guarded(variances)
+        level = least_power_level(variances, capacity, guarded)
+        noise = np.full_like(variances, math.inf) if level == math.inf else least_power_variances(guarded, level)
+        return Channel("least_power", capacity, noise, basis=spectrum.basis)
+
+
+class RateDistortion:
+    """The mechanism that stays nearest to the data at its capacity: it shrinks towards the mean, then adds noise."""
+
+    @staticmethod
+    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Principal directions of the data.
+
+        Raises:
+            ValueError: If ``weights`` are given, which this shape does not use.
+        """
+        _refuse_weights("rate_distortion", weights)
+        variances, basis = _principal(moments)
+        return Spectrum("rate_distortion", variances, moments.total_variance, moments.mean, variances, basis)
+
+    @staticmethod
+    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+        """Gains and noise of :func:`~leakbound.channels.calibration.water_filling`; directions below θ pass nothing."""
+        filling = water_filling(_variances(spectrum), capacity)
+        return Channel("rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis)
+
+
+def _principal(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Variances of the data along its principal directions, descending, and these directions as columns."""
+    variances, basis = linalg.eigh(moments.covariance, driver="evd")
+    return clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+
+
+def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Variances raised to the floor below which rounding hides them."""
+    return np.maximum(variances, _FLOOR * float(variances.max(initial=0.0)))
+
+
+def _variances(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
+    """Variances along principal directions of a spectrum that must have them."""
+    if spectrum.data_eigenvalues is None or spectrum.basis is None:
+        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no principal directions; decompose anew")
+    return spectrum.data_eigenvalues
+
+
+def _weights(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
+    """Weights of a spectrum that must have them."""
+    if spectrum.weights is None:
+        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no weights; decompose anew")
+    return spectrum.weights
+
+
+def _personalized(shape: str, moments: Moments, weights: Float[np.ndarray, " n"] | None) -> Spectrum:
+    """Spectrum of noise in proportion to ``weights``, with the published bound where the shape asks for it."""
+    if weights is None:
+        raise ValueError(f"shape {shape!r} needs weights, one > 0 per pixel; `eye_mask` builds the published ones")
+    beta = np.asarray(weights, dtype=np.float64)
+    if beta.shape != moments.mean.shape:
+        raise ValueError(f"weights: {beta.size} given, the images have {moments.dimension} pixels times colors")
+    if not np.all((beta > 0) & np.isfinite(beta)):
+        raise ValueError("weights: every one must be positive and finite; a pixel without noise would leak entirely")
+    root = np.sqrt(beta)
+    eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance / np.outer(root, root)))[::-1].copy()
+    bound = innovations(moments.covariance, beta) if shape == "personalized_printed" else {}
+    return Spectrum(shape, eigenvalues, moments.total_variance, moments.mean, weights=beta, bound=bound)
+
+
+def _refuse_weights(shape: str, weights: Float[np.ndarray, " n"] | None) -> None:
+    """Refuse weights that would silently have no effect."""
+    if weights is not None:
+        raise ValueError(f"shape {shape!r} takes no weights; use shape 'personalized', or leave them out")

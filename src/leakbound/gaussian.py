@@ -1,0 +1,259 @@
+"""Information in Gaussian vectors, in nats and float64: capacity, mutual information, KL, conditional covariance.
+
+``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape); noise is given by
+its variances along the same axes, a number standing for the same variance along all. Zero signal carries nothing
+whatever the noise, an infinite noise variance passes nothing, and zero noise on a positive signal passes everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+
+_ROUNDING = 1e-10  # negative eigenvalues and asymmetry below this share of the largest entry are rounding
+
+
+@overload
+def log_expm1(x: float) -> float: ...
+@overload
+def log_expm1(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]: ...
+def log_expm1(x: float | Float[np.ndarray, "*shape"]) -> float | Float[np.ndarray, "*shape"]:
+    """ln(eˣ − 1) for x > 0 without overflow: ``log(expm1(x))`` up to 30, ``x + log1p(-exp(-x))`` above.
+
+    Args:
+        x: Positive numbers, float64.
+
+    Returns:
+        As many numbers, relative error of a few units in the last place.
+
+    Raises:
+        ValueError: If an x is not above 0.
+    """
+    values = np.asarray(x, dtype=np.float64)
+    if not np.all(values > 0):
+        raise ValueError(f"log_expm1 is defined for x > 0, got {x}")
+    low = np.log(np.expm1(np.minimum(values, 30.0)))
+    result = np.where(values <= 30.0, low, values + np.log1p(-np.exp(-values)))
+    return result if isinstance(x, np.ndarray) else float(result)
+
+
+def clip_eigenvalues(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Eigenvalues of a covariance with negative rounding errors set to 0.
+
+    Raises:
+        ValueError: If one is not finite, or negative by more than rounding (1e-10 of the largest).
+    """
+    values = np.asarray(eigenvalues, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("an eigenvalue is not finite: the covariance holds NaN or infinity")
+    if values.size and values.min() < -_ROUNDING * max(values.max(), 0.0):
+        raise ValueError(f"eigenvalue {values.min():.6g} is negative: a covariance has eigenvalues >= 0")
+    return np.maximum(values, 0.0)
+
+
+def check_covariance(covariance: Float[np.ndarray, "d d"], name: str = "covariance") -> None:
+    """Refuse a matrix that cannot be a covariance because it is not finite or not symmetric.
+
+    Raises:
+        ValueError: If an entry is not finite or the asymmetry exceeds rounding (1e-10 of the largest entry).
+    """
+    if not np.isfinite(covariance).all():
+        raise ValueError(f"{name}: an entry is NaN or infinite")
+    scale = float(np.abs(covariance).max(initial=0.0))
+    if float(np.abs(covariance - covariance.T).max(initial=0.0)) > _ROUNDING * scale:
+        raise ValueError(f"{name}: the matrix is not symmetric; pass (C + C.T) / 2 if the difference means nothing")
+
+
+def check_uses(uses: float) -> None:
+    """Refuse a number of looks that the joint formulas were not derived for.
+
+    Raises:
+        ValueError: If ``uses`` is below 1 or not finite.
+    """
+    if not (math.isfinite(uses) and uses >= 1.0):
+        raise ValueError(f"uses = {uses}: the number of independent looks is finite and >= 1")
+
+
+def _spread(
+    eigenvalues: Float[np.ndarray, " d"], noise_variances: float | Float[np.ndarray, " d"]
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Positive eigenvalues and the noise variances along their axes."""
+    signal = clip_eigenvalues(eigenvalues)
+    noise = np.broadcast_to(np.asarray(noise_variances, dtype=np.float64), signal.shape)
+    if not np.all(noise >= 0):
+        raise ValueError(f"a noise variance is {noise[~(noise >= 0)][0]}: variances are >= 0")
+    positive = signal > 0
+    return signal[positive], noise[positive]
+
+
+def gaussian_capacity(
+    eigenvalues: Float[np.ndarray, " d"], noise_variances: float | Float[np.ndarray, " d"], uses: float = 1.0
+) -> float:
+    """Most that k independent noisy looks tell of one signal, ½ Σ_i ln(1 + k λ_i / σ_i).
+
+    An upper bound on the mutual information for every law of the signal with these eigenvalues, attained by the
+    Gaussian one. Independent looks add precisions, hence the k inside the logarithm.
+
+    Args:
+        eigenvalues: λ, signal variance along each axis, float64, each >= 0.
+        noise_variances: σ, noise variance along the same axes, or one number for all; 0 and ∞ are allowed.
+        uses: k, number of looks with independent noise, real, >= 1.
+
+    Returns:
+        Nats, in [0, ∞].
+
+    Raises:
+        ValueError: If a variance is negative or NaN, or ``uses`` < 1.
+
+    Source:
+        Tan et al. 2024, Eq. (15), for one look.
+    """
+    check_uses(uses)
+    signal, noise = _spread(eigenvalues, noise_variances)
+    if np.any(noise == 0):
+        return math.inf
+    with np.errstate(over="ignore"):
+        ratio = uses * (signal / noise)
+    finite = np.isfinite(ratio)
+    terms = np.log1p(ratio[finite]).sum()
+    # Where the quotient overflows, 1 is nothing beside it and the logarithms still subtract.
+    terms += (math.log(uses) + np.log(signal[~finite]) - np.log(noise[~finite])).sum()
+    return 0.5 * float(terms)
+
+
+def linear_mmse(
+    eigenvalues: Float[np.ndarray, " d"], noise_variances: float | Float[np.ndarray, " d"], uses: float = 1.0
+) -> float:
+    """Squared error of the best linear estimate from k independent noisy looks, Σ_i λ_i σ_i / (k λ_i + σ_i).
+
+    Args:
+        eigenvalues: λ, signal variance along each axis, float64, each >= 0.
+        noise_variances: σ, noise variance along the same axes, or one number for all; 0 and ∞ are allowed.
+        uses: k, number of looks with independent noise, real, >= 1.
+
+    Returns:
+        Total over the axes, in squared signal units: reached by a linear estimator for every law of the signal, and
+        the least of all estimators for a Gaussian one.
+
+    Raises:
+        ValueError: If a variance is negative or NaN, or ``uses`` < 1.
+    """
+    check_uses(uses)
+    signal, noise = _spread(eigenvalues, noise_variances)
+    with np.errstate(divide="ignore", over="ignore"):
+        return float((signal / (1.0 + uses * (signal / noise))).sum())
+
+
+def linear_mmse_from_covariances(
+    covariance: Float[np.ndarray, "d d"], noise_variances: Float[np.ndarray, " d"], uses: float = 1.0
+) -> float:
+    """Squared error of the best linear estimate when signal and noise share no axes, tr(Σ − Σ(Σ + N/k)⁻¹Σ).
+
+    Args:
+        covariance: Σ of the signal, float64.
+        noise_variances: Diagonal of N, each > 0.
+        uses: k, number of looks with independent noise, real, >= 1.
+
+    Returns:
+        Total over the coordinates, in squared signal units.
+
+    Raises:
+        ValueError: If Σ is no covariance, a noise variance is not positive and finite, or ``uses`` < 1.
+    """
+    check_uses(uses)
+    check_covariance(covariance)
+    if not np.all((noise_variances > 0) & np.isfinite(noise_variances)):
+        raise ValueError("noise_variances: every one must be positive and finite")
+    # Σ − Σ(Σ+N)⁻¹Σ = Σ(Σ+N)⁻¹N, which subtracts nothing.
+    noise = noise_variances / uses
+    inverse = linalg.cho_solve(linalg.cho_factor(covariance + np.diag(noise)), np.diag(noise))
+    return float(np.einsum("ij,ji->", covariance, inverse))
+
+
+def log_determinant(covariance: Float[np.ndarray, "d d"]) -> float:
+    """Logarithm of the determinant of a positive definite matrix.
+
+    Raises:
+        ValueError: If the matrix is not symmetric or not positive definite.
+    """
+    check_covariance(covariance)
+    try:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError as error:
+        raise ValueError("the covariance is not positive definite; add noise or drop constant coordinates") from error
+    return 2.0 * float(np.log(np.diag(factor)).sum())
+
+
+def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int]) -> float:
+    """Mutual information between some coordinates of a Gaussian vector and the others, in nats.
+
+    ½ [ln det Σ_aa + ln det Σ_bb − ln det Σ].
+
+    Args:
+        covariance: Σ of the whole vector, positive definite, float64.
+        first: Indices of one part; the other part is the rest.
+
+    Raises:
+        ValueError: If Σ is not positive definite, or a part is empty, out of range or names an index twice.
+    """
+    rest = _complement(len(covariance), first)
+    blocks = (covariance[np.ix_(part, part)] for part in (list(first), rest))
+    return 0.5 * (sum(map(log_determinant, blocks)) - log_determinant(covariance))
+
+
+def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence[int]) -> Float[np.ndarray, "r r"]:
+    """Covariance of a Gaussian vector's other coordinates once the ``given`` ones are known, Σ_aa − Σ_ab Σ_bb⁻¹ Σ_ba.
+
+    Args:
+        covariance: Σ of the whole vector, float64; the block of the given coordinates is positive definite.
+        given: Indices of the known coordinates.
+
+    Returns:
+        Covariance of the rest, in increasing order of index.
+
+    Raises:
+        ValueError: If Σ is no covariance, the known block is singular, or the indices are not a proper part.
+    """
+    check_covariance(covariance)
+    rest = _complement(len(covariance), given)
+    known = list(given)
+    cross = covariance[np.ix_(rest, known)]
+    try:
+        factor = linalg.cho_factor(covariance[np.ix_(known, known)])
+    except linalg.LinAlgError as error:
+        raise ValueError("the known coordinates have a singular covariance; drop the redundant ones") from error
+    result = covariance[np.ix_(rest, rest)] - cross @ linalg.cho_solve(factor, cross.T)
+    return 0.5 * (result + result.T)
+
+
+def kl_divergence(
+    mean_p: Float[np.ndarray, " d"],
+    covariance_p: Float[np.ndarray, "d d"],
+    mean_q: Float[np.ndarray, " d"],
+    covariance_q: Float[np.ndarray, "d d"],
+) -> float:
+    """KL divergence D(P ‖ Q) of two Gaussians, in nats.
+
+    ½ [tr(Q⁻¹P) − d + Δᵀ Q⁻¹ Δ + ln det Q − ln det P] with Δ the difference of the means.
+
+    Raises:
+        ValueError: If a covariance is not symmetric and positive definite.
+    """
+    determinants = log_determinant(covariance_q) - log_determinant(covariance_p)
+    factor = np.linalg.cholesky(covariance_q)
+    spread = linalg.solve_triangular(factor, np.linalg.cholesky(covariance_p), lower=True)
+    shift = linalg.solve_triangular(factor, mean_p - mean_q, lower=True)
+    return 0.5 * float((spread**2).sum() - len(mean_p) + shift @ shift + determinants)
+
+
+def _complement(dimension: int, part: Sequence[int]) -> list[int]:
+    """Indices outside ``part``, which must be a proper, non-empty part of the coordinates without repetition."""
+    chosen = set(part)
+    if len(chosen) != len(part) or not chosen or not chosen < set(range(dimension)):
+        raise ValueError(f"indices {list(part)}: some, not all, of 0..{dimension - 1}, each once")
+    return [index for index in range(dimension) if index not in chosen]
