@@ -1,0 +1,110 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from leakbound import models
+from leakbound.models.classifier import ImageShapeError
+from leakbound.models.lenet import LeNet, SigmoidLeNet
+from leakbound.registry import MODELS, UnknownNameError
+from leakbound.seeding import torch_generator
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "colors", "classes", "parameters"),
+    [
+        ("lenet", 3, 10, 62_006),
+        ("lenet", 1, 10, 61_706),
+        ("lenet", 3, 2, 61_326),
+        ("lenet_sigmoid", 3, 10, 15_826),
+        ("lenet_sigmoid", 1, 10, 15_226),
+    ],
+)
+def test_model_has_the_documented_number_of_parameters(name, colors, classes, parameters):
+    assert count(MODELS.get(name)(colors, classes)) == parameters
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
+@pytest.mark.parametrize("colors", [1, 3])
+def test_model_is_its_head_on_its_features(name, colors):
+    model = models.build(name, colors, 7, torch_generator(0, "init"))
+    images = torch.randn(5, colors, 32, 32, generator=torch_generator(0, "images"))
+    features = model.features(images)
+    assert features.shape == (5, model.head.in_features)
+    torch.testing.assert_close(model(images), model.head(features))
+    assert model(images).shape == (5, 7)
+
+
+def test_lenet_equals_relu_before_pooling():
+    model = models.build("lenet", 3, 10, torch_generator(0, "init"))
+    images = torch.randn(4, 3, 32, 32, generator=torch_generator(0, "images"))
+    layers = nn.Sequential(
+        model.conv1, nn.ReLU(), nn.MaxPool2d(2), model.conv2, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        model.fc1, nn.ReLU(), model.fc2, nn.ReLU(), model.head,
+    )  # fmt: skip
+    torch.testing.assert_close(model(images), layers(images))
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 32, 32), (2, 3, 28, 28), (2, 3, 32, 31)])
+def test_model_names_the_images_that_it_cannot_take(shape):
+    model = LeNet(3, 10)
+    with pytest.raises(ImageShapeError, match=rf"{shape[1]} color\(s\) and {shape[2]}×{shape[3]}.*expects 3 color"):
+        model(torch.zeros(shape))
+
+
+def test_model_needs_two_classes():
+    with pytest.raises(ValueError, match="classes = 1"):
+        LeNet(3, 1)
+
+
+def test_build_names_the_nearest_model():
+    with pytest.raises(UnknownNameError, match="did you mean 'lenet'"):
+        models.build("lenett", 3, 10, torch_generator(0))
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
+def test_build_depends_on_its_generator_and_on_nothing_else(name):
+    before = torch.get_rng_state()
+    first = models.build(name, 3, 10, torch_generator(1, "init")).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    again = models.build(name, 3, 10, torch_generator(1, "init")).state_dict()
+    other = models.build(name, 3, 10, torch_generator(2, "init")).state_dict()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not any(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_initialize_draws_the_default_distributions_of_torch():
+    model = nn.Sequential(nn.Conv2d(3, 64, 5), nn.GroupNorm(4, 64), nn.Linear(400, 500), nn.LayerNorm(7))
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, math.nan)
+    models.initialize(model, torch_generator(0, "init"))
+    for layer, fan_in in ((model[0], 75), (model[2], 400)):
+        bound = 1 / math.sqrt(fan_in)
+        for parameter in (layer.weight, layer.bias):
+            assert parameter.abs().max() <= bound
+            assert parameter.abs().max() > 0.9 * bound
+        # A uniform variable has variance bound²/3; 6 % is 4.6 standard errors for the 4,800 weights of the convolution.
+        assert layer.weight.var().item() == pytest.approx(bound**2 / 3, rel=0.06)
+    for layer in (model[1], model[3]):
+        assert torch.equal(layer.weight, torch.ones_like(layer.weight))
+        assert torch.equal(layer.bias, torch.zeros_like(layer.bias))
+
+
+def test_initialize_refuses_a_layer_that_it_has_no_rule_for():
+    model = nn.Sequential(nn.Linear(2, 2), nn.PReLU())
+    with pytest.raises(TypeError, match=r"Sequential\.1: no rule for the parameters of a PReLU"):
+        models.initialize(model, torch_generator(0))
+
+
+def test_sigmoid_lenet_draws_weights_of_zhu_et_al():
+    model = SigmoidLeNet(3, 10)
+    models.initialize(model, torch_generator(0, "init"))
+    values = torch.cat([parameter.flatten() for parameter in model.parameters()])
+    assert values.abs().max() <= 0.5
+    assert values.var().item() == pytest.approx(1 / 12, rel=0.05)
