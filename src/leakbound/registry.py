@@ -101,6 +101,7 @@ DATASETS = Registry(
         "cifar10": "leakbound.datasets.images:read_cifar10",
         "svhn": "leakbound.datasets.images:read_svhn",
         "celeba": "leakbound.datasets.images:read_celeba",
+        "parquet": "leakbound.datasets.images:read_parquet",
     },
 )
 

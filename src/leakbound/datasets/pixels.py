@@ -1,0 +1,53 @@
+"""Pixels: decode image files, resize to 32×32, bring to the scale on which networks, covariance and noise work."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from PIL import Image
+
+from leakbound.datasets.records import DatasetError
+
+SIZE = 32
+"""Height and width of every prepared image."""
+
+
+def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray, "height width colors"]:
+    """Decode one PNG, WebP or JPEG file to uint8 pixels.
+
+    Raises:
+        DatasetError: If the bytes are missing or no image, or the image is neither grey nor RGB.
+    """
+    if not encoded:
+        raise DatasetError(f"{origin}: row {row}: there is no image. Make the file again without this row.")
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            image.load()
+            mode, pixels = image.mode, np.asarray(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DatasetError(
+            f"{origin}: row {row}: the image cannot be decoded ({error}). Make the file again or drop this row."
+        ) from error
+    if mode not in ("L", "RGB"):
+        raise DatasetError(
+            f"{origin}: row {row}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it."
+        )
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def resized(
+    pixels: Shaped[np.ndarray, "n height width colors"],
+) -> Float[np.ndarray, "n colors 32 32"]:
+    """Resize pixels 0 to 255 to 32×32 by antialiased bilinear interpolation and scale them to [-1, 1].
+
+    The eigenvalues that Tan et al. (2024) print come from images treated so. Interpolation works on floats, so nothing
+    is rounded; images of 32×32 keep their exact values. The aspect ratio is not kept.
+    """
+    planes = np.moveaxis(pixels, -1, 1).astype(np.float32)
+    if planes.shape[2:] != (SIZE, SIZE):
+        flat = planes.reshape(-1, *planes.shape[2:])
+        small = [np.asarray(Image.fromarray(plane).resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for plane in flat]
+        planes = np.stack(small).reshape(*planes.shape[:2], SIZE, SIZE)
+    return np.ascontiguousarray(np.clip(planes / np.float32(127.5) - np.float32(1), -1, 1))

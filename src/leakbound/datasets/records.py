@@ -1,0 +1,106 @@
+"""What a reader returns: labels of all records, and pixels only of those that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+
+class DatasetError(ValueError):
+    """Images that cannot be used; the message names the file, the row and what to do."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """One original split, its images still encoded.
+
+    Attributes:
+        origin: Where the records come from, for messages: a file, a hub dataset or a package.
+        labels: Class index of each record.
+        decode: Row indices (k,) to pixels (k, height, width, colors) on the scale 0 to 255, all of one size.
+    """
+
+    origin: str
+    labels: Int[np.ndarray, " n"]
+    decode: Callable[[np.ndarray], np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class RawDataset:
+    """Original records as a reader found them.
+
+    Attributes:
+        classes: Name of each class; a label is an index into it.
+        train: Records of the original training split, or the whole pool if there is no original test split.
+        test: Records of the original test split; None lets :func:`leakbound.datasets.prepare` cut one off the pool.
+    """
+
+    classes: tuple[str, ...]
+    train: Records
+    test: Records | None
+
+
+def checked_labels(values: np.ndarray, *, classes: int | None, column: str, origin: str) -> Int[np.ndarray, " n"]:
+    """Labels as int64 after a look at every row.
+
+    Args:
+        values: Column of labels: integers, or booleans.
+        classes: Number of classes; None if the labels themselves tell, then they must be 0 … k-1 without gaps.
+        column: Column name, for messages.
+        origin: File or dataset, for messages.
+
+    Raises:
+        DatasetError: If there are no rows, or a label is not an integer or not a class.
+    """
+    if len(values) == 0:
+        raise DatasetError(f"{origin}: has no images. Make the file again.")
+    if values.dtype.kind not in "iub":
+        row = next((i for i, value in enumerate(values) if not isinstance(value, int)), 0)
+        raise DatasetError(
+            f"{origin}: row {row}: column {column!r} holds {values[row]!r}, which is no integer label. "
+            "Labels are whole numbers from 0; encode other ones first, or name another column as label."
+        )
+    labels = values.astype(np.int64)
+    allowed = f"0 to {classes - 1}" if classes is not None else "0 or more"
+    wrong = (labels < 0) | (labels >= classes if classes is not None else False)
+    if np.any(wrong):
+        row = int(np.argmax(wrong))
+        raise DatasetError(
+            f"{origin}: row {row}: column {column!r} holds label {labels[row]}, allowed is {allowed}. "
+            "Correct the label or the class names in the file's schema."
+        )
+    if classes is None:
+        missing = np.setdiff1d(np.arange(min(labels.max() + 1, len(labels) + 1)), labels)
+        if len(missing):
+            raise DatasetError(
+                f"{origin}: column {column!r} has labels up to {labels.max()} but never {missing[0]}; "
+                "labels without class names must be 0, 1, … without gaps. Name another column as label."
+            )
+    return labels
+
+
+def checked_rows(pixels: list[np.ndarray], rows: np.ndarray, origin: str) -> np.ndarray:
+    """Stack decoded images (k, height, width, colors) after checking that they are alike.
+
+    Raises:
+        DatasetError: If an image's size or number of colors differs from the first one's.
+    """
+    for row, image in zip(rows, pixels, strict=True):
+        if image.shape != pixels[0].shape:
+            raise DatasetError(
+                f"{origin}: row {row}: image is {_described(image)}, but the one in row {rows[0]} is "
+                f"{_described(pixels[0])}. All images of a dataset must be alike; convert them."
+            )
+    return np.stack(pixels)
+
+
+def _described(image: np.ndarray) -> str:
+    """Size and colors of one image (height, width, colors) in words."""
+    height, width, colors = image.shape
+    return f"{height}×{width} with {colors} {'color' if colors == 1 else 'colors'}"

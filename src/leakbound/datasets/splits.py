@@ -1,0 +1,178 @@
+"""Splits: disjoint members, non-members and attacker's records, drawn from a seed and stratified by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from leakbound.config import DatasetConfig
+from leakbound.datasets.records import DatasetError, RawDataset, Records
+from leakbound.registry import DATASETS
+from leakbound.seeding import numpy_generator
+from leakbound.storage import arrays_hash
+
+_SPLITS = ("train", "test", "aux")
+_POOL_TEST_FRACTION = 0.2
+
+
+@dataclass(frozen=True)
+class Split:
+    """Prepared images, float32 in [-1, 1], and their class indices, int64."""
+
+    images: Float[np.ndarray, "n colors 32 32"]
+    labels: Int[np.ndarray, " n"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class ImageDataset:
+    """A dataset as every later step sees it.
+
+    Attributes:
+        name: Name in the configuration.
+        classes: Name of each class; a label is an index into it.
+        train: The members.
+        test: The non-members.
+        aux: What the attacker owns, disjoint from both.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    test: Split
+    aux: Split
+
+    @property
+    def colors(self) -> int:
+        """Planes of an image: 1 or 3."""
+        return self.train.images.shape[1]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for storage: ``train_images``, ``train_labels``, ``test_images`` and so on."""
+        found: dict[str, np.ndarray] = {}
+        for name in _SPLITS:
+            split: Split = getattr(self, name)
+            found[f"{name}_images"] = split.images
+            found[f"{name}_labels"] = split.labels
+        return found
+
+    @classmethod
+    def from_arrays(cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> ImageDataset:
+        """The dataset whose :meth:`arrays` were stored.
+
+        Raises:
+            DatasetError: If an array is missing.
+        """
+        missing = [f"{s}_{part}" for s in _SPLITS for part in ("images", "labels") if f"{s}_{part}" not in arrays]
+        if missing:
+            raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
+        splits = {split: Split(arrays[f"{split}_images"], arrays[f"{split}_labels"]) for split in _SPLITS}
+        return cls(name, tuple(classes), **splits)
+
+    def content_hash(self) -> str:
+        """SHA-256 of all images and labels, independent of how they are stored."""
+        return arrays_hash(self.arrays())
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Rows of the original splits that a dataset consists of.
+
+    Attributes:
+        train: Rows of the original training split that become members.
+        aux: Rows of the original training split that become the attacker's.
+        test: Rows of the original test split that become non-members; of the pool if there is no original test split.
+    """
+
+    train: Int[np.ndarray, " members"]
+    aux: Int[np.ndarray, " aux"]
+    test: Int[np.ndarray, " test"]
+
+
+def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
+    """Read a dataset and draw its disjoint splits; only the images drawn are decoded.
+
+    Args:
+        name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names another.
+        config: Sizes of the splits and where the images come from.
+        seed: Seed of the configuration; equal arguments give equal bytes.
+
+    Returns:
+        Images of 32×32 on the scale [-1, 1]. A split's classes are in proportion to the original split's.
+
+    Raises:
+        UnknownNameError: If there is no such reader.
+        DatasetError: If the source is missing or damaged, or has fewer images than are asked for.
+    """
+    from leakbound.datasets.pixels import resized
+
+    raw: RawDataset = DATASETS.get(config.reader or name)(name, config)
+    drawn = draw(name, raw, config, seed)
+    held = raw.test if raw.test is not None else raw.train
+
+    def split(records: Records, rows: np.ndarray) -> Split:
+        return Split(resized(records.decode(rows)), records.labels[rows])
+
+    found = ImageDataset(
+        name, raw.classes, split(raw.train, drawn.train), split(held, drawn.test), split(raw.train, drawn.aux)
+    )
+    if found.test.images.shape[1] != found.colors:
+        raise DatasetError(
+            f"{held.origin}: images have {found.test.images.shape[1]} color planes, those of {raw.train.origin} "
+            f"have {found.colors}. Convert one of them."
+        )
+    return found
+
+
+def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int) -> Draw:
+    """Choose the rows of each split.
+
+    Each original split is put into one random order in which every beginning and every end has its classes in
+    proportion. Members are its beginning and the attacker's records its end, so other sizes change which records are
+    drawn as little as possible. Without an original test split, the test records are drawn first: as many as asked
+    for, or a fifth of the pool.
+
+    Raises:
+        DatasetError: If more records are asked for than there are.
+    """
+    held = raw.test if raw.test is not None else raw.train
+    whole = len(held) if raw.test is not None else round(_POOL_TEST_FRACTION * len(held))
+    count = config.test if config.test is not None else whole
+    if count > len(held):
+        raise DatasetError(
+            f"datasets.{name}.test = {count}: {held.origin} has only {len(held)} images to draw from. Ask for fewer."
+        )
+    generator = numpy_generator(seed, "datasets", name, "test")
+    order = stratified_order(held.labels, generator)
+    test = generator.permutation(order[:count])
+    rows = np.arange(len(raw.train)) if raw.test is not None else np.sort(order[count:])
+
+    left = len(rows) - config.aux
+    members = config.members if config.members is not None else max(left, 1)
+    if members > left:
+        raise DatasetError(
+            f"datasets.{name}: members = {members} and aux = {config.aux} are to be disjoint, but {raw.train.origin} "
+            f"has only {len(rows)} images to draw both from. Ask for fewer."
+        )
+    generator = numpy_generator(seed, "datasets", name, "train")
+    order = rows[stratified_order(raw.train.labels[rows], generator)]
+    return Draw(train=generator.permutation(order[:members]), aux=generator.permutation(order[left:]), test=test)
+
+
+def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generator) -> Int[np.ndarray, " n"]:
+    """Random order of records in which classes are spread evenly.
+
+    A class with n_c records has its j-th one (in random order) at position (j + u_c)/n_c of [0, 1), u_c uniform in
+    [0, 1). Records are equally likely at every position; equally frequent classes alternate, so that a beginning that
+    is a multiple of their number holds each equally often.
+    """
+    positions = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = generator.permutation(np.flatnonzero(labels == label))
+        positions[rows] = (np.arange(len(rows)) + generator.random()) / len(rows)
+    return np.argsort(positions, kind="stable")
