@@ -164,7 +164,6 @@ PLOTS = Registry(
         "weights": "leakbound.figures.plots.images:weights",
         "image_grid": "leakbound.figures.plots.images:image_grid",
         "levels": "leakbound.figures.plots.lines:levels",
-        "trade_off": "leakbound.figures.plots.lines:trade_off",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
     },
@@ -173,11 +172,13 @@ PLOTS = Registry(
 CLAIM_TESTS = Registry(
     "claim test",
     {
-        "increasing": "leakbound.figures.claims:increasing",
-        "decreasing": "leakbound.figures.claims:decreasing",
-        "greater": "leakbound.figures.claims:greater",
-        "ordered": "leakbound.figures.claims:ordered",
-        "front": "leakbound.figures.claims:front",
-        "equals": "leakbound.figures.claims:equals",
+        "increasing": "leakbound.figures.claim_tests:increasing",
+        "decreasing": "leakbound.figures.claim_tests:decreasing",
+        "greater": "leakbound.figures.claim_tests:greater",
+        "ordered": "leakbound.figures.claim_tests:ordered",
+        "concordant": "leakbound.figures.claim_tests:concordant",
+        "discordant": "leakbound.figures.claim_tests:discordant",
+        "front": "leakbound.figures.claim_tests:front",
+        "equals": "leakbound.figures.claim_tests:equals",
     },
 )

@@ -1,0 +1,1 @@
+"""From results to pictures and verdicts: tidy tables, claims as tests, plots."""

@@ -1,0 +1,96 @@
+"""What the claim tests can be told: which rows to compare, what must match, and the margins."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, Strict, model_validator
+
+from leakbound.config import Settings
+from leakbound.figures.options import Columns, Conditions, Point
+
+
+class Trend(Settings):
+    """A value that moves one way along a column."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+    by: str = "level"
+    """Column along which the value moves."""
+    within: Columns = ()
+    """Columns whose values are compared only among themselves."""
+    exact: bool = False
+    """Whether the rows are closed forms, which must be strictly monotone."""
+
+
+class Order(Settings):
+    """Series that lie above each other."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+    series: Annotated[tuple[Conditions, ...], Strict(False), Field(min_length=2)]
+    """Conditions of each series, from the lowest to the highest."""
+    match: Columns = ("level",)
+    """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
+
+
+class Difference(Settings):
+    """One series above another one, or above a number."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+    a: Conditions
+    """Conditions of the series claimed to be larger."""
+    b: Conditions | None = None
+    """Conditions of the other series."""
+    value: float | None = None
+    """A number instead of the other series."""
+    match: Columns = ("level",)
+    """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
+    margin: float = 0.0
+    """How much larger a must be."""
+    paired: bool = False
+    """Whether equal replicas of both series belong together, as two attackers on one model do."""
+    exact: bool = False
+    """Whether the rows are closed forms, which must differ in every match."""
+
+    @model_validator(mode="after")
+    def _has_one_reference(self) -> Self:
+        if (self.b is None) == (self.value is None):
+            raise ValueError("give exactly one of b and value")
+        return self
+
+
+class Identity(Difference):
+    """Two closed forms that agree."""
+
+    tolerance: float = 1e-6
+    """Largest relative difference."""
+
+
+class Association(Settings):
+    """Two quantities of the same replicas."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+    x: Conditions
+    """Conditions of the one quantity."""
+    y: Conditions
+    """Conditions of the other one."""
+
+
+class Front(Settings):
+    """One series' front above each other's."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+    best: str
+    """Defense claimed to have the best trade-off."""
+    against: Columns = ()
+    """The others; all that are in the rows if empty."""
+    x: Conditions
+    """Conditions of the quantity along x, more is better."""
+    y: Conditions
+    """Conditions of the quantity along y, more is better."""
+    reference: Point = (0.0, 0.0)
+    """Corner from which hypervolumes are measured."""

@@ -1,0 +1,299 @@
+"""Tests and intervals for few replicas: exact or by permutation wherever that is possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from scipy import special, stats
+
+Sample = Float[np.ndarray, " n"]
+Batch = Float[np.ndarray, "draws n"]
+Stratum = Sequence[Sample]
+
+PERMUTATIONS = 9_999
+RESAMPLES = 2_000
+_LARGEST_EXACT = 100
+_LARGEST_ENUMERATION = 200_000
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Result of a two-sided test.
+
+    Args:
+        statistic: Test statistic.
+        p_value: Two-sided, in (0, 1].
+        direction: Sign of the deviation from the null's mean: 1, 0 or −1.
+    """
+
+    statistic: float
+    p_value: float
+    direction: int
+
+
+def jonckheere(strata: Sequence[Stratum], generator: np.random.Generator) -> Tested:
+    """Jonckheere–Terpstra test of a trend over ordered groups, stratified.
+
+    J = Σ_{i<j} #{x in group i < y in group j} + ½ #{x = y}, summed over strata. Without ties J is a sum of independent
+    Mann–Whitney statistics (each group against all before it), so its null distribution is an exact convolution. With
+    ties it is sampled by permuting values within strata; above 100 values a tie-corrected normal takes its place.
+
+    Args:
+        strata: Each a sequence of groups in the claimed order; a group holds one value per replica. Groups may be
+            empty; values within a stratum are exchangeable under the null.
+        generator: Draws the permutations.
+
+    Returns:
+        J, its two-sided p-value, and +1 if the values rise along the groups.
+
+    Raises:
+        ValueError: If there is nothing to compare.
+
+    Source:
+        Jonckheere 1954; ties: Hollander, Wolfe and Chicken 2014, Sec. 6.2.
+    """
+    strata = [
+        stratum for stratum in ([group for group in stratum if len(group)] for stratum in strata) if len(stratum) > 1
+    ]
+    if not strata:
+        raise ValueError("a trend needs at least two groups with values")
+    statistic = sum(_ascents([group[None, :] for group in stratum]).item() for stratum in strata)
+    moments = [_jonckheere_moments(stratum) for stratum in strata]
+    mean, variance = (sum(parts) for parts in zip(*moments, strict=True))
+    direction = int(np.sign(round(2 * (statistic - mean))))
+    if variance == 0:
+        return Tested(statistic, 1.0, 0)
+    pooled = [np.concatenate(stratum) for stratum in strata]
+    if sum(len(values) for values in pooled) > _LARGEST_EXACT:
+        deviation = max(0.0, abs(statistic - mean) - 0.5)
+        return Tested(statistic, float(2 * stats.norm.sf(deviation / math.sqrt(variance))), direction)
+    if all(len(np.unique(values)) == len(values) for values in pooled):
+        chances = np.ones(1)
+        for stratum in strata:
+            chances = np.convolve(chances, _jonckheere_chances(tuple(len(group) for group in stratum)))
+        reached = round(statistic)
+        low, high = chances[: reached + 1].sum(), chances[reached:].sum()
+    else:
+        drawn = np.sum([_permuted_ascents(stratum, generator) for stratum in strata], axis=0)
+        low, high = ((1 + np.sum(tail)) / (1 + PERMUTATIONS) for tail in (drawn <= statistic, drawn >= statistic))
+    return Tested(statistic, float(min(1.0, 2 * min(low, high))), direction)
+
+
+def smallest_trend_p(sizes: Sequence[Sequence[int]]) -> float:
+    """Least two-sided p-value that ``jonckheere`` can give for groups of these sizes, when no values are equal."""
+    arrangements = sum(
+        special.gammaln(sum(groups) + 1) - sum(special.gammaln(size + 1) for size in groups) for groups in sizes
+    )
+    return min(1.0, 2 * math.exp(-arrangements))
+
+
+def trend_effect(strata: Sequence[Sequence[Batch]]) -> Float[np.ndarray, " draws"]:
+    """Share of ascending minus share of descending pairs of values from different groups, in [−1, 1].
+
+    Args:
+        strata: Strata of groups in order, each group with one row per draw (resample), one column per replica.
+
+    Returns:
+        One number per draw.
+    """
+    ascents = sum(_ascents(list(stratum)) for stratum in strata)
+    pairs = sum(
+        stratum[i].shape[1] * stratum[j].shape[1] for stratum in strata for i, j in combinations(range(len(stratum)), 2)
+    )
+    return np.asarray(2 * ascents / pairs - 1)
+
+
+def greater(strata: Sequence[tuple[Sample, Sample]], generator: np.random.Generator) -> Tested:
+    """Stratified permutation test of the mean difference between two groups.
+
+    The statistic is the mean over strata of mean(first) − mean(second); labels are permuted within strata. All
+    relabellings are visited when there are at most 200,000 of them, 9,999 random ones otherwise.
+
+    Args:
+        strata: Pairs of independent samples, one pair per matched level, none empty.
+        generator: Draws relabellings.
+
+    Returns:
+        Mean difference, two-sided p-value, and +1 if the first group is larger.
+    """
+    observed = float(np.mean([first.mean() - second.mean() for first, second in strata]))
+    count = math.prod(math.comb(len(first) + len(second), len(first)) for first, second in strata)
+    if count <= _LARGEST_ENUMERATION:
+        differences = np.zeros(1)
+        for first, second in strata:
+            differences = np.add.outer(differences, _relabelled(first, second)).ravel()
+        drawn, extra = differences / len(strata), 0
+    else:
+        drawn, extra = sum(_randomly_relabelled(*pair, generator) for pair in strata) / len(strata), 1
+    return _two_sided(observed, drawn, extra)
+
+
+def paired_greater(differences: Sample, generator: np.random.Generator) -> Tested:
+    """Sign-flip test of the mean of paired differences.
+
+    Args:
+        differences: First minus second, one per pair.
+        generator: Draws signs where there are more than 200,000 ways to choose them.
+
+    Returns:
+        Mean difference, two-sided p-value, and its sign.
+    """
+    n = len(differences)
+    if 2**n <= _LARGEST_ENUMERATION:
+        signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        return _two_sided(float(differences.mean()), signs @ differences / n, 0)
+    signs = generator.choice([-1.0, 1.0], size=(PERMUTATIONS, n))
+    return _two_sided(float(differences.mean()), signs @ differences / n, 1)
+
+
+def smallest_difference_p(sizes: Sequence[tuple[int, int]]) -> float:
+    """Least two-sided p-value that ``greater`` can give for samples of these sizes."""
+    return min(1.0, 2.0 / math.prod(math.comb(first + second, first) for first, second in sizes))
+
+
+def resampled(values: Sample, generator: np.random.Generator, draws: int = RESAMPLES) -> Batch:
+    """Bootstrap resamples of a group's replicas, one a row."""
+    return values[generator.integers(len(values), size=(draws, len(values)))]
+
+
+def percentile_interval(draws: Float[np.ndarray, " draws"], confidence: float = 0.95) -> tuple[float, float]:
+    """Central interval of bootstrap draws."""
+    low, high = np.quantile(draws, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def bootstrap_t(effect: float, draws: Float[np.ndarray, " draws"], replicas: int) -> tuple[Tested, float, float]:
+    """Test whether an effect differs from 0, with the bootstrap's standard error and Student's t.
+
+    Resampling n values understates their variance by (n − 1)/n, which counts for few replicas: the standard error is
+    enlarged by √(n/(n − 1)), and t has n − 1 degrees of freedom.
+
+    Args:
+        effect: Effect on the data as they are.
+        draws: Effect on resamples.
+        replicas: n, the least number of replicas resampled together, at least 2.
+
+    Returns:
+        The test, and the ends of the 95 % interval.
+    """
+    error = float(draws.std(ddof=1)) * math.sqrt(replicas / (replicas - 1))
+    if error == 0:
+        return Tested(effect, 0.0 if effect else 1.0, int(np.sign(effect))), effect, effect
+    half = float(stats.t.ppf(0.975, replicas - 1)) * error
+    p_value = float(2 * stats.t.sf(abs(effect) / error, replicas - 1))
+    return Tested(effect, p_value, int(np.sign(effect))), effect - half, effect + half
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p-values: declaring those below α errs anywhere with probability at most α."""
+    adjusted = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def replicas_needed(p_value: float, replicas: int, level: float, smallest_p: Callable[[int], float]) -> int | None:
+    """Replicas that would decide with 80 % power if the effect is what it seems now.
+
+    The standardised effect grows with √n: n' = n ((z_{1−level/2} + z_{0.8}) / z_observed)², and n' replicas must be
+    able to reach the level at all.
+
+    Args:
+        p_value: Two-sided p-value seen.
+        replicas: Replicas it was seen with, at least 1.
+        level: Level that a single test must meet.
+        smallest_p: Number of replicas to the least p-value that the test can give.
+
+    Returns:
+        A number above ``replicas``, or None if even 1,000 would not do.
+    """
+    seen = float(stats.norm.isf(max(p_value, 1e-12) / 2))
+    if seen <= 0:
+        return None
+    needed = math.ceil(replicas * ((stats.norm.isf(level / 2) + stats.norm.ppf(0.8)) / seen) ** 2)
+    needed = max(needed, replicas + 1)
+    while needed <= 1000 and smallest_p(needed) > level:
+        needed += 1
+    return needed if needed <= 1000 else None
+
+
+def _ascents(groups: Sequence[Batch]) -> Float[np.ndarray, " draws"]:
+    """J of each draw: pairs that ascend from an earlier to a later group, equal ones counted half."""
+    total = np.zeros(groups[0].shape[0])
+    for earlier, later in combinations(groups, 2):
+        steps = later[:, None, :] - earlier[:, :, None]
+        total += (0.5 * (1 + np.sign(steps))).sum(axis=(1, 2))
+    return total
+
+
+def _permuted_ascents(stratum: Stratum, generator: np.random.Generator) -> Float[np.ndarray, " draws"]:
+    """J after permuting the values of a stratum, once per draw."""
+    pooled = np.tile(np.concatenate(stratum), (PERMUTATIONS, 1))
+    ends = np.cumsum([len(group) for group in stratum])[:-1]
+    return _ascents(np.split(generator.permuted(pooled, axis=1), ends, axis=1))
+
+
+def _jonckheere_moments(stratum: Stratum) -> tuple[float, float]:
+    """Mean and variance of J under the null, with ties."""
+    sizes = np.array([len(group) for group in stratum], dtype=float)
+    ties = np.unique(np.concatenate(stratum), return_counts=True)[1].astype(float)
+    n = sizes.sum()
+    mean = (n**2 - (sizes**2).sum()) / 4
+    variance = (n * (n - 1) * (2 * n + 5) - sum((k * (k - 1) * (2 * k + 5)).sum() for k in (sizes, ties))) / 72
+    if n > 2:
+        thirds = [(k * (k - 1) * (k - 2)).sum() for k in (sizes, ties)]
+        variance += thirds[0] * thirds[1] / (36 * n * (n - 1) * (n - 2))
+    halves = [(k * (k - 1)).sum() for k in (sizes, ties)]
+    variance += halves[0] * halves[1] / (8 * n * (n - 1))
+    return float(mean), float(max(0.0, variance))
+
+
+@cache
+def _jonckheere_chances(sizes: tuple[int, ...]) -> np.ndarray:
+    """Null probabilities of J = 0, 1, ... without ties."""
+    chances = np.ones(1)
+    for index in range(1, len(sizes)):
+        chances = np.convolve(chances, _mann_whitney_chances(sum(sizes[:index]), sizes[index]))
+    return chances
+
+
+@cache
+def _mann_whitney_chances(m: int, n: int) -> np.ndarray:
+    """Null probabilities of the Mann–Whitney statistic, by the sample to which the largest value belongs."""
+    if m == 0 or n == 0:
+        return np.ones(1)
+    chances = np.zeros(m * n + 1)
+    chances[n:] += m / (m + n) * _mann_whitney_chances(m - 1, n)
+    chances[: m * (n - 1) + 1] += n / (m + n) * _mann_whitney_chances(m, n - 1)
+    return chances
+
+
+def _relabelled(first: Sample, second: Sample) -> Float[np.ndarray, " ways"]:
+    """Mean differences of all ways to split the pooled values into groups of the same sizes."""
+    pooled = np.concatenate([first, second])
+    sums = np.array([pooled[list(chosen)].sum() for chosen in combinations(range(len(pooled)), len(first))])
+    return sums / len(first) - (pooled.sum() - sums) / len(second)
+
+
+def _randomly_relabelled(first: Sample, second: Sample, generator: np.random.Generator) -> Float[np.ndarray, " draws"]:
+    """Mean differences of random splits of the pooled values."""
+    pooled = np.tile(np.concatenate([first, second]), (PERMUTATIONS, 1))
+    shuffled = generator.permuted(pooled, axis=1)
+    return shuffled[:, : len(first)].mean(axis=1) - shuffled[:, len(first) :].mean(axis=1)
+
+
+def _two_sided(observed: float, drawn: Float[np.ndarray, " draws"], extra: int) -> Tested:
+    """Two-sided p-value of a statistic among its permuted values; rounding must not part equal ones."""
+    slack = 1e-9 * max(1e-300, float(np.abs(drawn).max()))
+    tails = [
+        (extra + np.sum(tail)) / (extra + len(drawn)) for tail in (drawn <= observed + slack, drawn >= observed - slack)
+    ]
+    return Tested(observed, float(min(1.0, 2 * min(tails))), 0 if abs(observed) <= slack else int(np.sign(observed)))

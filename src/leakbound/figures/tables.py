@@ -1,0 +1,176 @@
+"""Tidy tables: one row per run, replica, attack variant, unit and metric, and the quantities derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from leakbound import metrics
+
+COLUMNS = (
+    "run",
+    "dataset",
+    "model",
+    "defense",
+    "level",
+    "rounds",
+    "batch_size",
+    "replica",
+    "source",
+    "variant",
+    "unit",
+    "metric",
+    "value",
+    "low",
+    "high",
+)
+IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
+SETTING = ("dataset", "model", "rounds", "batch_size")
+SIMILARITIES = ("mse", "psnr", "ssim", "cosine", "gain")
+_ALL = -1
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """What one run leaves behind for the table.
+
+    Args:
+        run: Slug.
+        dataset: Name of the dataset.
+        model: Name of the network.
+        defense: Name of the defense.
+        level: Capacity in nats or noise multiplier; None without a defense.
+        rounds: Local optimisation steps.
+        batch_size: Records in a step.
+        diverged: Whether each replica diverged.
+        curves: Columns replica, step, metric, value; None if nothing was trained.
+        attacks: Attack name to its rows (replica, variant, unit, metric, value, low, high).
+    """
+
+    run: str
+    dataset: str
+    model: str
+    defense: str
+    level: float | None
+    rounds: int
+    batch_size: int
+    diverged: tuple[bool, ...]
+    curves: pd.DataFrame | None = None
+    attacks: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
+    """Put the results of runs into one tidy table.
+
+    A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
+    attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
+    mean over images of gradient inversion, with ``mse_bounded`` = min(MSE, prior's MSE) image by image. Source
+    ``derived`` holds, for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size)
+    is in ``parts``: ``imp_mia``, ``imp_dra`` and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which
+    measure the tuned inversion by its gain over the start. Replicas that diverged have no rows but ``diverged`` = 1.
+
+    Args:
+        parts: Runs, in any order.
+
+    Returns:
+        Table with the columns ``COLUMNS``, sorted, so that equal parts give equal tables.
+    """
+    frames = [frame for part in parts for frame in _run_frames(part)]
+    if not frames:
+        return _typed(pd.DataFrame(columns=list(COLUMNS)))
+    rows = _typed(pd.concat(frames, ignore_index=True))
+    rows = _typed(pd.concat([rows, *_improvements(rows)], ignore_index=True))
+    order = ["dataset", "model", "rounds", "batch_size", "defense", "level", "replica", "source", "variant", "metric"]
+    return rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
+
+
+def _run_frames(part: RunPart) -> list[pd.DataFrame]:
+    """All rows of one run but the derived ones."""
+    good = [replica for replica, bad in enumerate(part.diverged) if not bad]
+    counted = pd.DataFrame(
+        {"replica": range(len(part.diverged)), "metric": "diverged", "value": [float(bad) for bad in part.diverged]}
+    )
+    frames = [counted.assign(source="training")]
+    if part.curves is not None and not part.curves.empty:
+        last = part.curves.sort_values("step", kind="stable").groupby(["replica", "metric"], as_index=False).last()
+        source = np.where(last["metric"] == "epsilon", "accounting", "training")
+        frames.append(last[["replica", "metric", "value"]].assign(source=source))
+    for name, attack in sorted(part.attacks.items()):
+        frames.extend(frame.assign(source=name) for frame in (attack, *_summaries(name, attack)))
+    identity = {column: getattr(part, column) for column in IDENTITY}
+    kept = [frames[0], *(frame[frame["replica"].isin(good)] for frame in frames[1:])]
+    return [frame.assign(**identity) for frame in kept if not frame.empty]
+
+
+def _summaries(name: str, rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Summaries over the units of an attack: median over classes, mean over images."""
+    if name not in ("model_inversion", "gradient_inversion"):
+        return []
+    units = rows[(rows["unit"] >= 0) & rows["metric"].isin(SIMILARITIES)]
+    if name == "gradient_inversion":
+        units = pd.concat([units, _bounded(units)], ignore_index=True)
+    groups = units.groupby(["replica", "variant", "metric"])["value"]
+    summary = groups.median() if name == "model_inversion" else groups.mean()
+    return [summary.reset_index().assign(unit=_ALL)]
+
+
+def _bounded(units: pd.DataFrame) -> pd.DataFrame:
+    """Errors of attackers that return the prior image where it is closer, image by image."""
+    errors = units[units["metric"] == "mse"]
+    priors = errors[errors["variant"] == "prior"][["replica", "unit", "value"]]
+    both = errors[errors["variant"] != "prior"].merge(priors, on=["replica", "unit"], suffixes=("", "_prior"))
+    value = metrics.bounded_mse(both["value"].to_numpy(float), both["value_prior"].to_numpy(float))
+    return both[["replica", "variant", "unit"]].assign(metric="mse_bounded", value=value)
+
+
+def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Improvements over the undefended run, replica by replica."""
+    members = _per_replica(rows, "membership", "white_box", "auc")
+    errors = _per_replica(rows, "model_inversion", "printed", "mse")
+    gains = _per_replica(rows, "model_inversion", "tuned", "gain")
+    mia = _improvement(members, metrics.imp_mia)
+    dra = _improvement(errors, metrics.imp_dra)
+    dra_gain = _improvement(gains, metrics.imp_dra_with_gain)
+    derived = {
+        "imp_mia": mia,
+        "imp_dra": dra,
+        "imp_dra_gain": dra_gain,
+        "gdc": _mean_of(mia, dra),
+        "gdc_gain": _mean_of(mia, dra_gain),
+    }
+    return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
+
+
+def _per_replica(rows: pd.DataFrame, source: str, variant: str, metric: str) -> pd.DataFrame:
+    """The rows of one summary metric: identity, replica and value."""
+    chosen = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
+    return rows[chosen & (rows["unit"] == _ALL)][[*IDENTITY, "replica", "value"]]
+
+
+def _improvement(rows: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
+    """``formula`` of each replica's value and the mean over the undefended replicas of the same setting."""
+    undefended = rows[rows["defense"] == "none"].groupby(list(SETTING))["value"].mean().rename("reference")
+    joined = rows.merge(undefended.reset_index(), on=list(SETTING))
+    value = formula(joined["value"].to_numpy(float), joined["reference"].to_numpy(float))
+    return joined.assign(value=value).drop(columns="reference").dropna(subset="value")
+
+
+def _mean_of(mia: pd.DataFrame, dra: pd.DataFrame) -> pd.DataFrame:
+    """General defense capability of the replicas that have both improvements."""
+    both = mia.merge(dra[["run", "replica", "value"]], on=["run", "replica"], suffixes=("_mia", "_dra"))
+    value = metrics.gdc(both["value_mia"].to_numpy(float), both["value_dra"].to_numpy(float))
+    return both[[*IDENTITY, "replica"]].assign(value=value)
+
+
+def _typed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table with all columns, in order and of fixed types."""
+    rows = rows.reindex(columns=list(COLUMNS))
+    text = dict.fromkeys(("run", "dataset", "model", "defense", "source", "variant", "metric"), "str")
+    real = dict.fromkeys(("level", "value", "low", "high"), "float64")
+    whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
+    rows = rows.assign(variant=rows["variant"].fillna(""), unit=rows["unit"].fillna(_ALL))
+    return rows.astype({**text, **real, **whole})
