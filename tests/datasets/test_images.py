@@ -1,0 +1,243 @@
+"""Readers of Parquet folders and of the hub: what they read, and how they refuse what they cannot."""
+
+import shutil
+
+import huggingface_hub
+import numpy as np
+import pytest
+from PIL import Image
+
+import datasets
+from leakbound.config import DatasetConfig
+from leakbound.datasets import DatasetError, prepare
+from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10
+from leakbound.datasets.pixels import resized
+from leakbound.datasets.splits import draw
+from leakbound.registry import DATASETS
+
+PETS = DatasetConfig(reader="parquet", aux=10)
+
+
+def test_a_folder_of_ones_own_is_read_by_its_name(pets):
+    dataset = prepare("pets", PETS, 0)
+    assert dataset.classes == pets.classes
+    assert dataset.train.images.shape == (50, 1, 32, 32)
+    assert np.bincount(dataset.test.labels).tolist() == [10, 10, 10]
+    assert np.bincount(np.concatenate([dataset.train.labels, dataset.aux.labels])).tolist() == [30, 20, 10]
+
+
+def test_images_of_32_by_32_keep_their_exact_pixels(pets):
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
+    pets.write("train", [pets.encoded(image) for image in pixels])
+    pets.write("test", pets.images(12, (32, 32, 3)))
+    dataset = prepare("pets", PETS, 0)
+    assert dataset.colors == 3
+    found = np.concatenate([dataset.train.images, dataset.aux.images])
+    found = np.rint((found + 1) * 127.5).astype(np.uint8).transpose(0, 2, 3, 1)
+    assert {image.tobytes() for image in found} == {image.tobytes() for image in pixels}
+
+
+def test_halving_averages_with_the_antialiased_triangle():
+    ramp = np.tile(np.arange(64, dtype=np.float32), (64, 1))[None, :, :, None]
+    ramp[0, :, 32:, 0] += 100
+    row = (resized(ramp)[0, 0, 16] + 1) * 127.5
+    assert row[8] == pytest.approx(16.5)  # a ramp stays a ramp, sampled at the middle of two pixels
+    weights = np.array([1, 3, 3, 1]) / 8  # triangle of width 4 at distances 1.5, 0.5, 0.5, 1.5
+    assert row[15] == pytest.approx(weights @ ramp[0, 16, 29:33, 0])
+
+
+def test_only_images_that_are_drawn_are_decoded(pets):
+    pets.write("train", [*pets.images(59), b"no image"])
+    few = DatasetConfig(reader="parquet", members=10, aux=10)
+    raw = DATASETS.get("parquet")("pets", few)
+    for seed in range(10):
+        rows = draw("pets", raw, few, seed)
+        if 59 in rows.train or 59 in rows.aux:
+            with pytest.raises(DatasetError, match="row 59"):
+                prepare("pets", few, seed)
+        else:
+            assert len(prepare("pets", few, seed).train) == 10
+
+
+def test_an_image_that_cannot_be_decoded_is_named_by_file_and_row(pets):
+    images = pets.images(60)
+    images[17] = images[17][:40]
+    path = pets.write("train", images)
+    with pytest.raises(DatasetError, match=rf"{path}: row 17: the image cannot be decoded"):
+        prepare("pets", PETS, 0)
+
+
+@pytest.mark.parametrize("missing", [None, b""])
+def test_a_missing_image_is_named_by_row(pets, missing):
+    pets.write("train", [*pets.images(20), missing, *pets.images(20)])
+    with pytest.raises(DatasetError, match="row 20: there is no image"):
+        prepare("pets", PETS, 0)
+
+
+def test_images_of_different_sizes_are_refused(pets):
+    pets.write("train", [*pets.images(30), *pets.images(1, (9, 8)), *pets.images(9)])
+    with pytest.raises(DatasetError, match=r"row \d+: image is .*All images of a dataset must be alike") as caught:
+        prepare("pets", PETS, 0)
+    assert "9×8 with 1 color" in str(caught.value)
+
+
+def test_an_image_with_transparency_is_refused(pets):
+    pets.write("train", [*pets.images(30), *pets.images(1, (8, 8, 4)), *pets.images(9)])
+    with pytest.raises(DatasetError, match="row 30: the image has mode 'RGBA'"):
+        prepare("pets", PETS, 0)
+
+
+def test_training_and_test_images_with_different_colors_are_refused(pets):
+    pets.write("train", pets.images(60, (8, 8, 3)))
+    with pytest.raises(DatasetError, match=r"pets_test.parquet: images have 1 color planes.*have 3"):
+        prepare("pets", PETS, 0)
+
+
+@pytest.mark.parametrize(("bad", "words"), [(-1, "label -1, allowed is 0 to 2"), (3, "label 3, allowed is 0 to 2")])
+def test_a_label_out_of_range_is_named_by_row(pets, bad, words):
+    labels = [0, 1, 2] * 20
+    labels[41] = bad
+    path = pets.write("train", label=labels)
+    with pytest.raises(DatasetError, match=rf"{path}: row 41: column 'label' holds {words}"):
+        prepare("pets", PETS, 0)
+
+
+def test_a_test_label_that_training_does_not_know_is_refused(pets):
+    pets.write("train", named=False, label=[0, 1] * 30)
+    with pytest.raises(
+        DatasetError, match=r"pets_test.parquet: row 2: column 'label' holds label 2, allowed is 0 to 1"
+    ):
+        prepare("pets", PETS, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "row"), [([0.5] * 60, 0), (["cat"] * 60, 0), ([0, 1, None] + [2] * 57, 2), ([0.0, 1.0] * 30, 0)]
+)
+def test_a_label_that_is_no_integer_is_named_by_row(pets, labels, row):
+    pets.write("train", label=labels)
+    with pytest.raises(DatasetError, match=f"row {row}: column 'label' holds .* no integer label"):
+        prepare("pets", PETS, 0)
+
+
+@pytest.mark.parametrize(("labels", "missing"), [([1, 2, 3] * 20, 0), ([0, 1, 1_000_000] * 20, 2)])
+def test_labels_without_names_must_have_no_gaps(pets, labels, missing):
+    pets.write("train", named=False, label=labels)
+    with pytest.raises(DatasetError, match=f"but never {missing}"):
+        prepare("pets", PETS, 0)
+
+
+def test_a_truncated_file_is_named(pets):
+    path = pets.folder / "pets_train.parquet"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DatasetError, match=rf"{path}: cannot be read as Parquet"):
+        prepare("pets", PETS, 0)
+
+
+def test_a_file_with_damaged_pages_is_named(pets):
+    path = pets.folder / "pets_train.parquet"
+    content = bytearray(path.read_bytes())
+    content[4:400] = bytes(396)
+    path.write_bytes(bytes(content))
+    with pytest.raises(DatasetError, match=rf"{path}: cannot be read as Parquet"):
+        prepare("pets", PETS, 0)
+
+
+def test_a_file_without_rows_is_refused(pets):
+    pets.write("train", [], label=np.array([], dtype=np.int64))
+    with pytest.raises(DatasetError, match="has no images"):
+        prepare("pets", PETS, 0)
+
+
+def test_a_missing_file_is_named(pets):
+    with pytest.raises(DatasetError, match=r"birds_train.parquet: there is no such file"):
+        prepare("birds", PETS, 0)
+
+
+def test_a_missing_label_column_lists_the_nearest(pets):
+    pets.write("train", label=[0] * 60, Smiling=[1] * 60)
+    with pytest.raises(DatasetError, match=r"no column 'Smilling'.*did you mean 'Smiling'"):
+        prepare("pets", PETS.model_copy(update={"label": "Smilling"}), 0)
+
+
+def test_images_in_the_wrong_place_are_refused(pets):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"img": [b""], "label": [0]}), pets.folder / "pets_train.parquet")
+    with pytest.raises(DatasetError, match="has no column 'image'; known: img, label"):
+        prepare("pets", PETS, 0)
+    pq.write_table(pa.table({"image": [1.0], "label": [0]}), pets.folder / "pets_train.parquet")
+    with pytest.raises(DatasetError, match="column 'image' is double, expected is struct<bytes"):
+        prepare("pets", PETS, 0)
+
+
+def test_an_attribute_can_be_the_label(pets):
+    pets.write("train", label=[0] * 60, Male=[1] * 20 + [0] * 40)
+    pets.write("test", pets.images(12), label=[0] * 12, Male=[True, False] * 6)
+    dataset = prepare("pets", PETS.model_copy(update={"label": "Male"}), 0)
+    assert dataset.classes == ("not_male", "male")
+    assert np.concatenate([dataset.train.labels, dataset.aux.labels]).sum() == 20
+
+
+def test_without_a_folder_an_own_dataset_says_what_to_set(monkeypatch):
+    monkeypatch.delenv("LEAKBOUND_DATA", raising=False)
+    for config in (PETS, PETS.model_copy(update={"source": "folder"})):
+        with pytest.raises(DatasetError, match=r"LEAKBOUND_DATA.*pets_train.parquet"):
+            prepare("pets", config, 0)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub repository in a local folder, with the columns of the hub's CIFAR-10 and an attribute."""
+    monkeypatch.delenv("LEAKBOUND_DATA", raising=False)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    features = datasets.Features(
+        {
+            "img": datasets.Image(),
+            "label": datasets.ClassLabel(names=["plane", "ship"]),
+            "Smiling": datasets.Value("bool"),
+        }
+    )
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    columns = {"img": [Image.fromarray(p) for p in pixels], "label": [0, 1] * 20, "Smiling": [True] * 10 + [False] * 30}
+    (tmp_path / "repository").mkdir()
+    for split in ("train", "test"):
+        datasets.Dataset.from_dict(columns, features).to_parquet(tmp_path / "repository" / f"{split}.parquet")
+    return HubSource(str(tmp_path / "repository"), image="img")
+
+
+def test_the_hub_gives_the_same_records_as_a_folder_of_the_same_files(hub, tmp_path, monkeypatch):
+    raw = ImageReader("tiny", hub)("tiny", DatasetConfig())
+    assert raw.classes == ("plane", "ship")
+    assert raw.train.labels.tolist() == [0, 1] * 20
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    assert np.array_equal(raw.train.decode(np.array([3, 39])), pixels[[3, 39]])
+
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    for split in ("train", "test"):
+        table = datasets.Dataset.from_parquet(str(tmp_path / "repository" / f"{split}.parquet"))
+        table.rename_column("img", "image").to_parquet(tmp_path / f"tiny_{split}.parquet")
+    folder = ImageReader("tiny", hub)("tiny", DatasetConfig())
+    assert folder.classes == raw.classes
+    assert np.array_equal(folder.train.decode(np.arange(40)), raw.train.decode(np.arange(40)))
+
+
+def test_a_boolean_attribute_of_the_hub_can_be_the_label(hub):
+    raw = ImageReader("tiny", HubSource(hub.repository, image="img", label="Smiling"))("tiny", DatasetConfig())
+    assert raw.classes == ("not_smiling", "smiling")
+    assert raw.train.labels.tolist() == [1] * 10 + [0] * 30
+
+
+def test_an_unreachable_hub_says_to_set_the_folder(hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DatasetError, match=r"cannot be loaded from the Hugging Face hub.*set LEAKBOUND_DATA"):
+        prepare("mnist", DatasetConfig(), 0)
+    shutil.rmtree(hub.repository)
+    with pytest.raises(DatasetError, match="cannot be loaded"):
+        ImageReader("tiny", hub)("tiny", DatasetConfig())
+
+
+def test_hub_columns_are_those_of_the_published_repositories():
+    assert read_cifar10.hub == HubSource("uoft-cs/cifar10", None, "img", "label")
+    assert read_celeba.hub == HubSource("flwrlabs/celeba", None, "image", "Smiling")
