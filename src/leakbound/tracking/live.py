@@ -1,0 +1,102 @@
+"""Curves on a server while training runs: never slower, never an error, replaced by the finished run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pandas as pd
+
+from leakbound.tracking.jobs import RunFacts, metric_name
+from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_of
+from leakbound.tracking.store import connect, is_server
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LiveCurves:
+    """Daemon thread that sends the curves so far now and then; it does nothing without a server.
+
+    Its values carry the time at which they were first seen, not that of any file: they are a view for the moment, and
+    ``push`` deletes it when the finished run arrives.
+
+    Args:
+        uri: Tracking address; only ``http`` and ``https`` are watched live.
+        facts: The run in training.
+        pause: Seconds between two looks.
+        patience: Seconds that :meth:`close` waits at most.
+    """
+
+    def __init__(self, uri: str, facts: RunFacts, *, pause: float = 10.0, patience: float = 3.0) -> None:
+        self._uri, self._facts, self._pause, self._patience = uri, facts, pause, patience
+        self._rows: pd.DataFrame | None = None
+        self._seen: dict[tuple[int, int, str], tuple[int, float]] = {}
+        self._sent: set[tuple[int, int, str]] = set()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="live curves")
+        if is_server(uri):
+            self._thread.start()
+
+    def on_rows(self, rows: pd.DataFrame) -> None:
+        """Take the curves so far (replica, step, metric, value); returns at once."""
+        self._rows = rows
+
+    def close(self) -> None:
+        """Send what is left, if that takes no longer than ``patience``."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join(self._patience)
+
+    def __enter__(self) -> LiveCurves:
+        """Start of the training."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End of the training, well or not."""
+        self.close()
+
+    def _watch(self) -> None:
+        """Look again and again until closed, then once more."""
+        run_id: str | None = None
+        closing = False
+        while not closing:
+            closing = self._closing.wait(self._pause)
+            try:
+                run_id = run_id or self._run()
+                self._send(run_id)
+            except Exception as error:  # whatever the server does, training goes on
+                _LOGGER.debug("live curves of %s: %s", self._facts.slug, error)
+
+    def _run(self) -> str:
+        """Identifier of the live run, made if need be."""
+        client = connect(self._uri)
+        experiment, key = experiment_id(client, self._uri, self._facts.experiment), live_key(self._facts.slug)
+        found = runs_of(client, experiment, key)
+        tags = {KEY: key, CONTENT: "live"}
+        run = found[0] if found else client.create_run(experiment, tags=tags, run_name=f"{self._facts.name} (live)")
+        return run.info.run_id
+
+    def _send(self, run_id: str) -> None:
+        """Send the rows that the server has not got; a row keeps its first time, so a repeat is no second value."""
+        from mlflow.entities import Metric
+
+        rows = self._rows
+        if rows is None:
+            return
+        now = int(time.time() * 1000)
+        for row in rows.itertuples(index=False):
+            self._seen.setdefault((int(row.replica), int(row.step), str(row.metric)), (now, float(row.value)))
+        fresh = [key for key in self._seen if key not in self._sent]
+        client = connect(self._uri)
+        for start in range(0, len(fresh), 1000):
+            part = fresh[start : start + 1000]
+            client.log_batch(
+                run_id,
+                [
+                    Metric(metric_name(f"replica {replica}", metric), value, stamp, step)
+                    for replica, step, metric in part
+                    for stamp, value in [self._seen[replica, step, metric]]
+                ],
+            )
+            self._sent.update(part)

@@ -1,0 +1,112 @@
+"""Log a finished job so that nothing is lost when the store is away: its record stays in a file until it is taken."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from leakbound.storage import DamagedFileError, atomic, read_json
+from leakbound.tracking.records import RunRecord
+from leakbound.tracking.sending import OutdatedRecordError, push
+from leakbound.tracking.store import check_uri, exclusive, failures, reason, unreachable
+
+Status = Literal["stored", "pending", "damaged"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one record.
+
+    Attributes:
+        marker: The file that keeps the record.
+        status: ``stored``; ``pending`` if the store did not take it; ``damaged`` if the file cannot be read.
+        reason: Why it is not stored.
+    """
+
+    marker: Path
+    status: Status
+    reason: str = ""
+
+
+def log(record: RunRecord, uri: str, marker: Path) -> Outcome:
+    """Push ``record`` and write it with its status to ``marker``, whatever state the store is in.
+
+    Raises:
+        ValueError: If ``uri`` can never keep runs; a store that is away is no error.
+    """
+    check_uri(uri)
+    with _holding(marker):
+        return _send(record, uri, marker)
+
+
+def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
+    """Push the records that are still pending, and mark them as stored.
+
+    Args:
+        folder: Folder with markers, searched with its subfolders.
+        uri: Database or server.
+        everything: Whether to push stored records too, e.g. to fill a new store.
+
+    Returns:
+        One outcome for each record that was to be sent, and for each file that cannot be read. When the store stops
+        answering, the rest is pending without being tried.
+
+    Raises:
+        ValueError: If ``uri`` can never keep runs.
+    """
+    check_uri(uri)
+    outcomes = []
+    away: str | None = None
+    for marker in sorted(path for path in folder.rglob("*.json") if not path.name.startswith(".")):
+        with _holding(marker):
+            try:
+                status, record = _read(marker)
+            except DamagedFileError as error:
+                outcomes.append(Outcome(marker, "damaged", str(error)))
+                continue
+            if status == "stored" and not everything:
+                continue
+            outcomes.append(Outcome(marker, "pending", away) if away else _send(record, uri, marker))
+        if outcomes[-1].status == "pending":
+            away = away or unreachable(uri)
+    return outcomes
+
+
+def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
+    """Push a record and write its marker."""
+    outcome = Outcome(marker, "stored")
+    expected: tuple[type[Exception], ...] = (*failures(), OutdatedRecordError)
+    try:
+        push(record, uri)
+    except expected as error:
+        outcome = Outcome(marker, "pending", reason(error))
+    _write(outcome, record)
+    return outcome
+
+
+def _write(outcome: Outcome, record: RunRecord) -> None:
+    """Write a marker: status, reason, and the record with artifacts as paths relative to it."""
+    value = {"status": outcome.status, "reason": outcome.reason, "record": record.to_dict(outcome.marker.parent)}
+    with atomic(outcome.marker) as temporary:
+        temporary.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def _read(marker: Path) -> tuple[Status, RunRecord]:
+    """Read a marker.
+
+    Raises:
+        DamagedFileError: If it is torn or no marker.
+    """
+    value = read_json(marker)
+    try:
+        return value["status"], RunRecord.from_dict(value["record"], marker.parent)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedFileError(marker, f"no record of a run: {error!r}") from error
+
+
+def _holding(marker: Path) -> AbstractContextManager[None]:
+    """Lock over the markers of one folder, so that ``sync`` never sends an older record over a newer one."""
+    return exclusive(marker.parent / ".lock")

@@ -1,0 +1,122 @@
+"""What one MLflow run shall hold, as a plain value that can be kept as JSON until a store takes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from leakbound.provenance import settings_hash
+from leakbound.storage import file_hash
+
+
+class Point(NamedTuple):
+    """One value of a metric; ``timestamp`` is in milliseconds since 1970 and comes from the job's files."""
+
+    key: str
+    step: int
+    timestamp: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that goes with a run.
+
+    Attributes:
+        path: Where it lies.
+        folder: Folder below the run's artifacts, empty for the top.
+        sha256: Hash of its bytes when it was recorded.
+    """
+
+    path: Path
+    folder: str
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, folder: str = "") -> Artifact:
+        """The file at ``path`` as it is now."""
+        return cls(path, folder, file_hash(path))
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything that one MLflow run holds.
+
+    Attributes:
+        key: Name that never changes, unique within the experiment.
+        experiment: Experiment's name.
+        name: What people read in the list of runs.
+        start: Milliseconds since 1970.
+        end: Milliseconds since 1970.
+        status: FAILED for a run that diverged.
+        params: Name to text.
+        tags: Name to text.
+        metrics: All values, of all steps.
+        artifacts: Files to upload.
+        children: Runs nested below, one for each replica.
+    """
+
+    key: str
+    experiment: str
+    name: str
+    start: int
+    end: int
+    status: Literal["FINISHED", "FAILED"] = "FINISHED"
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[Point, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    children: tuple[RunRecord, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of all that the run holds, artifacts by their bytes; equal content is never sent twice."""
+        parts = {"artifacts": self.artifacts_content, "children": [child.content for child in self.children]}
+        return settings_hash({**self.to_dict(Path("/")), **parts})
+
+    @property
+    def artifacts_content(self) -> str:
+        """SHA-256 over names and bytes of the artifacts."""
+        return settings_hash(sorted([item.folder, item.path.name, item.sha256] for item in self.artifacts))
+
+    def to_dict(self, folder: Path) -> dict[str, Any]:
+        """Plain values for JSON, metrics grouped by name and artifacts as paths relative to ``folder``."""
+        metrics: dict[str, list[list[float]]] = defaultdict(list)
+        for point in self.metrics:
+            metrics[point.key].append([point.step, point.timestamp, point.value])
+        return {
+            **{name: getattr(self, name) for name in ("key", "experiment", "name", "start", "end", "status")},
+            "params": dict(self.params),
+            "tags": dict(self.tags),
+            "metrics": dict(metrics),
+            "artifacts": [
+                {**dataclasses.asdict(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()}
+                for item in self.artifacts
+            ],
+            "children": [child.to_dict(folder) for child in self.children],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], folder: Path) -> RunRecord:
+        """The record that :meth:`to_dict` wrote.
+
+        Raises:
+            KeyError: If something is missing.
+            TypeError: If something is there that no record has, or has another form.
+        """
+        metrics = tuple(
+            Point(key, int(step), int(timestamp), float(value))
+            for key, points in values["metrics"].items()
+            for step, timestamp, value in points
+        )
+        artifacts = tuple(
+            Artifact(Path(os.path.normpath(folder / item["path"])), item["folder"], item["sha256"])
+            for item in values["artifacts"]
+        )
+        children = tuple(cls.from_dict(child, folder) for child in values["children"])
+        return cls(**{**values, "metrics": metrics, "artifacts": artifacts, "children": children})

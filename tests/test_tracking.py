@@ -1,0 +1,426 @@
+"""MLflow against real stores: a SQLite file, a local server, and a server that is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.storage import write_arrays
+from leakbound.tracking import (
+    LiveCurves,
+    OutdatedRecordError,
+    RunFacts,
+    RunRecord,
+    channel_facts,
+    check_uri,
+    describe,
+    describe_figures,
+    log,
+    push,
+    sync,
+    upgrade_store,
+)
+from leakbound.tracking.jobs import metric_name
+from leakbound.tracking.store import connect
+
+FACTS = RunFacts(
+    preset="quick",
+    slug="digits/lenet/natural-4/n200-b64",
+    dataset="digits",
+    model="lenet",
+    defense="natural",
+    level=4.0,
+    rounds=200,
+    batch_size=64,
+    replicas=2,
+    mechanism="channel",
+    papers=("tan2024",),
+    figures=("tan2024/fig14", "tan2024/fig16"),
+)
+PROVENANCE = {
+    "started": 1_700_000_000.0,
+    "seconds": 20.0,
+    "learning_rate": 0.03,
+    "commit": "0123abcd",
+    "dirty": False,
+    "settings_hash": "feed",
+    "device": "cpu",
+    "events": [{"mechanism": "channel", "capacity": 4.0, "noise": "fresh", "sampling": "shuffled", "uses": 32}],
+    "diverged": [False, False],
+}
+START = 1_700_000_000_000
+
+
+def curves(scale: float = 1.0) -> pd.DataFrame:
+    rows = [
+        (replica, step, metric, scale * (step + 1) / (300 + 10 * replica))
+        for replica in range(2)
+        for step in (100, 200)
+        for metric in ("test_accuracy", "train_loss")
+    ]
+    return pd.DataFrame(rows, columns=["replica", "step", "metric", "value"])
+
+
+def attack_rows(rows: list[tuple[int, str, int, str, float]]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["replica", "variant", "unit", "metric", "value"])
+    return frame.assign(low=frame["value"] - 0.05, high=frame["value"] + 0.05)
+
+
+MEMBERSHIP = attack_rows([(0, "white_box", -1, "auc", 0.7), (1, "white_box", -1, "auc", 0.8)])
+INVERSION = attack_rows([(r, "printed", unit, "mse", value) for r in range(2) for unit, value in enumerate((1, 2, 9))])
+
+
+def record(scale: float = 1.0, *, facts: RunFacts = FACTS, files: tuple[Path, ...] = ()) -> RunRecord:
+    attacks = {"membership": MEMBERSHIP, "model_inversion": INVERSION}
+    return describe(facts, curves(scale), attacks, PROVENANCE, channel={"shape": "natural"}, files=files)
+
+
+def values(run: RunRecord) -> dict[str, list[tuple[int, int, float]]]:
+    found: dict[str, list[tuple[int, int, float]]] = {}
+    for point in run.metrics:
+        found.setdefault(point.key, []).append((point.step, point.timestamp, point.value))
+    return found
+
+
+def stored_runs(uri: str, experiment: str = "quick/digits") -> tuple[list, dict[str, list]]:
+    """Runs at the top, and those below each by its identifier."""
+    client = connect(uri)
+    runs = client.search_runs([client.get_experiment_by_name(experiment).experiment_id], max_results=1000)
+    top = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    below = {
+        parent.info.run_id: [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
+        for parent in top
+    }
+    assert len(runs) == len(top) + sum(map(len, below.values()))
+    return top, below
+
+
+def stored_values(uri: str, run) -> dict[str, list[tuple[int, int, float]]]:
+    client = connect(uri)
+    return {
+        key: [(m.step, m.timestamp, m.value) for m in client.get_metric_history(run.info.run_id, key)]
+        for key in run.data.metrics
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all tables and no runs, made once: the migrations take seconds."""
+    path = tmp_path_factory.mktemp("store") / "new folder" / "template.db"
+    upgrade_store(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def uri(template: Path, tmp_path: Path) -> str:
+    (tmp_path / "mlflow.db").write_bytes(template.read_bytes())
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture
+def server(template: Path, tmp_path: Path) -> Iterator[str]:
+    """A real tracking server on a free port of this machine."""
+    (tmp_path / "server.db").write_bytes(template.read_bytes())
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
+    command += ["--artifacts-destination", str(tmp_path / "served")]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (tmp_path / "server.log").open("wb") as output:
+        process = subprocess.Popen(
+            command, env={**os.environ, **quiet}, stdout=output, stderr=output, start_new_session=True
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{address}/health", timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, (tmp_path / "server.log").read_text()
+                time.sleep(0.1)
+        yield address
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(20)
+
+
+# -- records -------------------------------------------------------------------------------------------------------
+
+
+def test_record_has_means_and_spread_over_replicas():
+    found = values(record())
+    both = np.array([201 / 300, 201 / 310])
+    assert found["test_accuracy"][1] == (200, START + 20_000, pytest.approx(both.mean()))
+    assert found["test_accuracy_std"][1][2] == pytest.approx(both.std(ddof=1))
+    assert found["membership/white_box/auc"] == [(200, START + 20_000, pytest.approx(0.75))]
+
+
+def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():
+    rows = {"model_inversion": INVERSION, "gradient_inversion": INVERSION.assign(variant="attack")}
+    found = values(describe(FACTS, curves(), rows, PROVENANCE))
+    assert found["model_inversion/printed/mse"][0][2] == 2
+    assert found["gradient_inversion/attack/mse"][0][2] == 4
+
+
+def test_record_dates_values_by_the_job_and_not_by_the_clock():
+    iso = {**PROVENANCE, "started": "2023-11-14T22:13:20+00:00"}
+    assert describe(FACTS, curves(), {}, iso) == describe(FACTS, curves(), {}, PROVENANCE)
+    assert {point.timestamp for point in record().metrics} == {START + 10_000, START + 20_000}
+    without = {name: value for name, value in PROVENANCE.items() if name != "started"}
+    with pytest.raises(ValueError, match=r"provenance\.started is missing"):
+        describe(FACTS, curves(), {}, without)
+
+
+def test_record_of_a_diverged_replica_is_failed_and_shows_no_mean_of_its_attacks():
+    broken = curves()
+    broken.loc[(broken["replica"] == 1) & (broken["step"] == 200), "value"] = np.nan
+    found = describe(FACTS, broken, {"membership": MEMBERSHIP}, PROVENANCE)
+    assert (found.status, [child.status for child in found.children]) == ("FAILED", ["FINISHED", "FAILED"])
+    assert found.tags["diverged_replicas"] == "1"
+    assert values(found).keys() == {"test_accuracy", "test_accuracy_std", "train_loss", "train_loss_std"}
+    assert [step for step, _, _ in values(found)["test_accuracy"]] == [100]
+    assert "membership/white_box/auc" in values(found.children[0])
+    assert "membership/white_box/auc" not in values(found.children[1])
+
+
+def test_record_of_an_untrained_run_has_its_attacks_alone():
+    facts = dataclasses.replace(FACTS, rounds=0, replicas=1)
+    found = describe(facts, None, {"gradient_inversion": INVERSION[INVERSION["replica"] == 0]}, PROVENANCE)
+    assert values(found) == {"gradient_inversion/printed/mse": [(0, START + 20_000, 4.0)]}
+    assert len(found.children) == 1
+
+
+def test_record_survives_json(tmp_path):
+    (tmp_path / "channel.bin").write_bytes(b"noise")
+    made = record(files=(tmp_path / "channel.bin",))
+    text = json.dumps(made.to_dict(tmp_path / "deep" / "folder"), allow_nan=False)
+    read = RunRecord.from_dict(json.loads(text), tmp_path / "deep" / "folder")
+    assert read.content == made.content
+    assert read.artifacts[0].path.read_bytes() == b"noise"
+    assert sorted(read.metrics) == sorted(made.metrics)
+
+
+def test_channel_facts_are_read_from_the_stored_channel(tmp_path):
+    path = tmp_path / "channel.safetensors"
+    write_arrays(path, {"variances": np.array([1.0, 3.0])}, {"shape": "white", "capacity": "2.5", "axes": "pixels"})
+    found = channel_facts(path)
+    assert (found["capacity"], found["noise_variance_mean"], found["noise_variance_max"]) == (2.5, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("part", ["tpr@1%", "../up", "/root", "a//b", ".", "κ = 4", "", "x" * 400])
+def test_metric_names_are_ones_that_mlflow_takes(part):
+    from mlflow.utils.validation import _validate_metric
+
+    _validate_metric(metric_name("source", part, "value"), 0.0, 0, 0)
+
+
+# -- stores --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address", ["file:./mlruns", "mlruns", "/tmp/runs", "sqlite://", "sqlite:///:memory:", "ftp://x"]
+)
+def test_store_that_cannot_keep_runs_is_refused(address, tmp_path):
+    with pytest.raises(ValueError, match=r"tracking\.uri"):
+        check_uri(address)
+    with pytest.raises(ValueError, match=r"tracking\.uri"):
+        log(record(), address, tmp_path / "marker.json")
+    assert not (tmp_path / "marker.json").exists()
+
+
+def test_upgrade_may_be_repeated(uri):
+    push(record(), uri)
+    upgrade_store(uri)
+    assert len(stored_runs(uri)[0]) == 1
+
+
+def test_push_twice_leaves_one_run_with_every_value_once(uri, tmp_path):
+    (tmp_path / "figure.svg").write_text("<svg/>")
+    made = record(files=(tmp_path / "figure.svg",))
+    for _ in range(2):
+        push(made, uri)
+    (parent,), below = stored_runs(uri)
+    children = below[parent.info.run_id]
+    assert stored_values(uri, parent) == values(made)
+    assert {run.info.run_name: stored_values(uri, run) for run in children} == {
+        child.name: values(child) for child in made.children
+    }
+    assert parent.data.params == made.params
+    assert made.tags.items() <= parent.data.tags.items()
+    assert (parent.info.status, parent.info.start_time, parent.info.end_time) == ("FINISHED", START, START + 20_000)
+    assert [file.path for file in connect(uri).list_artifacts(parent.info.run_id)] == ["figure.svg"]
+    assert list((tmp_path / "mlartifacts" / "quick" / "digits").rglob("figure.svg"))
+
+
+def test_push_finishes_a_run_that_broke_off(uri, tmp_path):
+    (tmp_path / "figure.svg").write_text("<svg/>")
+    made = record(files=(tmp_path / "figure.svg",))
+    push(made, uri)
+    client = connect(uri)
+    (parent,), below = stored_runs(uri)
+    client.update_run(parent.info.run_id, "RUNNING")
+    client.delete_run(below[parent.info.run_id][0].info.run_id)
+    push(made, uri)
+    (again,), below = stored_runs(uri)
+    assert (again.info.run_id, again.info.status) == (parent.info.run_id, "FINISHED")
+    assert stored_values(uri, again) == values(made)
+    assert len(below[again.info.run_id]) == 2
+
+
+def test_push_of_other_values_replaces_the_run(uri):
+    push(record(), uri)
+    push(record(scale=0.5), uri)
+    (parent,), below = stored_runs(uri)
+    assert stored_values(uri, parent) == values(record(scale=0.5))
+    assert len(below[parent.info.run_id]) == 2
+
+
+def test_push_of_more_values_than_one_call_takes_stores_all(uri):
+    steps = range(2100)
+    many = pd.DataFrame({"replica": 0, "step": steps, "metric": "train_loss", "value": [1 / (s + 1) for s in steps]})
+    made = describe(dataclasses.replace(FACTS, rounds=2100), many, {}, PROVENANCE)
+    push(made, uri)
+    assert stored_values(uri, stored_runs(uri)[0][0]) == values(made)
+
+
+def test_push_takes_an_experiment_out_of_the_bin(uri):
+    push(record(scale=0.5), uri)
+    push(record(), uri)
+    client = connect(uri)
+    client.delete_experiment(client.get_experiment_by_name("quick/digits").experiment_id)
+    push(record(), uri)
+    (parent,), below = stored_runs(uri)
+    assert stored_values(uri, parent) == values(record())
+    assert len(below[parent.info.run_id]) == 2
+
+
+def test_push_refuses_an_artifact_that_changed(uri, tmp_path):
+    (tmp_path / "figure.svg").write_text("<svg/>")
+    made = record(files=(tmp_path / "figure.svg",))
+    (tmp_path / "figure.svg").write_text("<svg></svg>")
+    with pytest.raises(OutdatedRecordError, match=r"figure\.svg"):
+        push(made, uri)
+
+
+def test_push_of_figures_keeps_folders_and_counts_of_claims(uri, tmp_path):
+    path = tmp_path / "figures" / "tan2024" / "fig14.svg"
+    path.parent.mkdir(parents=True)
+    path.write_text("<svg/>")
+    made = describe_figures("quick", [path], tmp_path / "figures", {"reproduced": 3, "contradicted": 1})
+    for _ in range(2):
+        push(made, uri)
+    (run,), _ = stored_runs(uri, "quick/figures")
+    assert run.data.metrics == {"claims/reproduced": 3.0, "claims/contradicted": 1.0}
+    assert [file.path for file in connect(uri).list_artifacts(run.info.run_id, "tan2024")] == ["tan2024/fig14.svg"]
+
+
+def _push_level(level: float, uri: str, ready) -> None:
+    slug = f"digits/lenet/natural-{level:g}/n200-b64"
+    made = record(facts=dataclasses.replace(FACTS, slug=slug, level=level))
+    ready.wait()
+    push(made, uri)
+
+
+def test_push_from_four_processes_into_a_new_file_loses_nothing(tmp_path):
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    context = multiprocessing.get_context("spawn")
+    ready = context.Barrier(4)
+    processes = [context.Process(target=_push_level, args=(float(n), address, ready)) for n in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    top, below = stored_runs(address)
+    assert sorted(float(run.data.params["level"]) for run in top) == [0.0, 1.0, 2.0, 3.0]
+    assert all(len(children) == 2 for children in below.values())
+    assert all(stored_values(address, run) == values(record()) for run in top)
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+
+def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path):
+    folder = tmp_path / "tracking"
+    (tmp_path / "figure.svg").write_text("<svg/>")
+    made = record(files=(tmp_path / "figure.svg",))
+    other = record(facts=dataclasses.replace(FACTS, slug="digits/lenet/none/n200-b64"))
+    dead = f"http://someone:secret@127.0.0.1:{free_port()}"
+    for item in (made, other):
+        outcome = log(item, dead, folder / f"{item.key}.json")
+        assert (outcome.status, json.loads(outcome.marker.read_text())["status"]) == ("pending", "pending")
+        assert outcome.reason
+        assert "secret" not in outcome.marker.read_text()
+    assert [outcome.status for outcome in sync(folder, dead)] == ["pending"] * 2
+    assert [outcome.status for outcome in sync(folder, uri)] == ["stored"] * 2
+    assert sync(folder, uri) == []
+    found = {run.data.tags["leakbound.key"]: run for run in stored_runs(uri)[0]}
+    assert {key: stored_values(uri, run) for key, run in found.items()} == {r.key: values(r) for r in (made, other)}
+    assert [file.path for file in connect(uri).list_artifacts(found[made.key].info.run_id)] == ["figure.svg"]
+
+
+def test_sync_of_everything_fills_a_new_store(uri, template, tmp_path):
+    assert log(record(), uri, tmp_path / "tracking" / "run.json").status == "stored"
+    (tmp_path / "other.db").write_bytes(template.read_bytes())
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    assert [outcome.status for outcome in sync(tmp_path / "tracking", other, everything=True)] == ["stored"]
+    assert stored_values(other, stored_runs(other)[0][0]) == values(record())
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"status": "pending"}', '{"status": "pending", "record": {"key": 1}}']
+)
+def test_sync_reports_a_damaged_marker_and_sends_the_others(damage, uri, tmp_path):
+    folder = tmp_path / "tracking"
+    log(record(), f"http://127.0.0.1:{free_port()}", folder / "b.json")
+    (folder / "a.json").write_text(damage)
+    torn, whole = sync(folder, uri)
+    assert (torn.marker.name, torn.status, whole.status) == ("a.json", "damaged", "stored")
+    assert "a.json" in torn.reason
+    assert len(stored_runs(uri)[0]) == 1
+
+
+def test_server_gets_live_curves_that_the_finished_run_replaces(server, tmp_path):
+    (tmp_path / "figure.svg").write_text("<svg/>")
+    with LiveCurves(server, FACTS, pause=0.2, patience=30.0) as live:
+        live.on_rows(curves().query("replica == 0"))
+        live.on_rows(curves())
+    (shown,), _ = stored_runs(server)
+    assert shown.data.metrics["replica 1/test_accuracy"] == pytest.approx(201 / 310)
+    assert {len(history) for history in stored_values(server, shown).values()} == {2}
+    made = record(files=(tmp_path / "figure.svg",))
+    outcome = log(made, server, tmp_path / "tracking" / "run.json")
+    assert (outcome.status, outcome.reason) == ("stored", "")
+    push(made, server)
+    (parent,), below = stored_runs(server)
+    assert stored_values(server, parent) == values(made)
+    assert len(below[parent.info.run_id]) == 2
+    assert [file.path for file in connect(server).list_artifacts(parent.info.run_id)] == ["figure.svg"]
+
+
+def test_live_curves_without_a_living_server_disturb_nothing(uri):
+    for address in (uri, f"http://127.0.0.1:{free_port()}"):
+        with LiveCurves(address, FACTS, pause=0.01, patience=30.0) as live:
+            live.on_rows(curves())
+    assert connect(uri).get_experiment_by_name("quick/digits") is None
