@@ -271,10 +271,10 @@ class RunTable:
         return {"study": study, "runs": {slug: self.attacks[slug] for slug in self.members[study]}}
 
     def figure_settings(self, key: str) -> dict[str, Any]:
-        """Everything but its rows that the figure ``paper/id`` depends on; claims do not change its looks."""
+        """What the figure ``paper/id`` depends on beside its rows; what does not change its looks is left out."""
         figure = self.figures[key]
         return {
-            "figure": figure.model_dump(mode="json", exclude={"claims", "title"}),
+            "figure": figure.model_dump(mode="json", exclude={"claims", "title", "caption"}),
             "plugins": self._plugins(plots=figure.plot),
         }
 
@@ -306,6 +306,8 @@ class RunTable:
             "slug": slug,
             "replicas": run.replicas,
             "attacks": self.attacks[slug],
+            "mechanism": self.config.defense(run.defense).mechanism,
+            "channel": f"channels/{key}.safetensors" if (key := self.channel_key(run)) else None,
             "papers": sorted({key.partition("/")[0] for key in shown}),
             "figures": shown,
             "uri": self.config.tracking.uri,

@@ -1,0 +1,45 @@
+# `make run` and `make test` are all that a fresh machine needs: each makes the environment first when it is missing.
+PYTHON ?= python3.11
+JOBS ?= 2
+CONFIG ?= config/config.yaml
+export PATH := $(CURDIR)/.venv/bin:$(PATH)    # rules call the command line: it must be on the jobs' PATH
+
+.PHONY: run test report ui sync check lock reference
+
+run: .venv/ready
+	snakemake -j $(JOBS) --configfile $(CONFIG)
+
+test: .venv/ready
+	python -m pytest -q
+
+report: .venv/ready
+	snakemake -j 1 --configfile $(CONFIG) --report report.html
+
+ui: .venv/ready
+	leakbound ui
+
+sync: .venv/ready
+	leakbound sync --configfile $(CONFIG)
+
+check: .venv/ready
+	ruff check
+	ruff format --check
+	mypy
+	codespell
+	snakefmt --check Snakefile workflow
+	leakbound config --check
+	snakemake --lint
+
+# Lock with pip where torch resolves to its CPU build; docs/development.md says why and how the second file comes about.
+lock:
+	.venv/bin/pip-compile -q --allow-unsafe --strip-extras --no-annotate --no-header --no-emit-index-url \
+	  --no-emit-find-links --extra dev -o .venv/all.txt pyproject.toml
+	{ echo '-c constraints-cuda.txt'; sed -n 's/+cpu$$//; /^[a-z0-9._-]*==/p' .venv/all.txt; } > requirements.lock
+
+.venv/ready: requirements.lock constraints-cuda.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet torch==2.13.0
+	.venv/bin/python -m pip install --quiet -r requirements.lock
+	.venv/bin/python -m pip install --quiet --no-deps -e .
+	.venv/bin/python -m pip check
+	touch $@

@@ -1,0 +1,54 @@
+"""Commands: spectra and calibrated channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.files import SettingsOption, read_settings, read_spectrum
+
+
+def spectrum(
+    settings: SettingsOption,
+    moments: Annotated[Path, typer.Option(help="Mean and covariance, written by `covariance`.")],
+    out: Annotated[Path, typer.Option(help="Spectrum, safetensors.")],
+) -> None:
+    """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
+    from leakbound.channels import Moments, box_weights
+    from leakbound.registry import SHAPES
+
+    given = read_settings(settings)
+    shape = SHAPES.get(given["shape"])
+    found = Moments.from_arrays(storage.read_arrays(moments))
+    box = given["weights"]
+    weights = None
+    if getattr(shape, "takes_weights", False):
+        colors, rest = divmod(found.dimension, 32 * 32)
+        if rest:
+            raise typer.BadParameter(f"{moments}: {found.dimension} pixels are no 32×32 images")
+        weights = box_weights(
+            colors, 32, 32, rows=tuple(box["rows"]), columns=tuple(box["columns"]), weight=box["weight"]
+        )
+    result = shape.decompose(found, weights=weights)
+    storage.write_arrays(out, result.arrays(), result.metadata())
+
+
+def calibrate(
+    settings: SettingsOption,
+    spectrum: Annotated[Path, typer.Option(help="Spectrum, written by `spectrum`.")],
+    out: Annotated[Path, typer.Option(help="Channel, safetensors.")],
+) -> None:
+    """Find the noise that lets through at most the given capacity, and check the stored channel."""
+    from leakbound.channels import channel_capacity
+    from leakbound.registry import SHAPES
+
+    given = read_settings(settings)
+    source = read_spectrum(spectrum)
+    channel = SHAPES.get(given["shape"]).calibrate(source, given["capacity"])
+    reached = channel_capacity(channel, source)
+    if reached > given["capacity"]:
+        raise RuntimeError(f"{given['shape']}: the noise lets {reached} nats through, more than {given['capacity']}")
+    storage.write_arrays(out, channel.arrays(), {**channel.metadata(), "reached": repr(reached)})

@@ -1,0 +1,110 @@
+"""Commands: show finished jobs in MLflow."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.figures import RootOption
+from leakbound.cli.files import SettingsOption, read_settings
+
+MarkerOption = Annotated[Path, typer.Option(help="Record of what was sent, and whether it arrived.")]
+ConfigOption = Annotated[Path, typer.Option(help="Configuration whose store is meant.")]
+
+
+def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> None:
+    """Write what a finished run has left to MLflow; a store that is away is noted and `sync` sends it later."""
+    from leakbound import tracking
+    from leakbound.studies import Run
+
+    given = read_settings(settings)
+    run = Run.from_slug(given["slug"])
+    attacks = {name: root / "attacks" / run.slug / name for name in given["attacks"]}
+    training = root / "runs" / run.slug
+    source = training / "provenance.json" if run.rounds else next(iter(attacks.values())).with_suffix(".json")
+    provenance = storage.read_json(source)
+    channel = root / given["channel"] if given["channel"] else None
+    facts = tracking.RunFacts(
+        preset=given["preset"],
+        slug=run.slug,
+        dataset=run.dataset,
+        model=run.model,
+        defense=run.defense,
+        level=run.level,
+        rounds=run.rounds,
+        batch_size=run.batch_size,
+        replicas=given["replicas"],
+        mechanism=given["mechanism"],
+        papers=tuple(given["papers"]),
+        figures=tuple(given["figures"]),
+    )
+    record = tracking.describe(
+        facts,
+        storage.read_rows(training / "training.parquet") if run.rounds else None,
+        {name: storage.read_rows(path.with_suffix(".parquet")) for name, path in attacks.items()},
+        provenance,
+        channel=tracking.channel_facts(channel) if channel else None,
+        files=[source, *([channel] if channel else [])],
+    )
+    outcome = tracking.log(record, given["uri"], marker)
+    sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")
+
+
+def log_figures(
+    preset: Annotated[str, typer.Option(help="Name of the configuration.")],
+    uri: Annotated[str, typer.Option(help="Tracking store.")],
+    root: RootOption,
+    marker: MarkerOption,
+) -> None:
+    """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
+    from leakbound import tracking
+
+    files = sorted(path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file())
+    verdicts = {}
+    if (root / "claims.parquet").is_file():
+        claims = storage.read_rows(root / "claims.parquet")
+        overall = claims[claims["dataset"] == "all"]
+        verdicts = {str(name): int(count) for name, count in overall["verdict"].value_counts().items()}
+        files += [root / "claims.parquet", root / "scoreboard.md", root / "scoreboard.html"]
+    outcome = tracking.log(tracking.describe_figures(preset, files, root, verdicts), uri, marker)
+    sys.stderr.write(f"figures of {preset}: {outcome.status} {outcome.reason or ''}\n")
+
+
+def sync(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    everything: Annotated[bool, typer.Option(help="Send what has arrived too, e.g. to fill a new store.")] = False,
+) -> None:
+    """Send to MLflow what could not be sent when its job finished."""
+    from leakbound import presets, tracking
+
+    config = presets.load(configfile)
+    folder = Path(config.root) / "tracking"
+    outcomes = tracking.sync(folder, config.tracking.uri, everything=everything)
+    for outcome in outcomes:
+        sys.stdout.write(f"{outcome.marker}: {outcome.status} {outcome.reason or ''}\n")
+    sys.stdout.write(f"{sum(outcome.status == 'stored' for outcome in outcomes)} of {len(outcomes)} stored\n")
+    if any(outcome.status != "stored" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def ui(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
+) -> None:
+    """Open MLflow's pages on the runs of a configuration, for this machine only."""
+    from leakbound import presets
+
+    uri = presets.load(configfile).tracking.uri
+    if uri.startswith("http"):
+        sys.stdout.write(f"The runs are at {uri}\n")
+        return
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    sys.stdout.write(f"Runs: http://127.0.0.1:{port}/#/experiments (end with Ctrl-C)\n")
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
+    os.execv(sys.executable, [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"])

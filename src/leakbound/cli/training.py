@@ -1,0 +1,115 @@
+"""Commands: the learning-rate search, and training itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import TypeAdapter
+
+from leakbound import storage
+from leakbound.cli.files import (
+    ChannelOption,
+    DatasetOption,
+    SettingsOption,
+    SpectrumOption,
+    device_label,
+    device_name,
+    read_channel,
+    read_dataset,
+    read_settings,
+)
+from leakbound.config import Defense, TrainingConfig
+
+
+def tune(
+    settings: SettingsOption,
+    dataset: DatasetOption,
+    out: Annotated[Path, typer.Option(help="Trials, Parquet.")],
+    channel: ChannelOption = None,
+    spectrum: SpectrumOption = None,
+) -> None:
+    """Try each learning rate on a held-out part of the members; every defense and level tries equally many."""
+    from leakbound.training import search_learning_rate
+
+    given = read_settings(settings)
+    found, _ = read_channel(channel, spectrum)
+    trials = search_learning_rate(
+        read_dataset(dataset),
+        channel=found,
+        seed=given["seed"],
+        slug=f"{given['dataset']}/{given['model']}/{given['variant']}/b{given['batch_size']}",
+        **_shared(given),
+    )
+    storage.write_rows(out, trials.table)
+
+
+def train(
+    settings: SettingsOption,
+    dataset: DatasetOption,
+    trials: Annotated[Path, typer.Option(help="Learning-rate trials, written by `tune`.")],
+    weights: Annotated[Path, typer.Option(help="Weights of all replicas, safetensors.")],
+    rows: Annotated[Path, typer.Option(help="Curves, Parquet.")],
+    provenance: Annotated[Path, typer.Option(help="Provenance with the privacy events, JSON.")],
+    channel: ChannelOption = None,
+    spectrum: SpectrumOption = None,
+) -> None:
+    """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
+    from leakbound.provenance import collect
+    from leakbound.training import train as train_run
+
+    given = read_settings(settings)
+    found, source = read_channel(channel, spectrum)
+    searched = storage.read_rows(trials)
+    learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
+    checkpoint = weights.with_name("checkpoint.safetensors")
+    began = time.time()
+    result = train_run(
+        read_dataset(dataset),
+        channel=found,
+        rounds=given["rounds"],
+        learning_rate=learning_rate,
+        seed=given["seed"],
+        slug=given["slug"],
+        replicas=given["replicas"],
+        checkpoint=checkpoint,
+        **_shared(given),
+    )
+    storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
+    storage.write_rows(rows, result.curves)
+    files = {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum}
+    record = collect(
+        given,
+        inputs={role: path for role, path in files.items() if path is not None},
+        device=device_label(device_name(given["device"])),
+        seconds=time.time() - began,
+        started=began,
+        learning_rate=learning_rate,
+        trials=searched.to_dict("records"),
+        events=[event.to_dict() for event in result.events],
+        diverged=result.diverged,
+        leakage=_leakage(result.events, source),
+    )
+    storage.write_json(provenance, record)
+    checkpoint.unlink(missing_ok=True)
+
+
+def _shared(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that searching and training have in common."""
+    return {
+        "model": given["model"],
+        "defense": TypeAdapter(Defense).validate_python(given["defense"]),
+        "level": given["level"],
+        "batch_size": given["batch_size"],
+        "config": TrainingConfig.model_validate(given["training"]),
+        "device": device_name(given["device"]),
+    }
+
+
+def _leakage(events: list[Any], spectrum: Any) -> dict[str, float] | None:
+    """What the first replica's uses of the channel tell, in nats; none without a channel."""
+    from leakbound.accounting import channel_leakage
+
+    return channel_leakage(events[0], spectrum).to_dict() if spectrum is not None else None

@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leakbound import presets
+from leakbound.presets import ConfigError
+
+REPOSITORY = Path(__file__).parents[1]
+PLAIN = yaml.safe_load(presets.as_yaml(presets.quick()))
+
+
+def mistakes_of(**changes) -> str:
+    """Message for the quick configuration with settings changed, dots written as ``__``."""
+    values = yaml.safe_load(presets.as_yaml(presets.quick()))
+    for key, value in changes.items():
+        inner = values
+        *way, last = key.split("__")
+        for part in way:
+            inner = inner[part]
+        inner[last] = value
+    with pytest.raises(ConfigError) as caught:
+        presets.check(values, "some.yaml")
+    return str(caught.value)
+
+
+def test_generated_default_reads_back_as_itself():
+    assert presets.check(PLAIN, "generated") == presets.quick()
+
+
+def test_committed_default_and_schema_are_what_the_models_say():
+    assert (REPOSITORY / "config" / "config.yaml").read_text() == presets.as_yaml(presets.quick())
+    assert (REPOSITORY / "config" / "schema.json").read_text() == presets.schema()
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_committed_presets_are_valid(path):
+    if path.name == "figures.yaml":
+        assert presets.load_catalogue(path, presets.quick()).figures
+    else:
+        config = presets.load(path)
+        assert presets.load_catalogue(REPOSITORY / config.catalogue, config).figures
+
+
+def test_unknown_key_names_the_nearest():
+    message = mistakes_of(training__momentun=0.9)
+    assert message.startswith("some.yaml: training.momentun: unknown setting; known: ")
+    assert message.endswith("did you mean 'momentum'?")
+
+
+def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
+    message = mistakes_of(defenses={"dpsgd": {"mechanism": "dpsgd", "max_grad_nrm": 1.0}})
+    assert "defenses.dpsgd.max_grad_nrm: unknown setting" in message
+    assert "did you mean 'max_grad_norm'?" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"replicas": "3"}, "replicas = '3': should be a valid integer"),
+        ({"replicas": 0}, "replicas = 0: should be greater than or equal to 1"),
+        ({"seed": 1.5}, "seed = 1.5: should be a valid integer"),
+        ({"device": "gpu"}, "device = 'gpu': should be 'auto', 'cpu' or 'cuda'"),
+        ({"training__momentum": 1.0}, "training.momentum = 1.0: should be less than 1"),
+        ({"training__learning_rates": []}, "training.learning_rates"),
+        ({"studies__capacity__models": ["lenett"]}, "studies.capacity.models[0] = 'lenett': unknown model"),
+        ({"studies__capacity__datasets": ["digit"]}, "did you mean 'digits'?"),
+        ({"studies__capacity__defenses": {"naturl": [1.0]}}, "did you mean 'natural'?"),
+        ({"studies__capacity__defenses": {"natural": [-50.0]}}, "studies.capacity.defenses.natural[0] = -50.0"),
+        ({"studies__capacity__defenses": {"natural": [0.0]}}, "a capacity must be > 0 nats"),
+        ({"studies__capacity__defenses": {"natural": []}}, "needs at least one level"),
+        ({"studies__capacity__defenses": {"none": [1.0]}}, "an undefended run has no level; give []"),
+        ({"studies__capacity__defenses": {"natural": [1.0, 1.0]}}, "a level appears twice"),
+        ({"studies__capacity__attacks": ["membrship"]}, "did you mean 'membership'?"),
+        ({"studies__capacity__rounds": [0]}, "give rounds of at least 1"),
+        ({"studies__gradient_inversion__rounds": [5]}, "give rounds: [0]"),
+        ({"studies__capacity__batch_sizes": [401]}, "digits has only 400 members"),
+        ({"datasets": {"digts": {}}}, "datasets.digts = 'digts': unknown dataset"),
+        ({"defenses": {"x": {"mechanism": "chanel"}}}, "did you mean 'channel'?"),
+        ({"defenses": {"x": {"mechanism": "channel", "shape": "natrual"}}}, "did you mean 'natural'?"),
+        ({"defenses": {"x": {"mechanism": "dpsgd", "learning_rates": [0.1]}}}, "tries equally many learning rates"),
+        ({"defenses": {"x": {"mechanism": "channel", "weights": {"rows": [12, 40]}}}}, "0 <= first < after <= 32"),
+        ({"tracking__uri": "file:./mlruns"}, "give a database"),
+        ({"illustrations__noisy_images__dataset": "digitz"}, "did you mean 'digits'?"),
+    ],
+)
+def test_mistake_is_named_with_key_value_and_what_is_allowed(changes, expected):
+    assert expected in mistakes_of(**changes)
+
+
+def test_all_mistakes_are_told_at_once():
+    message = mistakes_of(replicas=0, seed=-1, device="tpu")
+    assert len(message.splitlines()) == 3
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\n", ""])
+def test_file_that_is_no_mapping_is_named(tmp_path, text):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"bad\.yaml"):
+        presets.load(path)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        presets.load(tmp_path / "none.yaml")
+
+
+def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
+    figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levls", "caption": "x"}
+    path = tmp_path / "figures.yaml"
+    path.write_text(yaml.safe_dump({"figures": [figure]}))
+    with pytest.raises(ConfigError, match="did you mean 'levels'"):
+        presets.load_catalogue(path, presets.quick())
+
+
+def test_outside_things_become_known_by_one_line():
+    values = yaml.safe_load(presets.as_yaml(presets.quick()))
+    values["plugins"]["models"] = {"mine": "my_module:Net"}
+    values["studies"]["capacity"]["models"] = ["mine"]
+    assert presets.check(values, "x").studies["capacity"].models == ("mine",)

@@ -1,0 +1,156 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leakbound import presets
+from leakbound.config import Catalogue, ChannelDefense, StudyConfig
+from leakbound.studies import Run, RunTable, level_text, runs_of
+
+QUICK = presets.quick()
+NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+
+
+def table(config=QUICK) -> RunTable:
+    return RunTable(config, Catalogue(figures=()))
+
+
+@given(
+    st.builds(
+        Run,
+        dataset=NAMES,
+        model=NAMES,
+        defense=NAMES,
+        level=st.none() | st.floats(0, 1e9, allow_nan=False),
+        rounds=st.integers(0, 10**7),
+        batch_size=st.integers(1, 10**5),
+    )
+)
+def test_run_comes_back_from_its_slug(run):
+    assert Run.from_slug(run.slug) == run
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12))
+def test_different_levels_have_different_texts(one, other):
+    assert (level_text(one) == level_text(other)) == (one == other)
+
+
+@pytest.mark.parametrize("slug", ["", "a/b/c", "a/b/natural-50/n10", "a/b/natural-50/n10-b64/x", "A/b/none/n1-b1"])
+def test_malformed_slug_is_refused(slug):
+    with pytest.raises(ValueError, match="is no run"):
+        Run.from_slug(slug)
+
+
+def test_study_is_the_product_of_its_lists():
+    study = StudyConfig(
+        datasets=("a", "b"),
+        models=("m",),
+        defenses={"none": (), "natural": (1.0, 2.0)},
+        rounds=(10, 20),
+        batch_sizes=(4, 8),
+    )
+    runs = list(runs_of(study, 5))
+    assert len(runs) == len(set(runs)) == 2 * 1 * 3 * 2 * 2
+    assert {run.replicas for run in runs} == {5}
+
+
+def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
+    studies = dict(QUICK.studies)
+    studies["comparison"] = studies["comparison"].model_copy(update={"replicas": 7})
+    shared = table(QUICK.model_copy(update={"studies": studies}))
+    slug = "digits/lenet/none/n600-b64"
+    assert shared.runs[slug].replicas == 7
+    assert slug in shared.members["capacity"]
+    assert slug in shared.members["comparison"]
+
+
+def test_fresh_and_frozen_noise_share_one_calibrated_channel():
+    fresh = Run("digits", "lenet", "natural", 4.0, 10, 8)
+    frozen = Run("digits", "lenet", "natural_frozen", 4.0, 10, 8)
+    assert table().channel_files(fresh) == table().channel_files(frozen)
+    assert fresh.slug != frozen.slug
+
+
+def test_channel_with_own_weights_has_its_own_files():
+    box = ChannelDefense(shape="personalized", weights={"weight": 5.0})  # type: ignore[arg-type]
+    config = QUICK.model_copy(update={"defenses": {"mild": box}})
+    own, usual = (Run("digits", "lenet", name, 4.0, 10, 8) for name in ("mild", "personalized"))
+    files = table(config)
+    assert files.channel_files(own)["spectrum"] != files.channel_files(usual)["spectrum"]
+
+
+def test_run_without_channel_reads_no_channel_files():
+    assert table().channel_files(Run("digits", "lenet", "dpsgd", 1.0, 10, 8)) == {}
+
+
+def job_settings(config) -> str:
+    """All that any job of a configuration is told, as one text."""
+    jobs = RunTable(config, CATALOGUE)
+    runs = [run for run in jobs.runs.values() if run.rounds > 0]
+    parts = [jobs.prepare_settings(name) for name in config.datasets]
+    parts += [jobs.tuning_settings(run) for run in runs] + [jobs.training_settings(run) for run in runs]
+    parts += [jobs.attack_settings(attack, run) for run in jobs.runs.values() for attack in jobs.attacks[run.slug]]
+    families = {jobs.family(run.defense) for run in runs} - {None}
+    parts += [jobs.spectrum_settings(family) for family in sorted(families)]
+    parts += [jobs.channel_settings(key) for key in sorted({jobs.channel_key(run) for run in runs} - {None})]
+    parts += [jobs.illustration_settings(name) for name in config.illustrations]
+    parts += [jobs.table_settings(name) for name in config.studies]
+    parts += [jobs.tracking_settings(slug) for slug in jobs.runs] if config.tracking.enabled else []
+    parts += [jobs.claims_settings(), sorted(jobs.figures), config.resources.model_dump(), config.catalogue]
+    return repr(parts)
+
+
+CATALOGUE = presets.load_catalogue("config/figures.yaml", QUICK)
+
+
+def leaves(values, trail=()):
+    """Every plain setting of nested values with the way to it."""
+    if isinstance(values, dict) and values:
+        for key, item in values.items():
+            yield from leaves(item, (*trail, key))
+    else:
+        yield trail, values
+
+
+def changed(value):
+    """Another valid value of the same kind, or None where a plain change is not valid."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1 if value >= 1 else value / 2 + 0.01
+    if isinstance(value, list) and value and all(isinstance(item, int | float) for item in value):
+        return [*value[:-1], changed(value[-1])]
+    return None
+
+
+SPELT_OUT = {
+    ("device",): "cpu",
+    ("preset",): "other",
+    ("catalogue",): "config/./figures.yaml",
+    ("training", "max_stack"): 2,
+    ("tracking", "uri"): "http://127.0.0.1:5000",
+    ("illustrations", "noisy_images", "dataset"): None,
+    ("illustrations", "compression", "dataset"): None,
+    ("illustrations", "shapes", "dataset"): None,
+}
+PLAIN = QUICK.model_dump(mode="json", exclude_defaults=True) | {
+    name: getattr(QUICK, name).model_dump(mode="json") for name in ("training", "attacks", "tracking", "resources")
+}
+PLAIN |= {name: getattr(QUICK, name) for name in ("preset", "seed", "replicas", "device", "catalogue", "alpha")}
+LISTS_OF_NAMES = {"datasets", "models", "attacks"}
+
+
+@pytest.mark.parametrize("trail", [trail for trail, _ in leaves(PLAIN)], ids=".".join)
+def test_every_setting_reaches_a_job(trail):
+    value = dict(leaves(PLAIN))[trail]
+    new = SPELT_OUT[trail] if trail in SPELT_OUT else changed(value)
+    if new is None:  # names, empty lists and mappings: what they stand for is tested by the tests of the run table
+        assert value in ([], {}, None) or trail[-1] in LISTS_OF_NAMES
+        return
+    values = presets.yaml.safe_load(presets.as_yaml(QUICK))
+    inner = values
+    for key in trail[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[trail[-1]] = new
+    if trail == ("training", "learning_rates"):
+        values["defenses"] = {}
+    assert job_settings(presets.check(values, "test")) != job_settings(QUICK), f"{trail} reaches no job"

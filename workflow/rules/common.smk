@@ -1,0 +1,148 @@
+# The run table, names of files, and what jobs ask for. No rule here.
+
+import os
+import sys
+
+from leakbound import presets, registry
+from leakbound.fingerprint import code_fingerprint
+from leakbound.studies import Run, RunTable, as_text, module_of
+
+
+def checked_table():
+    """The run table of the configuration in force, or its mistakes, one line each, and no traceback."""
+    source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
+    try:
+        settings = presets.check(config, source)
+        return RunTable(settings, presets.load_catalogue(settings.catalogue, settings))
+    except presets.ConfigError as error:
+        sys.exit(str(error))
+
+
+TABLE = checked_table()
+CONFIG = TABLE.config
+ROOT = str(TABLE.root)
+PLUGINS = CONFIG.plugins
+LOGGED = sorted(TABLE.runs) if CONFIG.tracking.enabled else []
+FIGURE_FILES = [f"{ROOT}/figures/{key}.{suffix}" for key in TABLE.figures for suffix in ("svg", "png", "parquet")]
+TABLE_FILES = [TABLE.path("tables", study, ".parquet") for study in TABLE.members]
+CLAIM_FILES = [f"{ROOT}/claims.parquet", f"{ROOT}/scoreboard.md"] if TABLE.claiming() else []
+TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
+if LOGGED:
+    TRACKING_FILES.append(f"{ROOT}/tracking/figures.json")
+
+wildcard_constraints:
+    dataset=r"[a-z][a-z0-9_]*",
+    family=r"[a-z][a-z0-9_]*",
+    attack=r"[a-z][a-z0-9_]*",
+    study=r"[a-z][a-z0-9_]*",
+    illustration=r"[a-z][a-z0-9_]*",
+    level=r"[0-9.e+-]+",
+    run=r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*/[a-z0-9_.e+-]+/n[0-9]+-b[0-9]+",
+    figure=r"[a-z0-9]+/[a-z][a-z0-9_]*",
+
+
+def run_of(wildcards):
+    """The run that the wildcard names."""
+    return TABLE.runs[wildcards.run]
+
+
+def channel_files(run):
+    """Files of the run's channel; empty without one."""
+    return TABLE.channel_files(run)
+
+
+def illustration_inputs(wildcards):
+    """Images and covariance of the illustration's dataset, if it shows one."""
+    dataset = CONFIG.illustrations[wildcards.illustration].dataset
+    if dataset is None:
+        return []
+    return [TABLE.path("data", dataset, ".safetensors"), TABLE.path("covariance", dataset, ".safetensors")]
+
+
+def study_inputs(wildcards):
+    """Tables that the runs of a study have written, and its datasets' and channels' records."""
+    runs = [TABLE.runs[slug] for slug in TABLE.members[wildcards.study]]
+    return [path for run in runs for kind in ("training", "attacks") for path in TABLE.run_files(run)[kind]]
+
+
+def figure_rows(figure):
+    """The table that a figure shows."""
+    if figure.study is not None:
+        return TABLE.path("tables", figure.study, ".parquet")
+    return TABLE.path("illustrations", figure.illustration, ".parquet")
+
+
+def code(command, **names):
+    """Fingerprint of a command and of the registered things that it uses."""
+    kinds = {
+        "datasets": registry.DATASETS,
+        "models": registry.MODELS,
+        "shapes": registry.SHAPES,
+        "trainers": registry.TRAINERS,
+        "attacks": registry.ATTACKS,
+        "plots": registry.PLOTS,
+        "illustrations": registry.ILLUSTRATIONS,
+        "claim_tests": registry.CLAIM_TESTS,
+    }
+    used = [module_of(kinds[kind], name, getattr(PLUGINS, kind)) for kind, given in names.items() for name in given]
+    return code_fingerprint(f"leakbound.cli.{command}", *used)
+
+
+def trainer_of(run):
+    """Registered trainer of the run's defense."""
+    defense = CONFIG.defense(run.defense)
+    plain = {"none": "sgd", "channel": "sgd"}
+    return getattr(defense, "trainer", plain.get(defense.mechanism, defense.mechanism))
+
+
+def memory(box):
+    """Mebibytes that a job of a box asks for; more at each retry."""
+    least = getattr(CONFIG.resources, box).mem_mb
+    return lambda wildcards, attempt: least * attempt
+
+
+def runtime(box):
+    """Minutes that a job of a box asks for; more at each retry."""
+    least = getattr(CONFIG.resources, box).runtime
+    return lambda wildcards, attempt: least * attempt
+
+
+def asked(box):
+    """Threads and GPUs that a job of a box asks for."""
+    return getattr(CONFIG.resources, box)
+
+
+def channel_options(run):
+    """Command-line options that name the run's channel files."""
+    return " ".join(f"--{role} {path}" for role, path in channel_files(run).items())
+
+
+def tuned_run(wildcards):
+    """A run of the table that a learning-rate search stands for, the shortest if it stands for several."""
+    name = f"{wildcards.dataset}/{wildcards.model}/{wildcards.variant}/b{wildcards.batch_size}"
+    return min((run for run in TABLE.runs.values() if TABLE.tuning_name(run) == name), key=lambda run: run.rounds)
+
+
+def weights_of(run):
+    """Weights that an attack reads; empty for an untrained network."""
+    return [] if run.rounds == 0 else TABLE.path("runs", run.slug, "/weights.safetensors")
+
+
+def attack_files(run):
+    """Channel files and covariance that an attack on gradients reads; attacks on weights need neither."""
+    if run.rounds > 0:
+        return {}
+    return {**channel_files(run), "moments": TABLE.path("covariance", run.dataset, ".safetensors")}
+
+
+def attack_options(run):
+    """Command-line options that name the files of an attack, beside the images."""
+    weights = weights_of(run)
+    files = {**({"weights": weights} if weights else {}), **attack_files(run)}
+    return " ".join(f"--{role} {path}" for role, path in files.items())
+
+
+def illustration_options(wildcards):
+    """Command-line options that name the files of an illustration."""
+    paths = illustration_inputs(wildcards)
+    return " ".join(f"--{role} {path}" for role, path in zip(("dataset", "moments"), paths))

@@ -1,0 +1,44 @@
+# Images of a dataset, split into members, test and the attacker's own; their mean and covariance.
+
+
+rule prepare:
+    output:
+        dataset=f"{ROOT}/data/{{dataset}}.safetensors",
+        provenance=f"{ROOT}/data/{{dataset}}.json",
+    params:
+        settings=lambda w: as_text(TABLE.prepare_settings(w.dataset)),
+        code=lambda w: code("data:prepare", datasets=[CONFIG.datasets[w.dataset].reader or w.dataset]),
+    log:
+        f"{ROOT}/logs/prepare/{{dataset}}.log",
+    benchmark:
+        f"{ROOT}/benchmarks/prepare/{{dataset}}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: asked("prepare").threads
+    resources:
+        mem_mb=memory("prepare"),
+        runtime=runtime("prepare"),
+    shell:
+        "leakbound prepare --settings {params.settings:q} --out {output.dataset} "
+        "--provenance {output.provenance} > {log} 2>&1"
+
+
+rule covariance:
+    input:
+        dataset=f"{ROOT}/data/{{dataset}}.safetensors",
+    output:
+        moments=f"{ROOT}/covariance/{{dataset}}.safetensors",
+    params:
+        code=code("data:covariance"),
+    log:
+        f"{ROOT}/logs/covariance/{{dataset}}.log",
+    benchmark:
+        f"{ROOT}/benchmarks/covariance/{{dataset}}.tsv"
+    conda:
+        "../../environment.yml"
+    threads: asked("covariance").threads
+    resources:
+        mem_mb=memory("covariance"),
+        runtime=runtime("covariance"),
+    shell:
+        "leakbound covariance --dataset {input.dataset} --out {output.moments} > {log} 2>&1"
