@@ -38,7 +38,7 @@ def log_expm1(x: float | Float[np.ndarray, "*shape"]) -> float | Float[np.ndarra
     if not np.all(values > 0):
         raise ValueError(f"log_expm1 is defined for x > 0, got {x}")
     low = np.log(np.expm1(np.minimum(values, 30.0)))
-    result = np.where(values <= 30.0, low, values + np.log1p(-np.exp(-values)))
+    result = np.where(values <= 30.0, low, values + np.log1p(-np.exp(-np.maximum(values, 30.0))))
     return result if isinstance(x, np.ndarray) else float(result)
 
 

@@ -58,7 +58,7 @@ class Moments:
         return cls(arrays["mean"], arrays["covariance"], int(arrays["count"][0]))
 
 
-def estimate_moments(chunks: Iterable[Num[np.ndarray, "n ..."]]) -> Moments:
+def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     """Mean and 1/N covariance of records that arrive in chunks.
 
     Each chunk is centred by its own mean and merged with what came before (Chan, Golub, LeVeque 1979), which loses no

@@ -7,8 +7,8 @@ Directions whose variance is lost in rounding. Noise that follows the data's own
 computed variance of 0 no noise at all, and a true variance of 1e-17 then leaks without bound. Such shapes take
 max(λ, 1e-12 λ_1) for λ when they spread the noise, and are still calibrated with λ itself: the capacity is met exactly,
 at full rank the published closed form comes out, and at a lower rank the exponent counts the directions that exist.
-The guarantee is for the computed covariance: at a κ so large that σ falls below its rounding (about 1e-16 λ_1), so does
-what can be known of the directions without variance.
+The guarantee is for the computed covariance. Its rounding, about 1e-16 λ_1, limits what can be promised of directions
+without variance: there the noise must stay above it, which white noise does up to about 4 nats per existing direction.
 """
 
 from __future__ import annotations

@@ -1,0 +1,49 @@
+"""Accounting: from what a training did to what it can have told."""
+
+from leakbound.accounting.dp import (
+    dp_capacity,
+    dp_capacity_from_epsilon,
+    dp_noise_multiplier,
+    epsilon,
+    poisson_epsilon,
+)
+from leakbound.accounting.leakage import (
+    Leakage,
+    independent_uses,
+    leakage,
+    linear_leakage,
+    printed_leakage,
+    record_leakage,
+)
+from leakbound.accounting.reconstruction import (
+    EmpiricalBayes,
+    batch_capacity,
+    dequantized_error_bound,
+    dropped_coordinate_capacity,
+    empirical_bayes,
+    fano_error,
+    gaussian_surrogate_error,
+    posterior,
+)
+
+__all__ = [
+    "EmpiricalBayes",
+    "Leakage",
+    "batch_capacity",
+    "dequantized_error_bound",
+    "dp_capacity",
+    "dp_capacity_from_epsilon",
+    "dp_noise_multiplier",
+    "dropped_coordinate_capacity",
+    "empirical_bayes",
+    "epsilon",
+    "fano_error",
+    "gaussian_surrogate_error",
+    "independent_uses",
+    "leakage",
+    "linear_leakage",
+    "poisson_epsilon",
+    "posterior",
+    "printed_leakage",
+    "record_leakage",
+]

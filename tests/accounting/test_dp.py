@@ -1,0 +1,111 @@
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leakbound import accounting
+from leakbound.provenance import PrivacyEvent
+
+EVENT = PrivacyEvent(
+    mechanism="dpsgd",
+    sampling="poisson",
+    population=50_000,
+    batch_size=64,
+    steps=10_000,
+    uses=31,
+    noise_multiplier=0.8,
+    max_grad_norm=1.0,
+)
+
+
+@given(st.floats(0.05, 20), st.integers(1, 4096), st.integers(1, 10**9))
+def test_finite_dimension_tightens_the_capacity_and_printed_doubles_it(multiplier, batch_size, parameters):
+    limit = accounting.dp_capacity(multiplier, batch_size)
+    assert accounting.dp_capacity(multiplier, batch_size, parameters) <= limit * (1 + 1e-12)
+    assert accounting.dp_capacity(multiplier, batch_size, as_printed=True) == 2 * limit
+    assert accounting.dp_capacity(multiplier, batch_size, 10**15) == pytest.approx(limit, rel=1e-6)
+
+
+@given(st.floats(1e-3, 1e3), st.integers(1, 4096), st.sampled_from([None, 10, 62_006]), st.booleans())
+def test_noise_multiplier_inverts_the_capacity(capacity, batch_size, parameters, as_printed):
+    form = {"as_printed": True} if as_printed else {"parameters": parameters}
+    multiplier = accounting.dp_noise_multiplier(capacity, batch_size, **form)
+    assert accounting.dp_capacity(multiplier, batch_size, **form) == pytest.approx(capacity, rel=1e-9)
+
+
+def test_equal_capacity_needs_half_the_published_noise_variance():
+    found = [accounting.dp_noise_multiplier(capacity, 64) for capacity in (100.0, 200.0, 300.0, 1500.0)]
+    assert found == pytest.approx([0.5657, 0.4, 0.3266, 0.1461], abs=5e-5)
+
+
+def test_capacity_from_epsilon_halves_the_printed_formula_within_its_domain():
+    found = accounting.dp_capacity_from_epsilon(0.5, 1e-5, 64)
+    assert found == pytest.approx(64 * 0.25 / (4 * math.log(1.25e5)))
+    assert accounting.dp_capacity_from_epsilon(0.5, 1e-5, 64, as_printed=True) == 2 * found
+    # The classical mechanism has m = √(2 ln(1.25/δ))/ε, at which the capacity is the same.
+    multiplier = math.sqrt(2 * math.log(1.25e5)) / 0.5
+    assert accounting.dp_capacity(multiplier, 64) == pytest.approx(found)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0001, 1.705])
+def test_capacity_from_epsilon_refuses_composed_epsilon(epsilon):
+    with pytest.raises(ValueError, match="one step with 0 < epsilon <= 1"):
+        accounting.dp_capacity_from_epsilon(epsilon, 1e-5, 64)
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "epsilon"), [(0.8, 1.561), (0.57, 4.594), (0.46, 10.361)], ids=["0.8", "0.57", "0.46"]
+)
+def test_epsilon_of_the_published_setting_is_not_the_published_one(multiplier, epsilon):
+    event = dataclasses.replace(EVENT, noise_multiplier=multiplier)
+    assert accounting.epsilon(event, 1e-5) == pytest.approx(epsilon, abs=6e-3)
+
+
+def test_numerical_accountant_is_tighter_than_renyi_orders():
+    assert 0 < accounting.epsilon(EVENT, 1e-5, "prv") < accounting.epsilon(EVENT, 1e-5)
+
+
+def test_epsilon_falls_with_noise_and_grows_with_steps():
+    assert accounting.poisson_epsilon(2.0, 0.01, 100, 1e-5) < accounting.poisson_epsilon(1.0, 0.01, 100, 1e-5)
+    assert accounting.poisson_epsilon(1.0, 0.01, 100, 1e-5) < accounting.poisson_epsilon(1.0, 0.01, 200, 1e-5)
+    assert accounting.poisson_epsilon(1.0, 0.01, 0, 1e-5) == 0.0
+
+
+def test_epsilon_at_the_end_of_the_orders_is_a_number_and_no_warning():
+    assert accounting.poisson_epsilon(0.05, 1.0, 1, 1e-5) > 100
+    assert accounting.poisson_epsilon(500.0, 0.001, 1, 1e-5) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling": "shuffled"}, "assume Poisson sampling"),
+        ({"mechanism": "channel"}, "mechanism 'channel'"),
+        ({"mechanism": "none"}, "mechanism 'none'"),
+        ({"noise_multiplier": None}, "states no noise_multiplier"),
+    ],
+)
+def test_epsilon_refuses_events_it_was_not_derived_for(changes, message):
+    with pytest.raises(ValueError, match=message):
+        accounting.epsilon(dataclasses.replace(EVENT, **changes), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: accounting.dp_capacity(0.0, 64), "noise_multiplier = 0"),
+        (lambda: accounting.dp_capacity(1.0, 0), "batch_size = 0"),
+        (lambda: accounting.dp_capacity(1.0, 64, 10, as_printed=True), "no number of parameters"),
+        (lambda: accounting.dp_noise_multiplier(-1.0, 64), "capacity = -1"),
+        (lambda: accounting.dp_noise_multiplier(1e6, 64, 10), "no measurable noise"),
+        (lambda: accounting.dp_capacity_from_epsilon(0.5, 1.0, 64), "delta = 1"),
+        (lambda: accounting.poisson_epsilon(1.0, 0.0, 10, 1e-5), "sample_rate = 0"),
+        (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 0.0), "delta = 0"),
+        (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 1e-5, "prv", [2.0]), "orders belong"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

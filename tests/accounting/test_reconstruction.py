@@ -1,0 +1,193 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leakbound import accounting
+from leakbound.channels import estimate_moments
+from leakbound.channels.calibration import noise_scale
+from leakbound.gaussian import gaussian_capacity, linear_mmse
+from leakbound.registry import SHAPES
+
+POWER_LAW = np.arange(1.0, 65) ** -1.5
+
+
+def records(count: int, eigenvalues: np.ndarray, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, len(eigenvalues))) * np.sqrt(eigenvalues)
+
+
+def test_gaussian_estimator_reaches_the_linear_error_on_gaussian_data():
+    # Monte Carlo mean of n draws against its expectation: 5 standard errors, false alarm 6e-7.
+    noise = noise_scale(POWER_LAW, 10.0)
+    signal = records(100_000, POWER_LAW)
+    seen = signal + np.random.default_rng(1).normal(size=signal.shape) * math.sqrt(noise)
+    errors = ((signal - seen * POWER_LAW / (POWER_LAW + noise)) ** 2).sum(axis=1)
+    standard_error = errors.std() / math.sqrt(len(errors))
+    assert abs(errors.mean() - linear_mmse(POWER_LAW, noise)) < 5 * standard_error
+
+
+def test_empirical_prior_approaches_the_gaussian_one_when_candidates_are_dense():
+    # In one dimension 4000 candidates are a Gaussian; the tolerance covers their own sampling error.
+    candidates = records(4000, np.ones(1))
+    found = accounting.empirical_bayes(candidates, np.array([0.5]), np.random.default_rng(2), draws=4000)
+    variance = float(candidates.var())
+    assert found.error == pytest.approx(linear_mmse(np.array([variance]), 0.5), abs=6 * found.error_standard_error)
+    expected = gaussian_capacity(np.array([variance]), 0.5)
+    assert found.information == pytest.approx(expected, abs=6 * found.information_standard_error + 0.01)
+
+
+@pytest.mark.parametrize("name", ["natural", "white", "least_power", "rate_distortion"])
+def test_knowing_the_candidates_beats_the_linear_attacker_and_respects_the_capacity(name):
+    candidates = records(300, np.arange(1.0, 9) ** -1.5)
+    moments = estimate_moments([candidates])
+    spectrum = SHAPES.get(name).decompose(moments)
+    channel = SHAPES.get(name).calibrate(spectrum, 3.0)
+    found = accounting.empirical_bayes(
+        candidates,
+        channel.variances,
+        np.random.default_rng(3),
+        draws=3000,
+        basis=channel.basis,
+        gain=channel.gain,
+    )
+    gain = np.ones(8) if channel.gain is None else channel.gain
+    passing = gain > 0
+    noise = np.full(8, math.inf)
+    noise[passing] = channel.variances[passing] / gain[passing] ** 2
+    linear = linear_mmse(spectrum.data_eigenvalues, noise)
+    assert found.error <= linear + 5 * found.error_standard_error
+    assert found.information <= 3.0 + 5 * found.information_standard_error
+    assert 1 - found.identification_rate >= accounting.fano_error(found.information, 300) - 0.05
+
+
+def test_published_theorem_with_gaussian_entropy_is_beaten_on_real_candidates():
+    # Theory, erratum A-8: 2000 records in 64 dimensions, κ = 8 and 20.
+    candidates = records(2000, POWER_LAW)
+    eigenvalues = np.linalg.eigvalsh(np.cov(candidates.T, bias=True))
+    for capacity, at_most in ((8.0, 0.0047), (20.0, 2e-4)):
+        noise = np.full(64, noise_scale(eigenvalues, capacity))
+        found = accounting.empirical_bayes(candidates, noise, np.random.default_rng(4), draws=1500)
+        assert found.error / 64 < at_most < accounting.gaussian_surrogate_error(eigenvalues, capacity)
+
+
+def test_identification_rises_from_chance_to_certainty_with_the_capacity():
+    candidates = records(2000, POWER_LAW)
+    eigenvalues = np.linalg.eigvalsh(np.cov(candidates.T, bias=True))
+    rates = []
+    for capacity in (1.0, 4.0, 8.0, 20.0):
+        noise = np.full(64, noise_scale(eigenvalues, capacity))
+        found = accounting.empirical_bayes(candidates, noise, np.random.default_rng(5), draws=1500)
+        rates.append(found.identification_rate)
+    # Theory 6.3; five standard errors of 1500 draws are at most 0.065.
+    assert rates == pytest.approx([0.017, 0.24, 0.75, 0.999], abs=0.065)
+
+
+def test_several_looks_are_one_look_at_less_noise():
+    candidates = records(50, np.ones(3))
+    noise = np.array([4.0, 8.0, 2.0])
+    many = accounting.empirical_bayes(candidates, noise, np.random.default_rng(6), draws=200, uses=4.0)
+    one = accounting.empirical_bayes(candidates, noise / 4, np.random.default_rng(6), draws=200)
+    assert many == one
+
+
+def test_result_of_the_simulation_does_not_depend_on_rotation():
+    candidates = records(50, np.ones(4))
+    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(4, 4)))[0]
+    noise = np.array([1.0, 2.0, 0.5, 4.0])
+    plain = accounting.empirical_bayes(candidates, noise, np.random.default_rng(8), draws=300)
+    turned = accounting.empirical_bayes(
+        candidates @ basis.T, noise, np.random.default_rng(8), draws=300, basis=basis, chunk=300
+    )
+    assert turned.error == pytest.approx(plain.error, rel=0.2)
+    assert abs(turned.information - plain.information) < 6 * plain.information_standard_error
+
+
+def test_silent_channel_leaves_the_prior_and_open_channel_names_the_record():
+    candidates = records(40, np.ones(3))
+    prior = float(candidates.var(axis=0).sum())
+    rng = np.random.default_rng(9)
+    silent = accounting.empirical_bayes(candidates, np.full(3, math.inf), rng, draws=4000)
+    assert silent.information == pytest.approx(0, abs=1e-12)
+    assert silent.error == pytest.approx(prior, abs=5 * silent.error_standard_error)
+    opened = accounting.empirical_bayes(candidates, np.full(3, 1e-12), rng, draws=200)
+    assert opened.identification_rate == 1.0
+    assert opened.error == pytest.approx(0, abs=1e-20)
+    assert opened.information == pytest.approx(math.log(40), abs=1e-9)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
+def test_posterior_is_the_same_for_all_forms_of_the_noise(seed, variance):
+    rng = np.random.default_rng(seed)
+    candidates, observation = rng.normal(size=(5, 3)), rng.normal(size=3)
+    scalar = accounting.posterior(observation, candidates, variance)
+    assert scalar.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(accounting.posterior(observation, candidates, np.full(3, variance)), scalar, atol=1e-12)
+    np.testing.assert_allclose(accounting.posterior(observation, candidates, variance * np.eye(3)), scalar, atol=1e-9)
+
+
+def test_posterior_survives_noise_far_below_the_distances():
+    weights = accounting.posterior(np.array([0.1]), np.array([[0.0], [1.0]]), 1e-200)
+    np.testing.assert_array_equal(weights, [1.0, 0.0])
+
+
+@given(st.floats(0.0, 400.0), st.floats(0.0, 400.0))
+def test_surrogate_error_falls_with_the_information(first, second):
+    low, high = sorted((first, second))
+    assert accounting.gaussian_surrogate_error(POWER_LAW, high) <= accounting.gaussian_surrogate_error(POWER_LAW, low)
+
+
+def test_surrogate_error_of_a_constant_pixel_is_zero():
+    assert accounting.gaussian_surrogate_error(np.array([1.0, 0.0]), 1.0) == 0.0
+
+
+def test_dequantized_bound_is_valid_and_useless():
+    found = accounting.dequantized_error_bound(50_000, 3072, 300.0, 2 / 255)
+    assert found == pytest.approx(3.6e-6 * math.exp(2 * (math.log(50_000) - 300) / 3072), rel=0.02)
+
+
+def test_fano_bound_is_met_by_a_guesser_who_knows_nothing():
+    assert accounting.fano_error(0.0, 1000) <= 1 - 1 / 1000
+    assert accounting.fano_error(0.5 * math.log(50_000) - math.log(2), 50_000) == pytest.approx(0.5)
+
+
+def test_dropped_coordinates_take_the_difference_of_two_capacities():
+    factor = np.random.default_rng(10).normal(size=(6, 9))
+    covariance = factor @ factor.T
+    kept = [0, 2, 5]
+    expected = gaussian_capacity(np.linalg.eigvalsh(covariance), 0.3) - gaussian_capacity(
+        np.linalg.eigvalsh(covariance[np.ix_(kept, kept)]), 0.3
+    )
+    assert accounting.dropped_coordinate_capacity(covariance, [1, 3, 4], 0.3) == pytest.approx(expected, rel=1e-9)
+
+
+def test_capacity_of_a_batch_falls_with_its_size_where_that_of_dp_rises():
+    batch = [accounting.batch_capacity(POWER_LAW, 0.1, size) for size in (1, 4, 16)]
+    assert batch[0] == gaussian_capacity(POWER_LAW, 0.1)
+    assert batch[0] > batch[1] > batch[2]
+    assert accounting.dp_capacity(1.0, 4, 64) < accounting.dp_capacity(1.0, 16, 64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: accounting.fano_error(-1.0, 5), "information = -1"),
+        (lambda: accounting.fano_error(1.0, 1), "candidates = 1"),
+        (lambda: accounting.gaussian_surrogate_error(np.ones(2), math.nan), "information = nan"),
+        (lambda: accounting.dequantized_error_bound(10, 2, 1.0, 0.0), "spacing = 0"),
+        (lambda: accounting.batch_capacity(np.ones(2), 1.0, 0), "batch_size = 0"),
+        (lambda: accounting.dropped_coordinate_capacity(np.eye(3), [3], 1.0), "dropped"),
+        (lambda: accounting.dropped_coordinate_capacity(np.eye(3), [1], 0.0), "noise_variance = 0"),
+        (lambda: accounting.posterior(np.zeros(2), np.ones((3, 2)), 0.0), "positive and finite"),
+        (lambda: accounting.posterior(np.zeros(2), np.ones((3, 2)), -np.eye(2)), "not positive definite"),
+        (
+            lambda: accounting.empirical_bayes(np.eye(2), np.zeros(2), np.random.default_rng(0), draws=5),
+            "without noise",
+        ),
+        (lambda: accounting.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=1), "draws = 1"),
+    ],
+)
+def test_reconstruction_refuses_what_it_cannot_state(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

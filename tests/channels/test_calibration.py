@@ -1,0 +1,174 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from leakbound.channels import calibration
+from leakbound.gaussian import gaussian_capacity
+
+capacities = st.floats(math.log(1e-8), math.log(1e4)).map(math.exp)
+log_eigenvalues = arrays.arrays(np.float64, st.integers(1, 40), elements=st.floats(-12.0, 8.0))
+spectra = log_eigenvalues.map(np.exp)
+
+
+def softplus_capacity(eigenvalues: np.ndarray, log_scale: float) -> float:
+    """Capacity from logarithms, which works where the variance itself leaves float64."""
+    return 0.5 * float(np.logaddexp(0.0, np.log(eigenvalues) - log_scale).sum())
+
+
+def assert_met_from_below(reached: float, capacity: float) -> None:
+    assert reached <= capacity
+    assert reached == pytest.approx(capacity, rel=1e-9, abs=0)
+
+
+@given(spectra, capacities)
+def test_noise_scale_meets_the_capacity_from_below_over_twelve_decades(eigenvalues, capacity):
+    log_scale = calibration.log_noise_scale(eigenvalues, capacity)
+    assert_met_from_below(softplus_capacity(eigenvalues, log_scale), capacity)
+    if abs(log_scale) < 600:
+        scale = calibration.noise_scale(eigenvalues, capacity)
+        assert_met_from_below(gaussian_capacity(eigenvalues, scale), capacity)
+
+
+@given(spectra, st.floats(1e-8, 200.0))
+def test_noise_scale_lies_in_the_bracket_of_the_means(eigenvalues, capacity):
+    low, high = calibration.noise_scale_bracket(eigenvalues, capacity)
+    assert low * (1 - 1e-8) <= calibration.noise_scale(eigenvalues, capacity) <= high * (1 + 1e-8)
+
+
+@given(spectra, st.floats(1e-6, 200.0), st.floats(1e-3, 1e3))
+def test_noise_scale_scales_with_the_eigenvalues(eigenvalues, capacity, factor):
+    scaled = calibration.noise_scale(factor * eigenvalues, capacity)
+    assert scaled == pytest.approx(factor * calibration.noise_scale(eigenvalues, capacity), rel=1e-9)
+
+
+@given(spectra, st.floats(1e-6, 100.0), st.floats(1.0, 1e4))
+def test_fresh_noise_for_a_joint_budget_meets_it_over_all_uses(eigenvalues, capacity, uses):
+    scale = calibration.noise_scale(eigenvalues, capacity, uses)
+    assert_met_from_below(gaussian_capacity(eigenvalues, scale, uses), capacity * (1 + 1e-14))
+    assert scale == pytest.approx(uses * calibration.noise_scale(eigenvalues, capacity), rel=1e-12)
+
+
+@given(st.integers(1, 4000), st.floats(1e-8, 1e3))
+def test_white_closed_form_agrees_with_the_root_of_a_flat_spectrum(dimension, capacity):
+    if 2 * capacity / dimension < 600:
+        closed = calibration.white_scale(dimension, capacity)
+        assert calibration.noise_scale(np.ones(dimension), capacity) == pytest.approx(closed, rel=1e-7)
+        assert gaussian_capacity(np.ones(dimension), closed) == pytest.approx(capacity, rel=1e-12)
+
+
+@given(spectra, st.floats(1e-8, 100.0))
+def test_zero_and_rounding_sized_eigenvalues_cost_no_noise(eigenvalues, capacity):
+    padded = np.concatenate([eigenvalues, np.zeros(5)])
+    assert calibration.noise_scale(padded, capacity) == calibration.noise_scale(eigenvalues, capacity)
+
+
+def test_noise_scale_copes_with_eigenvalues_of_rounding_size():
+    eigenvalues = np.concatenate([np.geomspace(100, 1, 20), np.full(200, 1e-15), np.full(3, 1e-300)])
+    for capacity in (1e-8, 1.0, 60.0, 1e4):
+        log_scale = calibration.log_noise_scale(eigenvalues, capacity)
+        assert_met_from_below(softplus_capacity(eigenvalues, log_scale), capacity)
+
+
+@given(spectra, capacities)
+def test_least_power_meets_the_capacity_from_below(eigenvalues, capacity):
+    if 2 * capacity / len(eigenvalues) < 500:
+        level = calibration.least_power_level(eigenvalues, capacity)
+        variances = calibration.least_power_variances(eigenvalues, level)
+        assert_met_from_below(gaussian_capacity(eigenvalues, variances), capacity)
+
+
+@given(spectra, st.floats(1e-3, 100.0), st.integers(0, 2**32 - 1))
+def test_least_power_beats_every_other_diagonal_noise_of_its_capacity(eigenvalues, capacity, seed):
+    level = calibration.least_power_level(eigenvalues, capacity)
+    least = calibration.least_power_variances(eigenvalues, level).sum()
+    for spread in (0.01, 1.0):
+        shape = np.exp(np.random.default_rng(seed).normal(scale=spread, size=len(eigenvalues)))
+        shape *= calibration.least_power_variances(eigenvalues, level)
+        other = calibration.noise_scale(eigenvalues / shape, capacity) * shape
+        assert least <= other.sum() * (1 + 1e-8)
+
+
+def test_least_power_tends_to_root_law_and_to_constant_noise():
+    eigenvalues = np.array([9.0, 4.0, 1.0])
+    weak = calibration.least_power_variances(eigenvalues, 1e12)
+    np.testing.assert_allclose(weak / weak[-1], [3, 2, 1], rtol=1e-5)
+    np.testing.assert_allclose(calibration.least_power_variances(eigenvalues, 1e-9), 0.5e-9, rtol=1e-8)
+
+
+@given(spectra, capacities)
+def test_water_filling_meets_the_capacity_from_below(eigenvalues, capacity):
+    if 2 * capacity / len(eigenvalues) < 500:
+        filling = calibration.water_filling(eigenvalues, capacity)
+        active = filling.gain > 0
+        ratios = filling.gain[active] ** 2 * eigenvalues[active] / filling.variances[active]
+        assert_met_from_below(gaussian_capacity(ratios, 1.0), capacity)
+
+
+@given(spectra, st.floats(1e-6, 200.0))
+def test_water_filling_cuts_every_direction_at_the_level(eigenvalues, capacity):
+    filling = calibration.water_filling(eigenvalues, capacity)
+    distortions = np.minimum(filling.level, eigenvalues)
+    np.testing.assert_allclose(filling.gain, 1 - distortions / eigenvalues, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(filling.variances, filling.gain * distortions, rtol=1e-12)
+    # E‖D − Y‖² = (1 − a)² λ + n along each direction.
+    direct = (1 - filling.gain) ** 2 * eigenvalues + filling.variances
+    assert direct.sum() == pytest.approx(filling.distortion, rel=1e-9)
+
+
+@given(spectra, st.floats(1e-3, 100.0))
+def test_water_filling_distorts_less_than_any_noise_after_shrinkage(eigenvalues, capacity):
+    filling = calibration.water_filling(eigenvalues, capacity)
+    natural = calibration.noise_scale(eigenvalues, capacity)
+    level = calibration.least_power_level(eigenvalues, capacity)
+    white = calibration.white_scale(len(eigenvalues), capacity) * eigenvalues
+    for variances in (natural, calibration.least_power_variances(eigenvalues, level), white):
+        shrunk = (eigenvalues / (1 + eigenvalues / variances)).sum()
+        assert filling.distortion <= shrunk * (1 + 1e-8)
+
+
+def test_edges_of_the_capacity_pass_nothing_or_everything():
+    eigenvalues = np.array([2.0, 1.0, 0.0])
+    assert calibration.noise_scale(eigenvalues, 0.0) == math.inf
+    assert calibration.noise_scale(eigenvalues, math.inf) == 0.0
+    assert calibration.noise_scale(np.zeros(3), 1.0) == 0.0
+    assert calibration.least_power_level(eigenvalues, 0.0) == math.inf
+    assert calibration.least_power_level(eigenvalues, math.inf) == 0.0
+    assert calibration.least_power_level(np.zeros(3), 1.0) == 0.0
+    nothing, everything = calibration.water_filling(eigenvalues, 0.0), calibration.water_filling(eigenvalues, math.inf)
+    assert (nothing.active, nothing.distortion) == (0, 3.0)
+    assert (everything.active, everything.distortion) == (2, 0.0)
+    assert calibration.water_filling(np.zeros(3), 1.0).active == 0
+
+
+@pytest.mark.parametrize(
+    "solve",
+    [calibration.noise_scale, calibration.least_power_level, calibration.water_filling],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize(
+    ("eigenvalues", "capacity", "message"),
+    [
+        ([1.0], -1.0, "capacity = -1"),
+        ([1.0], math.nan, "capacity = nan"),
+        ([1.0, -0.5], 1.0, "negative"),
+        ([math.inf], 1.0, "not finite"),
+        ([1.0], 1e4, "float64 cannot hold"),
+    ],
+)
+def test_calibration_refuses_what_it_cannot_guarantee(solve, eigenvalues, capacity, message):
+    with pytest.raises(ValueError, match=message):
+        solve(np.array(eigenvalues), capacity)
+
+
+@pytest.mark.parametrize("capacity", [0.0, math.inf])
+def test_bracket_and_closed_form_refuse_capacities_without_a_root(capacity):
+    with pytest.raises(ValueError, match="capacity"):
+        calibration.noise_scale_bracket(np.ones(2), capacity)
+    with pytest.raises(ValueError, match="capacity"):
+        calibration.white_scale(2, capacity)
+    with pytest.raises(ValueError, match="nothing to hide"):
+        calibration.noise_scale_bracket(np.zeros(2), 1.0)

@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from leakbound.channels import Channel, Moments, Natural, Spectrum, channel_capacity, estimate_moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.registry import SHAPES
+
+SHAPE = (2, 2, 3)
+NAMES = SHAPES.names()
+
+
+def moments(records: int = 80) -> Moments:
+    rng = np.random.default_rng(0)
+    return estimate_moments([rng.normal(size=(records, 12)) @ rng.normal(size=(12, 12)) + 0.3])
+
+
+def calibrated(name: str, capacity: float = 6.0, records: int = 80) -> tuple[Spectrum, Channel]:
+    weights = np.linspace(1, 9, 12) if name.startswith("personalized") else None
+    spectrum = SHAPES.get(name).decompose(moments(records), weights=weights)
+    return spectrum, SHAPES.get(name).calibrate(spectrum, capacity)
+
+
+def noise_covariance(channel: Channel) -> np.ndarray:
+    basis = np.eye(12) if channel.basis is None else channel.basis
+    return (basis * channel.variances) @ basis.T
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_has_the_covariance_of_its_channel(name):
+    # Whitened by the true covariance, n·tr((S − I)²)/2 + n·mean² is χ² up to O(1/n): a fixed seed, false alarm 1e-6.
+    channel = calibrated(name)[1]
+    draws = 200_000
+    noise = ChannelSampler(channel, SHAPE).noise(draws, generator()).double().numpy()
+    basis = np.eye(12) if channel.basis is None else channel.basis
+    noisy = channel.variances > 0
+    white = noise @ basis[:, noisy] / np.sqrt(channel.variances[noisy])
+    rank = int(noisy.sum())
+    sample = white.T @ white / draws
+    statistic = draws * ((sample - np.eye(rank)) ** 2).sum() / 2
+    assert 1e-6 / 2 < stats.chi2.cdf(statistic, rank * (rank + 1) // 2) < 1 - 1e-6 / 2
+    assert stats.chi2.sf(draws * (white.mean(axis=0) ** 2).sum(), rank) > 1e-6
+    # Nothing lies outside the directions that have noise.
+    assert np.abs(noise @ basis[:, ~noisy]).max(initial=0.0) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["natural", "white"])
+def test_noise_is_gaussian_and_independent_from_draw_to_draw(name):
+    channel = calibrated(name)[1]
+    noise = ChannelSampler(channel, SHAPE).noise(50_000, generator(1)).double().numpy()
+    white = np.linalg.solve(np.linalg.cholesky(noise_covariance(channel)), noise.T)
+    assert stats.kstest(white.ravel(), "norm").pvalue > 1e-6  # false alarm 1e-6
+    lagged = (white[:, 1:] * white[:, :-1]).sum() / np.sqrt(white[:, 1:].size)
+    assert abs(lagged) < stats.norm.isf(0.5e-6)  # false alarm 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_release_is_the_image_plus_noise_or_its_shrinkage(name):
+    channel = calibrated(name)[1]
+    sampler = ChannelSampler(channel, SHAPE)
+    images = torch.randn(4, 5, *SHAPE, generator=generator(2))
+    noise = sampler.noise(20, generator(3))
+    released = sampler.apply(images, generator(3))
+    flat = images.reshape(20, 12).double().numpy()
+    if channel.gain is not None:
+        flat = channel.mean + ((flat - channel.mean) @ channel.basis * channel.gain) @ channel.basis.T
+    assert released.shape == images.shape
+    np.testing.assert_allclose(released.reshape(20, 12).numpy(), flat + noise.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_drawn_per_slot_is_combined_per_slot(name):
+    sampler = ChannelSampler(calibrated(name)[1], SHAPE)
+    images = torch.randn(3, 4, *SHAPE, generator=generator(2))
+    noise = torch.stack([sampler.noise(4, generator(seed)) for seed in range(3)])
+    together = sampler.combine(images, noise)
+    apart = torch.stack([sampler.apply(images[slot], generator(slot)) for slot in range(3)])
+    torch.testing.assert_close(together, apart, rtol=0, atol=1e-5)
+
+
+def test_batches_are_one_long_draw_without_reuse():
+    sampler = ChannelSampler(calibrated("white")[1], SHAPE)
+    batches = list(sampler.batches(10, 8, generator(4), block=4))
+    assert [len(batch) for batch in batches] == [8] * 10
+    rows = torch.cat(batches)
+    assert len(torch.unique(rows, dim=0)) == 80
+    source = generator(4)
+    expected = torch.cat([sampler.noise(count * 8, source) for count in (4, 4, 2)])
+    assert torch.equal(rows, expected)
+
+
+def test_frozen_copies_are_drawn_once_for_every_record():
+    sampler = ChannelSampler(calibrated("white")[1], SHAPE)
+    images = torch.zeros(50, *SHAPE)
+    frozen = sampler.freeze(images, generator(5), chunk=16)
+    assert frozen.shape == images.shape
+    assert len(torch.unique(frozen.reshape(50, -1), dim=0)) == 50
+    assert torch.equal(frozen, sampler.freeze(images, generator(5), chunk=16))
+    assert torch.equal(images, torch.zeros(50, *SHAPE))
+
+
+def test_noise_along_pixels_is_rounded_up_in_float32():
+    spectrum, channel = calibrated("personalized")
+    unit = ChannelSampler(channel, SHAPE).noise(1, generator(6)) / ChannelSampler(
+        Channel("personalized", 1.0, np.ones(12)), SHAPE
+    ).noise(1, generator(6))
+    deviations = unit[0].double().numpy()
+    np.testing.assert_allclose(deviations, np.sqrt(channel.variances), rtol=3e-7)
+    rounded = Channel("personalized", 6.0, channel.variances * (1 + 1e-7))
+    assert channel_capacity(rounded, spectrum) < channel_capacity(channel, spectrum)
+
+
+def test_different_generators_give_different_noise_and_equal_ones_the_same():
+    sampler = ChannelSampler(calibrated("natural")[1], SHAPE)
+    torch.manual_seed(0)
+    first = sampler.noise(5, generator(7))
+    torch.manual_seed(1)
+    assert torch.equal(first, sampler.noise(5, generator(7)))
+    assert not torch.equal(first, sampler.noise(5, generator(8)))
+
+
+def test_channel_that_passes_everything_changes_nothing():
+    channel = Natural.calibrate(Natural.decompose(moments()), float("inf"))
+    images = torch.randn(3, *SHAPE, generator=generator(9))
+    assert torch.equal(ChannelSampler(channel, SHAPE).apply(images, generator()), images)
+
+
+def test_rate_distortion_without_capacity_releases_the_mean():
+    channel = calibrated("rate_distortion", 0.0)[1]
+    images = torch.randn(3, *SHAPE, generator=generator(9))
+    released = ChannelSampler(channel, SHAPE).apply(images, generator()).reshape(3, 12)
+    np.testing.assert_allclose(released.numpy(), np.tile(channel.mean, (3, 1)), rtol=1e-6)
+
+
+def test_sampler_refuses_other_images_and_infinite_noise():
+    channel = calibrated("natural")[1]
+    with pytest.raises(ValueError, match="have 16 values"):
+        ChannelSampler(channel, (1, 4, 4))
+    with pytest.raises(ValueError, match="images end in"):
+        ChannelSampler(channel, SHAPE).apply(torch.zeros(2, 3, 2, 2), generator())
+    with pytest.raises(ValueError, match="infinite noise"):
+        ChannelSampler(Channel("natural", 0.0, np.full(12, np.inf)), SHAPE)
+    with pytest.raises(ValueError, match="block = 0"):
+        next(ChannelSampler(channel, SHAPE).batches(1, 4, generator(), block=0))

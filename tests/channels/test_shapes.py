@@ -1,0 +1,287 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leakbound.channels import (
+    Channel,
+    Moments,
+    Natural,
+    Personalized,
+    PersonalizedPrinted,
+    Spectrum,
+    White,
+    channel_capacity,
+    estimate_moments,
+    signal_to_noise,
+)
+from leakbound.channels.calibration import white_scale
+from leakbound.channels.printed_bound import innovations, printed_capacity, printed_scale
+from leakbound.gaussian import gaussian_capacity, linear_mmse
+from leakbound.registry import SHAPES
+
+NAMES = SHAPES.names()
+EXACT = [name for name in NAMES if name != "personalized_printed"]
+capacities = st.floats(math.log(1e-8), math.log(1e3)).map(math.exp)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def moments_of(seed: int, dimension: int = 12, records: int = 60, decay: float = 1.0) -> Moments:
+    rng = np.random.default_rng(seed)
+    mixing = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] * np.arange(1.0, dimension + 1) ** -decay
+    return estimate_moments([rng.normal(size=(records, dimension)) @ mixing.T + rng.normal(size=dimension)])
+
+
+def weights_of(seed: int, dimension: int = 12) -> np.ndarray:
+    return np.exp(np.random.default_rng(seed).normal(size=dimension))
+
+
+def decompose(name: str, moments: Moments, seed: int = 0) -> Spectrum:
+    weights = weights_of(seed, moments.dimension) if name.startswith("personalized") else None
+    return SHAPES.get(name).decompose(moments, weights=weights)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@given(seeds, capacities)
+@settings(max_examples=30)
+def test_capacity_recomputed_from_the_channel_is_met_from_below(name, seed, capacity):
+    moments = moments_of(seed)
+    spectrum = decompose(name, moments, seed)
+    channel = SHAPES.get(name).calibrate(spectrum, capacity)
+    for source in (spectrum, moments):
+        reached = channel_capacity(channel, source)
+        assert reached <= capacity
+        assert reached == pytest.approx(capacity, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@given(seeds, st.floats(1e-8, 100.0))
+@settings(max_examples=30)
+def test_capacity_is_met_from_below_at_deficient_rank(name, seed, capacity):
+    moments = moments_of(seed, dimension=15, records=7)  # rank 6
+    spectrum = decompose(name, moments, seed)
+    channel = SHAPES.get(name).calibrate(spectrum, capacity)
+    reached = channel_capacity(channel, spectrum)
+    assert reached <= capacity
+    assert reached == pytest.approx(capacity, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@given(seeds, st.floats(0.1, 100.0))
+@settings(max_examples=10)
+def test_capacity_is_the_log_determinant_of_signal_and_noise(name, seed, capacity):
+    moments = moments_of(seed)
+    channel = SHAPES.get(name).calibrate(decompose(name, moments, seed), capacity)
+    basis = np.eye(12) if channel.basis is None else channel.basis
+    gain = np.ones(12) if channel.gain is None else channel.gain
+    passing = gain > 0
+    mixing = (gain * basis).T[passing]
+    noise = np.diag(channel.variances[passing])
+    signal = mixing @ moments.covariance @ mixing.T
+    expected = 0.5 * (np.linalg.slogdet(signal + noise)[1] - np.linalg.slogdet(noise)[1])
+    assert channel_capacity(channel, moments) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("name", ["white", "least_power"])
+@pytest.mark.parametrize("capacity", [0.1, 5.0, 20.0])
+def test_no_direction_is_left_without_noise_at_deficient_rank(name, capacity):
+    moments = moments_of(5, dimension=15, records=7)
+    channel = SHAPES.get(name).calibrate(decompose(name, moments), capacity)
+    assert channel.variances.min() > 0
+    # A variance lost in rounding, 1e-17 of the largest, still passes next to nothing.
+    assert np.log1p(1e-17 * np.linalg.eigvalsh(moments.covariance)[-1] / channel.variances).sum() < 1e-3 * capacity
+
+
+def test_rate_distortion_passes_nothing_where_the_data_has_no_variance():
+    moments = moments_of(5, dimension=15, records=7)
+    channel = SHAPES.get("rate_distortion").calibrate(decompose("rate_distortion", moments), 5.0)
+    assert channel.gain is not None
+    assert not channel.gain[6:].any()
+    assert not channel.variances[6:].any()
+
+
+def test_white_at_full_rank_is_the_published_closed_form():
+    moments = moments_of(1)
+    channel = White.calibrate(White.decompose(moments), 7.0)
+    assert channel.basis is not None
+    noise = (channel.basis * channel.variances) @ channel.basis.T
+    np.testing.assert_allclose(noise, moments.covariance * white_scale(12, 7.0), rtol=1e-8, atol=1e-12)
+
+
+def test_white_at_rank_r_leaks_what_the_dimension_in_the_exponent_would_hide():
+    moments = moments_of(1, dimension=64, records=7)
+    spectrum = White.decompose(moments)
+    channel = White.calibrate(spectrum, 6.0)
+    assert channel.variances[0] / spectrum.data_eigenvalues[0] == pytest.approx(white_scale(6, 6.0), rel=1e-2)
+    with_dimension = gaussian_capacity(np.ones(6), white_scale(64, 6.0))
+    assert with_dimension == pytest.approx(6.0 * 6 / 64, rel=1e-6)
+
+
+@given(seeds, st.floats(1e-3, 100.0))
+@settings(max_examples=20)
+def test_personalized_with_equal_weights_is_natural(seed, capacity):
+    moments = moments_of(seed)
+    natural = Natural.calibrate(Natural.decompose(moments), capacity)
+    equal = Personalized.calibrate(Personalized.decompose(moments, weights=np.full(12, 3.0)), capacity)
+    np.testing.assert_allclose(equal.variances, natural.variances, rtol=1e-9)
+
+
+def test_personalized_with_the_variances_of_uncorrelated_pixels_is_white():
+    variances = np.array([4.0, 2.0, 1.0, 0.25])
+    moments = Moments(np.zeros(4), np.diag(variances), 10)
+    found = Personalized.calibrate(Personalized.decompose(moments, weights=variances), 3.0)
+    np.testing.assert_allclose(found.variances, white_scale(4, 3.0) * variances, rtol=1e-9)
+
+
+@given(seeds, st.floats(1e-3, 100.0), st.floats(1e-3, 1e3))
+@settings(max_examples=20)
+def test_scale_of_the_weights_is_immaterial(seed, capacity, factor):
+    moments, weights = moments_of(seed), weights_of(seed)
+    once = Personalized.calibrate(Personalized.decompose(moments, weights=weights), capacity)
+    again = Personalized.calibrate(Personalized.decompose(moments, weights=factor * weights), capacity)
+    np.testing.assert_allclose(again.variances, once.variances, rtol=1e-9)
+
+
+@given(seeds, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+@settings(max_examples=40)
+def test_printed_bound_is_never_below_the_capacity(seed, scale, ratio):
+    moments, weights = moments_of(seed), weights_of(seed) ** ratio**0.1
+    exact = gaussian_capacity(Personalized.decompose(moments, weights=weights).eigenvalues, scale)
+    bound = innovations(moments.covariance, weights)
+    sharper = printed_capacity(bound, scale, per_index=True)
+    assert exact <= sharper * (1 + 1e-10)
+    assert sharper <= printed_capacity(bound, scale) * (1 + 1e-12)
+
+
+@given(seeds, capacities)
+@settings(max_examples=40)
+def test_printed_calibration_meets_its_bound_and_adds_more_noise_than_needed(seed, capacity):
+    moments, weights = moments_of(seed), weights_of(seed)
+    exact = Personalized.calibrate(Personalized.decompose(moments, weights=weights), capacity)
+    spectrum = PersonalizedPrinted.decompose(moments, weights=weights)
+    printed = PersonalizedPrinted.calibrate(spectrum, capacity)
+    sharper = printed_scale(spectrum.bound, capacity, per_index=True)
+    scale = float(printed.variances[0] / weights[0])
+    for reached in (
+        printed_capacity(spectrum.bound, scale),
+        printed_capacity(spectrum.bound, sharper, per_index=True),
+    ):
+        assert reached <= capacity
+        assert reached == pytest.approx(capacity, rel=1e-9, abs=0)
+    assert exact.variances[0] / weights[0] <= sharper * (1 + 1e-8) <= scale * (1 + 2e-8)
+    assert channel_capacity(printed, moments) <= capacity
+
+
+def test_order_of_the_pixels_changes_the_printed_bound_and_not_the_capacity():
+    moments, weights = moments_of(3), np.repeat([1.0, 50.0], 6)
+    order = np.arange(12)[::-1]
+    turned = Moments(moments.mean[order], moments.covariance[np.ix_(order, order)], moments.count)
+    exact = [Personalized.decompose(m, weights=w) for m, w in ((moments, weights), (turned, weights[order]))]
+    np.testing.assert_allclose(exact[0].eigenvalues, exact[1].eigenvalues, rtol=1e-9)
+    bounds = [
+        printed_capacity(innovations(m.covariance, w), 0.01) for m, w in ((moments, weights), (turned, weights[order]))
+    ]
+    assert abs(bounds[0] - bounds[1]) > 0.01 * bounds[0]
+
+
+def test_printed_shape_refuses_a_singular_covariance_and_names_the_exact_one():
+    with pytest.raises(ValueError, match="use shape 'personalized'"):
+        PersonalizedPrinted.decompose(moments_of(1, records=5), weights=np.ones(12))
+
+
+@given(seeds, st.floats(1e-2, 100.0))
+@settings(max_examples=20)
+def test_least_power_has_the_least_noise_and_rate_distortion_the_least_error(seed, capacity):
+    moments = moments_of(seed)
+    channels = {name: SHAPES.get(name).calibrate(decompose(name, moments), capacity) for name in EXACT}
+    least = channels["least_power"].noise_power
+    assert all(least <= channels[name].noise_power * (1 + 1e-8) for name in ("natural", "white", "personalized"))
+    eigenvalues = decompose("natural", moments).eigenvalues
+    best = channels["rate_distortion"]
+    assert best.gain is not None
+    distortion = float(((1 - best.gain) ** 2 * eigenvalues + best.variances).sum())
+    for name in ("natural", "white", "least_power"):
+        assert distortion <= linear_mmse(eigenvalues, channels[name].variances) * (1 + 1e-8)
+
+
+@given(seeds, st.floats(1e-2, 100.0))
+@settings(max_examples=20)
+def test_white_leaves_the_attacker_the_most_error_for_its_noise_power(seed, capacity):
+    moments = moments_of(seed)
+    spectrum = White.decompose(moments)
+    white = White.calibrate(spectrum, capacity)
+    total, power = moments.total_variance, white.noise_power
+    best = linear_mmse(spectrum.data_eigenvalues, white.variances)
+    assert best == pytest.approx(total * power / (total + power), rel=1e-9)
+    other = weights_of(seed) * white.variances
+    assert linear_mmse(spectrum.data_eigenvalues, other * power / other.sum()) <= best * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spectrum_and_channel_survive_storage(name):
+    spectrum = decompose(name, moments_of(2))
+    channel = SHAPES.get(name).calibrate(spectrum, 3.7)
+    stored = Spectrum.from_arrays(spectrum.arrays(), spectrum.metadata())
+    again = Channel.from_arrays(channel.arrays(), channel.metadata(), stored.basis)
+    assert channel_capacity(again, stored) == channel_capacity(channel, spectrum)
+    assert again.capacity == 3.7
+    np.testing.assert_array_equal(SHAPES.get(name).calibrate(stored, 3.7).variances, channel.variances)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_constant_images_need_no_noise(name):
+    moments = Moments(np.ones(4), np.zeros((4, 4)), 3)
+    weights = np.ones(4) if name == "personalized" else None
+    spectrum = SHAPES.get(name).decompose(moments, weights=weights)
+    channel = SHAPES.get(name).calibrate(spectrum, 2.0)
+    assert channel.noise_power == 0
+    assert channel_capacity(channel, spectrum) == 0
+
+
+@pytest.mark.parametrize("name", ["natural", "white", "personalized", "least_power"])
+def test_no_capacity_needs_infinite_noise_and_endless_capacity_none(name):
+    spectrum = decompose(name, moments_of(2))
+    shape = SHAPES.get(name)
+    assert np.isinf(shape.calibrate(spectrum, 0.0).variances).all()
+    open_channel = shape.calibrate(spectrum, math.inf)
+    assert open_channel.noise_power == 0
+    assert channel_capacity(open_channel, spectrum) == math.inf
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("capacity", [-1.0, math.nan])
+def test_every_shape_refuses_a_capacity_that_is_none(name, capacity):
+    with pytest.raises(ValueError, match="capacity"):
+        SHAPES.get(name).calibrate(decompose(name, moments_of(2)), capacity)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("personalized")])
+def test_weights_are_refused_where_they_would_have_no_effect(name):
+    with pytest.raises(ValueError, match="takes no weights"):
+        SHAPES.get(name).decompose(moments_of(1), weights=np.ones(12))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [(None, "needs weights"), (np.ones(5), "5 given"), (np.zeros(12), "positive"), (np.full(12, np.inf), "finite")],
+)
+def test_personalized_refuses_weights_that_hide_nothing(weights, message):
+    with pytest.raises(ValueError, match=message):
+        Personalized.decompose(moments_of(1), weights=weights)
+
+
+def test_ratios_refuse_another_shape_or_size():
+    moments = moments_of(1)
+    natural = Natural.calibrate(Natural.decompose(moments), 1.0)
+    with pytest.raises(ValueError, match="the channel of shape"):
+        signal_to_noise(natural, White.decompose(moments))
+    with pytest.raises(ValueError, match="12 axes, the data 5"):
+        signal_to_noise(natural, moments_of(1, dimension=5))
+
+
+def test_stored_channel_refuses_to_forget_its_axes():
+    channel = White.calibrate(White.decompose(moments_of(1)), 1.0)
+    with pytest.raises(ValueError, match="pass the basis"):
+        Channel.from_arrays(channel.arrays(), channel.metadata())
