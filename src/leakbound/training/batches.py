@@ -1,0 +1,82 @@
+"""Which records a step uses, drawn on the CPU so that every device sees the same batches, and counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+class ShuffledBatches:
+    """Batches of exactly ``size`` records from permutations of all records, one after another.
+
+    A batch that an epoch's end cuts short is filled from the next permutation. So every record is used equally often,
+    give or take one, whatever the number of steps.
+
+    Args:
+        population: Number of records.
+        size: Records in a batch, at most ``population``.
+        generator: Of the CPU; belongs to these batches alone.
+    """
+
+    def __init__(self, population: int, size: int, generator: torch.Generator) -> None:
+        self.size = size
+        self.uses = torch.zeros(population, dtype=torch.int64)
+        self._generator = generator
+        self._pending = torch.empty(0, dtype=torch.int64)
+
+    def draw(self) -> Int[Tensor, " size"]:
+        """Indices of the next batch."""
+        while len(self._pending) < self.size:
+            permutation = torch.randperm(len(self.uses), generator=self._generator)
+            self._pending = torch.cat([self._pending, permutation])
+        batch, self._pending = self._pending[: self.size], self._pending[self.size :]
+        self.uses += batch.bincount(minlength=len(self.uses))
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """All that the next batches depend on."""
+        return {
+            "generator": self._generator.get_state(),
+            "pending": self._pending.clone(),
+            "uses": self.uses.clone(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        self._generator.set_state(state["generator"])
+        self._pending = state["pending"]
+        self.uses = state["uses"]
+
+
+class PoissonBatches:
+    """Batches in which each record takes part independently with probability ``rate``; they can be empty.
+
+    Args:
+        population: Number of records.
+        rate: Probability in (0, 1].
+        generator: Of the CPU; belongs to these batches alone.
+    """
+
+    def __init__(self, population: int, rate: float, generator: torch.Generator) -> None:
+        self.rate = rate
+        self.uses = torch.zeros(population, dtype=torch.int64)
+        self._generator = generator
+
+    def draw(self) -> Int[Tensor, " size"]:
+        """Indices of the next batch, ascending."""
+        # Uniform float32 numbers lie on a grid of 2⁻²⁴; in float64 the probability is the rate to 1e-16.
+        chosen = torch.rand(len(self.uses), generator=self._generator, dtype=torch.float64) < self.rate
+        self.uses += chosen
+        return chosen.nonzero().squeeze(1)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next batches depend on."""
+        return {"generator": self._generator.get_state(), "uses": self.uses.clone()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        self._generator.set_state(state["generator"])
+        self.uses = state["uses"]

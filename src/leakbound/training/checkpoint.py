@@ -1,0 +1,96 @@
+"""Checkpoints: a training that was killed at any moment goes on from its last one and ends with the same bytes."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakbound import __version__, storage
+from leakbound.provenance import settings_hash
+from leakbound.training.request import TrainingRequest
+
+logger = logging.getLogger("leakbound")
+
+
+def fingerprint(request: TrainingRequest) -> str:
+    """Hash of all that the course of a training depends on: settings, images, channel, versions, device."""
+    channel, config, dataset = request.channel, request.config, request.dataset
+    arrays = {
+        f"{split}_{name}": getattr(getattr(dataset, split), name)
+        for split in ("train", "test")
+        for name in ("images", "labels")
+    }
+    if channel is not None:
+        arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
+        if channel.basis is not None:
+            arrays["channel_basis"] = channel.basis
+    return settings_hash(
+        {
+            "arrays": storage.arrays_hash(arrays),
+            "classes": len(dataset.classes),
+            "channel": None if channel is None else channel.metadata(),
+            "defense": request.defense.model_dump(mode="json"),
+            "training": config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),
+            "versions": [__version__, torch.__version__],
+            "device": torch.device(request.device).type,
+            **{
+                name: getattr(request, name)
+                for name in (
+                    "model", "level", "rounds", "batch_size", "learning_rate", "seed", "slug", "replicas",
+                )
+            },
+        }
+    )  # fmt: skip
+
+
+class Checkpoint:
+    """A file that holds how far one training is. Reading it can execute nothing.
+
+    Args:
+        path: The file; None to keep nothing.
+        identity: Hash of what is trained; a file with another one is ignored.
+        seconds: Least time between two saves. Saves that take long are made rarer: they cost at most about 5 %.
+    """
+
+    def __init__(self, path: Path | None, identity: str, seconds: float) -> None:
+        self._path, self._identity, self._seconds = path, identity, seconds
+        self._next = time.monotonic() + seconds
+
+    def load(self) -> dict[str, Any] | None:
+        """What was saved last, or None if there is nothing to go on from; says in the log why."""
+        if self._path is None:
+            return None
+        for orphan in self._path.parent.glob(f".{self._path.name}.*"):  # of a save during which the process was killed
+            orphan.unlink(missing_ok=True)
+        if not self._path.exists():
+            return None
+        try:
+            saved = torch.load(self._path, map_location="cpu", weights_only=True)
+            identity, content = saved["identity"], saved["content"]
+        except (OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError, pickle.UnpicklingError) as error:
+            reason = str(error).partition("\n")[0]
+            logger.warning("%s: damaged checkpoint, training starts anew (%s)", self._path, reason)
+            return None
+        if identity != self._identity:
+            logger.warning("%s: checkpoint of other settings, images or versions, training starts anew", self._path)
+            return None
+        return content
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self._path is not None and time.monotonic() >= self._next
+
+    def save(self, content: dict[str, Any]) -> None:
+        """Replace the file by ``content``: plain values and tensors, nested in dictionaries, lists and tuples."""
+        if self._path is None:
+            return
+        start = time.monotonic()
+        with storage.atomic(self._path) as temporary:
+            torch.save({"identity": self._identity, "content": content}, temporary)
+        end = time.monotonic()
+        self._next = end + max(self._seconds, 20 * (end - start))

@@ -1,0 +1,152 @@
+"""What the networks of a stack see of the members: clean images, fresh noise at each use, or one noisy copy."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from leakbound.channels.sampling import ChannelSampler
+
+_BLOCK = 8  # batches per draw of noise along principal directions: one matrix product for all is twice as fast
+_CHUNK = 1024  # images per product where all members are transformed at once
+
+
+class Inputs(Protocol):
+    """Images of chosen members, as the client lets its networks see them."""
+
+    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
+        """Images for one step of every slot."""
+
+    def state(self) -> dict[str, Any]:
+        """All that the next images depend on, beyond the members and the seeds."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+
+
+class CleanInputs:
+    """The images themselves.
+
+    Args:
+        images: All members, on the device of the stack.
+    """
+
+    def __init__(self, images: Float[Tensor, "n colors height width"]) -> None:
+        self._images = images
+
+    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
+        """Images for one step of every slot."""
+        return self._images[indices]
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: the images do not change."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+
+class FrozenInputs:
+    """One noisy copy of every member per slot, drawn at the start: one use of the channel in all.
+
+    Args:
+        images: All members, on the device of the stack.
+        sampler: The channel.
+        generators: One per slot, on the same device.
+    """
+
+    def __init__(
+        self,
+        images: Float[Tensor, "n colors height width"],
+        sampler: ChannelSampler,
+        generators: list[torch.Generator],
+    ) -> None:
+        self._copies = torch.stack([sampler.freeze(images, generator) for generator in generators])
+        self._slots = torch.arange(len(generators), device=images.device)[:, None]
+
+    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
+        """Images for one step of every slot."""
+        return self._copies[self._slots, indices]
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: the copies are drawn again from their seeds."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+
+class FreshInputs:
+    """Members with noise that is drawn anew at each use, independently for every slot.
+
+    Args:
+        images: All members, on the device of the stack.
+        sampler: The channel.
+        generators: One per slot, on the same device; they belong to these inputs alone.
+    """
+
+    def __init__(
+        self,
+        images: Float[Tensor, "n colors height width"],
+        sampler: ChannelSampler,
+        generators: list[torch.Generator],
+    ) -> None:
+        # A gain acts on the image alone, so it is applied once and not at each use.
+        silence = torch.zeros(_CHUNK, sampler.channel.dimension, device=images.device)
+        self._signal = (
+            images
+            if sampler.channel.gain is None
+            else torch.cat([sampler.combine(part, silence[: len(part)]) for part in images.split(_CHUNK)])
+        )
+        block = 1 if sampler.channel.basis is None else _BLOCK
+        self._streams = [_NoiseStream(sampler, generator, block) for generator in generators]
+
+    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
+        """Images for one step of every slot."""
+        signal = self._signal[indices]
+        noise = torch.stack([stream.draw(indices.shape[1]) for stream in self._streams])
+        return signal + noise.view(signal.shape)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next noise depends on."""
+        return {"streams": [stream.state() for stream in self._streams]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        for stream, saved in zip(self._streams, state["streams"], strict=True):
+            stream.restore(saved)
+
+
+class _NoiseStream:
+    """Noise of one slot, drawn for ``block`` batches at a time; each row is given out once."""
+
+    def __init__(self, sampler: ChannelSampler, generator: torch.Generator, block: int) -> None:
+        self._sampler, self._generator, self._block = sampler, generator, block
+        self._before = generator.get_state()
+        self._used = block
+        self._noise: tuple[Tensor, ...] = ()
+
+    def draw(self, batch_size: int) -> Float[Tensor, "batch d"]:
+        """Noise of one batch."""
+        if self._used == self._block:
+            self._before = self._generator.get_state()
+            self._noise = self._sampler.noise(self._block * batch_size, self._generator).split(batch_size)
+            self._used = 0
+        self._used += 1
+        return self._noise[self._used - 1]
+
+    def state(self) -> dict[str, Any]:
+        """Generator before the current block, and how much of the block is used."""
+        rows = len(self._noise[0]) if self._noise else 0
+        return {"before": self._before, "used": self._used, "batch_size": rows}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Draw the current block again, and skip what was used."""
+        self._generator.set_state(state["before"])
+        self._used = self._block
+        if state["batch_size"]:
+            self.draw(state["batch_size"])
+            self._used = state["used"]

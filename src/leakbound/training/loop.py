@@ -1,0 +1,298 @@
+"""The training loop of every defense, and SGD over a stack, on clean images or through a channel."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from leakbound import models
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config import ChannelDefense
+from leakbound.provenance import PrivacyEvent
+from leakbound.seeding import torch_generator
+from leakbound.training import stack
+from leakbound.training.batches import ShuffledBatches
+from leakbound.training.checkpoint import Checkpoint, fingerprint
+from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs, Inputs
+from leakbound.training.progress import Progress, progress
+from leakbound.training.request import LabelledImages, TrainingRequest, TrainingResult
+
+logger = logging.getLogger("leakbound")
+_CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
+
+
+class Learner(Protocol):
+    """Some replicas that are trained side by side by one defense's rule."""
+
+    model: nn.Module
+
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+
+    def step(self) -> None:
+        """One optimisation step of every slot."""
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the defense itself so far, the same for all slots, e.g. ``epsilon``."""
+
+    def event(self, slot: int, steps: int) -> PrivacyEvent:
+        """What was done to the records on behalf of a slot in ``steps`` steps."""
+
+    def state(self) -> dict[str, Any]:
+        """All that the next steps depend on, as tensors and plain values."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+
+
+def train_stack(request: TrainingRequest) -> TrainingResult:
+    """Train by SGD, on clean images or through a channel, as many replicas at a time as ``max_stack`` allows."""
+    model = build(request, 0)
+    size = stack.stack_size(
+        request.config.max_stack, request.replicas, request.device, model, request.image_shape, request.batch_size
+    )
+    return run(request, StackLearner, size)
+
+
+class StackLearner:
+    """SGD of some replicas as one stack.
+
+    Args:
+        request: The run.
+        replicas: Which of its replicas.
+    """
+
+    def __init__(self, request: TrainingRequest, replicas: range) -> None:
+        self._request = request
+        networks = [build(request, replica) for replica in replicas]
+        self.model = networks[0].to(request.device)
+        self._params = stack.stacked(networks, request.device)
+        self._optimizer = sgd(request, list(self._params.values()))
+        members = request.dataset.train
+        self._labels = torch.from_numpy(members.labels).to(request.device)
+        self._batches = [
+            ShuffledBatches(len(members.labels), request.batch_size, generator(request, replica, "batches"))
+            for replica in replicas
+        ]
+        self._inputs = _inputs(request, replicas)
+
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+        return self._params
+
+    def step(self) -> None:
+        """One optimisation step of every slot."""
+        indices = torch.stack([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
+        logits = stack.forward(self.model, self.params, self._inputs.take(indices))
+        self._optimizer.zero_grad()
+        stack.loss(logits, self._labels[indices]).sum().backward()
+        self._optimizer.step()
+
+    def metrics(self) -> dict[str, float]:
+        """None of its own."""
+        return {}
+
+    def event(self, slot: int, steps: int) -> PrivacyEvent:
+        """Uses of the records, and of the channel if there is one."""
+        request, defense, channel = self._request, self._request.defense, self._request.channel
+        event = PrivacyEvent(
+            mechanism=defense.mechanism,
+            sampling="shuffled",
+            population=len(self._labels),
+            batch_size=request.batch_size,
+            steps=steps,
+            uses=int(self._batches[slot].uses.max()),
+        )
+        if not isinstance(defense, ChannelDefense) or channel is None:
+            return event
+        return dataclasses.replace(event, shape=channel.shape, capacity=channel.capacity, noise=defense.noise)
+
+    def state(self) -> dict[str, Any]:
+        """Weights, optimizer, generators."""
+        return {
+            "params": {name: value.detach() for name, value in self.params.items()},
+            "optimizer": self._optimizer.state_dict(),
+            "batches": [batches.state() for batches in self._batches],
+            "inputs": self._inputs.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        with torch.no_grad():
+            for name, value in self.params.items():
+                value.copy_(state["params"][name])
+        self._optimizer.load_state_dict(state["optimizer"])
+        for batches, saved in zip(self._batches, state["batches"], strict=True):
+            batches.restore(saved)
+        self._inputs.restore(state["inputs"])
+
+
+def _inputs(request: TrainingRequest, replicas: range) -> Inputs:
+    """What the replicas see of the members under the request's defense."""
+    images = torch.from_numpy(request.dataset.train.images).to(request.device)
+    defense, channel = request.defense, request.channel
+    if not isinstance(defense, ChannelDefense) or channel is None:
+        return CleanInputs(images)
+    sampler = ChannelSampler(channel, request.image_shape, request.device)
+    generators = [generator(request, replica, "noise", request.device) for replica in replicas]
+    kind = FrozenInputs if defense.noise == "frozen" else FreshInputs
+    return kind(images, sampler, generators)
+
+
+def build(request: TrainingRequest, replica: int) -> nn.Module:
+    """Untrained network of a replica, on the CPU; the same on every device."""
+    classes = len(request.dataset.classes)
+    return models.build(request.model, request.image_shape[0], classes, generator(request, replica, "init"))
+
+
+def generator(request: TrainingRequest, replica: int, purpose: str, device: str = "cpu") -> torch.Generator:
+    """Generator of a replica for one purpose: ``init``, ``batches`` or ``noise``."""
+    return torch_generator(request.seed, request.slug, replica, purpose, device=device)
+
+
+def sgd(request: TrainingRequest, params: list[Tensor]) -> torch.optim.SGD:
+    """The optimizer of every defense."""
+    return torch.optim.SGD(params, lr=request.learning_rate, momentum=request.config.momentum, fused=True)
+
+
+def run(request: TrainingRequest, learner: Callable[[TrainingRequest, range], Learner], size: int) -> TrainingResult:
+    """Train all replicas, ``size`` at a time, from the last checkpoint if there is one.
+
+    Args:
+        request: The run.
+        learner: Makes the learner of some replicas.
+        size: Replicas side by side.
+    """
+    identity = fingerprint(request) if request.checkpoint else ""
+    checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
+    saved = checkpoint.load() or {"size": size, "finished": [], "current": None}
+    size, finished, current = saved["size"], saved["finished"], saved["current"]
+    chunks = [range(i, min(i + size, request.replicas)) for i in range(0, request.replicas, size)]
+    done = request.rounds * len(finished) + (current["step"] if current else 0)
+    with progress(request.slug, request.rounds * len(chunks), done) as bar:
+        for replicas in chunks[len(finished) :]:
+            course = _Course(request, learner(request, replicas), replicas, current)
+            while course.advance(bar):
+                if checkpoint.due():
+                    checkpoint.save({"size": size, "finished": finished, "current": course.state()})
+            finished.append(course.result())
+            current = None
+            if checkpoint.due():
+                checkpoint.save({"size": size, "finished": finished, "current": None})
+    return _merged(request, finished)
+
+
+class _Course:
+    """The way of some replicas through all steps, with their curves."""
+
+    def __init__(
+        self, request: TrainingRequest, learner: Learner, replicas: range, saved: dict[str, Any] | None
+    ) -> None:
+        self._request, self._learner, self._replicas = request, learner, replicas
+        self._points = _evaluation_steps(request.rounds, request.config.evaluations)
+        self._step = 0
+        self._rows: list[tuple[int, int, str, float]] = []
+        self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
+        self._diverged: list[int] = []
+        if saved is not None:
+            learner.restore(saved["learner"])
+            self._step, self._rows = saved["step"], saved["rows"]
+            self._ended, self._diverged = saved["ended"], saved["diverged"]
+
+    def advance(self, bar: Progress) -> bool:
+        """One step; False if there was none left to do, or nobody left to do it."""
+        if len(self._ended) == len(self._replicas):
+            return False
+        if self._step < self._request.rounds:
+            self._learner.step()
+            self._step += 1
+            bar.advance()
+        if self._step in self._points:
+            self._evaluate(bar)
+        return True
+
+    def _evaluate(self, bar: Progress) -> None:
+        """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
+        last = self._step == self._request.rounds
+        learner, data = self._learner, self._request.dataset
+        train_loss, train_accuracy = _measure(learner, data.train, last)
+        _, test_accuracy = _measure(learner, data.test, last)
+        measured = {"train_loss": train_loss, "train_accuracy": train_accuracy, "test_accuracy": test_accuracy}
+        own = learner.metrics()
+        finite = stack.finite_slots(learner.params)
+        for slot, replica in enumerate(self._replicas):
+            if slot in self._ended:
+                continue
+            diverged = not (finite[slot] and np.isfinite(train_loss[slot]))
+            if diverged:
+                logger.warning("%s, replica %d diverged before step %d", self._request.slug, replica, self._step)
+                self._diverged.append(slot)
+            else:
+                values = {**{name: float(value[slot]) for name, value in measured.items()}, **own}
+                self._rows += [(replica, self._step, metric, value) for metric, value in values.items()]
+            if diverged or last:
+                self._ended[slot] = learner.event(slot, self._step).to_dict()
+        means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
+        bar.report(self._replicas, self._step, self._request.rounds, {**means, **own})
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the way depends on."""
+        return {
+            "step": self._step,
+            "rows": self._rows,
+            "ended": self._ended,
+            "diverged": self._diverged,
+            "learner": self._learner.state(),
+        }
+
+    def result(self) -> dict[str, Any]:
+        """Weights, curves, events and divergence of the replicas at the end of the way."""
+        weights = {name: value.detach().cpu().clone() for name, value in self._learner.params.items()}
+        for value in weights.values():
+            value[self._diverged] = torch.nan
+        slots = range(len(self._replicas))
+        return {
+            "weights": weights,
+            "rows": self._rows,
+            "events": [self._ended[slot] for slot in slots],
+            "diverged": [slot in self._diverged for slot in slots],
+        }
+
+
+def _measure(learner: Learner, split: LabelledImages, last: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Loss and accuracy (slots,) on clean images: all at the last point, else at most 2,000 spread over the split."""
+    count = len(split.labels)
+    rows = np.arange(count) if last else np.unique(np.linspace(0, count - 1, _CURVE_RECORDS).astype(int))
+    device = next(iter(learner.params.values())).device
+    images, labels = (torch.from_numpy(array[rows]).to(device) for array in (split.images, split.labels))
+    loss, accuracy = stack.evaluate(learner.model, learner.params, images, labels)
+    return loss.cpu().numpy(), accuracy.cpu().numpy()
+
+
+def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
+    """Steps after which the curves get a point, evenly spread, the last one at the end."""
+    return {round(rounds * (i + 1) / evaluations) for i in range(evaluations)} - ({0} if rounds else set())
+
+
+def _merged(request: TrainingRequest, finished: list[dict[str, Any]]) -> TrainingResult:
+    """One result of all replicas."""
+    rows = [row for part in finished for row in part["rows"]]
+    curves = pd.DataFrame(rows, columns=["replica", "step", "metric", "value"])
+    types = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
+    curves = curves.astype(types).sort_values(["replica", "step"], kind="stable", ignore_index=True)
+    return TrainingResult(
+        weights={name: torch.cat([part["weights"][name] for part in finished]) for name in finished[0]["weights"]},
+        curves=curves,
+        events=[PrivacyEvent.from_dict(event) for part in finished for event in part["events"]],
+        diverged=[flag for part in finished for flag in part["diverged"]],
+        learning_rate=request.learning_rate,
+    )

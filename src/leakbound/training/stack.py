@@ -1,0 +1,145 @@
+"""A stack of equal networks as one: slots are replicas, federated clients or shadow models.
+
+Parameters are a dictionary from name to tensor (slots, ...). One slot is computed as a plain network, several as one
+batched network. Both give the same result within float32 rounding, and on a CPU the same bytes for the same slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+Parameters = dict[str, Tensor]
+
+
+def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
+    """Parameters of equal networks, one slot each, as new leaf tensors that require gradients.
+
+    Args:
+        models: One or more networks of one architecture.
+        device: Where the stack will live.
+    """
+    named = [dict(model.named_parameters()) for model in models]
+    return {name: torch.stack([slot[name].detach() for slot in named]).to(device).requires_grad_() for name in named[0]}
+
+
+def slots_of(params: Mapping[str, Tensor]) -> int:
+    """Number of slots of a stack."""
+    return len(next(iter(params.values())))
+
+
+def forward(
+    model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
+) -> Float[Tensor, "slots batch classes"]:
+    """Logits of every slot for its own images.
+
+    Args:
+        model: Architecture; its own parameters are not used.
+        params: Parameter name to its values (slots, ...).
+        images: A batch per slot. For one batch in all slots pass ``images.expand(slots, ...)``.
+    """
+    if slots_of(params) == 1:
+        single = {name: value.squeeze(0) for name, value in params.items()}
+        return functional_call(model, single, (images.squeeze(0),)).unsqueeze(0)
+    return vmap(lambda slot, batch: functional_call(model, slot, (batch,)))(dict(params), images)
+
+
+def loss(logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]) -> Float[Tensor, " slots"]:
+    """Mean cross-entropy of each slot, in nats. The gradient of the sum trains every slot independently."""
+    each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return each.view(labels.shape).mean(1)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    images: Float[Tensor, "n colors height width"],
+    batch_size: int = 500,
+) -> Float[Tensor, "slots n classes"]:
+    """Logits of every slot for the same images, without gradients.
+
+    Args:
+        model: Architecture.
+        params: Parameter name to its values (slots, ...).
+        images: On the device of the stack.
+        batch_size: Images per forward pass; bounds memory.
+    """
+    slots = slots_of(params)
+    parts = [forward(model, params, part.expand(slots, *part.shape)) for part in images.split(batch_size)]
+    return torch.cat(parts, dim=1)
+
+
+def evaluate(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"],
+) -> tuple[Float[Tensor, " slots"], Float[Tensor, " slots"]]:
+    """Mean cross-entropy in nats, and accuracy, of every slot on the same images."""
+    logits = predict(model, params, images)
+    targets = labels.expand(len(logits), -1)
+    return loss(logits, targets), (logits.argmax(-1) == targets).float().mean(1)
+
+
+def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
+    """Whether all parameters of a slot are finite, per slot."""
+    flags = torch.stack([value.detach().isfinite().flatten(1).all(1) for value in params.values()])
+    return [bool(flag) for flag in flags.all(0)]
+
+
+def stack_size(
+    max_stack: int | Literal["auto"],
+    slots: int,
+    device: str | torch.device,
+    model: nn.Module,
+    image_shape: tuple[int, int, int],
+    batch_size: int,
+) -> int:
+    """How many of ``slots`` models are trained as one batch.
+
+    On a CPU ``auto`` is 1, since stacking loses there. On a GPU it is as many as fit into 60 % of the free memory.
+
+    Args:
+        max_stack: The configuration's setting.
+        slots: Models to train in all.
+        device: Where they are trained.
+        model: One of them, on the CPU.
+        image_shape: (colors, height, width).
+        batch_size: Records per step and slot.
+    """
+    if max_stack != "auto":
+        return min(max_stack, slots)
+    if torch.device(device).type != "cuda":
+        return 1
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, min(slots, int(0.6 * free) // slot_bytes(model, image_shape, batch_size)))
+
+
+def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: int) -> int:
+    """Estimate of the memory that one slot needs while it is trained, in bytes.
+
+    Five copies of the parameters (value, gradient, momentum, two temporary), and three times what the layers put out
+    for one batch (kept for the backward pass, its gradient, results of functions that are no layers).
+    """
+    outputs = [0]
+
+    def count(_: nn.Module, __: object, output: Tensor) -> None:
+        outputs[0] += output.numel()
+
+    handles = [
+        layer.register_forward_hook(count) for layer in model.modules() if not any(True for _ in layer.children())
+    ]
+    with torch.no_grad():
+        model(torch.zeros(1, *image_shape))
+    for handle in handles:
+        handle.remove()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    pixels = image_shape[0] * image_shape[1] * image_shape[2]
+    return 4 * (5 * parameters + 3 * batch_size * (outputs[0] + pixels))
