@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import TypeAdapter
@@ -23,6 +24,11 @@ from leakbound.cli.files import (
 )
 from leakbound.config import Defense, TrainingConfig
 
+if TYPE_CHECKING:
+    from leakbound.channels import Channel, Spectrum
+    from leakbound.provenance import PrivacyEvent
+    from leakbound.training import TrainingRequest
+
 
 def tune(
     settings: SettingsOption,
@@ -36,14 +42,10 @@ def tune(
 
     given = read_settings(settings)
     found, _ = read_channel(channel, spectrum)
-    trials = search_learning_rate(
-        read_dataset(dataset),
-        channel=found,
-        seed=given["seed"],
-        slug=f"{given['dataset']}/{given['model']}/{given['variant']}/b{given['batch_size']}",
-        **_shared(given),
-    )
-    storage.write_rows(out, trials.table)
+    slug = f"{given['dataset']}/{given['model']}/{given['variant']}/b{given['batch_size']}"
+    request = _request(given, dataset, found, rounds=0, learning_rate=1.0, slug=slug)
+    search = search_learning_rate(request)
+    storage.write_rows(out, search.table.assign(chosen=search.table["learning_rate"] == search.learning_rate))
 
 
 def train(
@@ -64,19 +66,10 @@ def train(
     found, source = read_channel(channel, spectrum)
     searched = storage.read_rows(trials)
     learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
+    asked = {name: given[name] for name in ("rounds", "slug", "replicas")}
     checkpoint = weights.with_name("checkpoint.safetensors")
     began = time.time()
-    result = train_run(
-        read_dataset(dataset),
-        channel=found,
-        rounds=given["rounds"],
-        learning_rate=learning_rate,
-        seed=given["seed"],
-        slug=given["slug"],
-        replicas=given["replicas"],
-        checkpoint=checkpoint,
-        **_shared(given),
-    )
+    result = train_run(_request(given, dataset, found, learning_rate=learning_rate, checkpoint=checkpoint, **asked))
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
     storage.write_rows(rows, result.curves)
     files = {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum}
@@ -90,26 +83,35 @@ def train(
         trials=searched.to_dict("records"),
         events=[event.to_dict() for event in result.events],
         diverged=result.diverged,
-        leakage=_leakage(result.events, source),
+        leakage=_leakage(result.events[0], found, source),
     )
     storage.write_json(provenance, record)
     checkpoint.unlink(missing_ok=True)
 
 
-def _shared(given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that searching and training have in common."""
-    return {
-        "model": given["model"],
-        "defense": TypeAdapter(Defense).validate_python(given["defense"]),
-        "level": given["level"],
-        "batch_size": given["batch_size"],
-        "config": TrainingConfig.model_validate(given["training"]),
-        "device": device_name(given["device"]),
-    }
+def _request(given: dict[str, Any], dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
+    """What searching and training ask for."""
+    from leakbound.training import TrainingRequest
+
+    return TrainingRequest(
+        dataset=read_dataset(dataset),
+        model=given["model"],
+        defense=TypeAdapter(Defense).validate_python(given["defense"]),
+        level=given["level"],
+        batch_size=given["batch_size"],
+        config=TrainingConfig.model_validate(given["training"]),
+        seed=given["seed"],
+        device=device_name(given["device"]),
+        channel=channel,
+        **more,
+    )
 
 
-def _leakage(events: list[Any], spectrum: Any) -> dict[str, float] | None:
-    """What the first replica's uses of the channel tell, in nats; none without a channel."""
-    from leakbound.accounting import channel_leakage
+def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, float] | None:
+    """What a replica's uses of the channel tell, in nats; none without a channel."""
+    from leakbound.accounting import leakage
+    from leakbound.channels import signal_to_noise
 
-    return channel_leakage(events[0], spectrum).to_dict() if spectrum is not None else None
+    if channel is None or spectrum is None:
+        return None
+    return dataclasses.asdict(leakage(event, signal_to_noise(channel, spectrum)))

@@ -1,0 +1,118 @@
+"""The real workflow on real handwriting: what it makes, what it remakes, and what it says to mistakes."""
+
+import copy
+import json
+
+import pandas as pd
+import yaml
+
+from .conftest import TINY
+
+
+def edited(project, *way_and_value):
+    """Configure a project with one setting of the tiny configuration changed."""
+    config = copy.deepcopy(TINY)
+    *way, last, value = way_and_value
+    inner = config
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    project.configure(config)
+
+
+def test_chain_makes_every_figure_table_and_verdict(finished):
+    catalogue = yaml.safe_load((finished.folder / "config" / "figures.yaml").read_text())["figures"]
+    expected = {
+        f"{figure['paper']}/{figure['id']}"
+        for figure in catalogue
+        if figure.get("study") in TINY["studies"] or figure.get("illustration") in TINY["illustrations"]
+    }
+    for suffix in ("svg", "png", "parquet"):
+        found = {
+            f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")
+        }
+        assert found == expected
+    claims = pd.read_parquet(finished.results / "claims.parquet")
+    assert set(claims["verdict"]) <= {"reproduced", "contradicted", "undecided"}
+    assert {f"{c.paper}/{c.figure}" for c in claims.itertuples()} <= expected
+
+
+def test_table_has_every_replica_of_every_run(finished):
+    rows = pd.read_parquet(finished.results / "tables" / "capacity.parquet")
+    accuracy = rows[(rows["metric"] == "test_accuracy") & (rows["source"] == "training")]
+    assert len(accuracy) == 5 * 2
+    assert accuracy["value"].between(0, 1).all()
+
+
+def test_second_call_does_nothing(finished):
+    assert finished.planned() == {}
+
+
+def test_changed_capacity_reruns_only_what_depends_on_it(finished):
+    edited(finished, "studies", "capacity", "defenses", "white", [5.0])
+    try:
+        planned = finished.planned()
+    finally:
+        finished.configure(TINY)
+    one_run = {"calibrate": 1, "tune": 1, "train": 1, "attack": 2, "log": 1, "tabulate": 1}
+    assert {rule: planned.get(rule) for rule in one_run} == one_run
+    assert not {"prepare", "covariance", "spectrum", "illustrate"} & planned.keys()
+
+
+def test_changed_code_reruns_only_what_reaches_it(finished):
+    path = finished.folder / "src" / "leakbound" / "attacks" / "membership.py"
+    original = path.read_text()
+    try:
+        path.write_text(original + "\n# a remark\n")
+        assert finished.planned() == {}
+        path.write_text(original + "\n_ADDED = 1\n")
+        planned = finished.planned()
+    finally:
+        path.write_text(original)
+    assert planned["attack"] == 7  # membership on each of the trained runs, no other attack
+    assert not {"train", "tune", "calibrate", "prepare", "illustrate"} & planned.keys()
+
+
+def test_mistake_stops_before_any_job_with_one_line(fresh):
+    edited(fresh, "studies", "capacity", "defenses", {"naturl": [4.0]})
+    result = fresh.snakemake()
+    assert result.returncode != 0
+    assert "config/tiny.yaml: studies.capacity.defenses.naturl = 'naturl': unknown defense" in result.stderr
+    assert "did you mean 'natural'?" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not fresh.results.exists()
+
+
+def test_run_says_where_it_comes_from(finished):
+    provenance = json.loads((finished.results / "runs/digits/lenet/natural-4/n20-b32/provenance.json").read_text())
+    event = provenance["events"][0]
+    assert event["mechanism"] == "channel"
+    assert (event["capacity"], event["population"], event["steps"]) == (4.0, 120, 20)
+    assert event["uses"] == 6  # 20 steps of 32 records out of 120: five or six times each
+    assert provenance["settings"]["rounds"] == 20
+    assert provenance["inputs"].keys() == {"dataset", "trials", "channel", "spectrum"}
+    leakage = provenance["leakage"]
+    assert leakage["record"] <= leakage["linear"] <= leakage["printed"]
+
+
+def test_every_run_is_in_mlflow_once(finished):
+    markers = list((finished.results / "tracking").rglob("*.json"))
+    assert len(markers) == 7 + 3 + 1
+    assert {json.loads(path.read_text())["status"] for path in markers} == {"stored"}
+
+
+def test_report_is_one_page_without_the_network(finished):
+    result = finished.snakemake("--report", "report.html", jobs=1)
+    assert result.returncode == 0, result.stderr
+    page = (finished.folder / "report.html").read_text()
+    assert "fig09" in page
+    assert 'src="http' not in page
+
+
+def test_equal_inputs_give_equal_bytes(finished, fresh):
+    target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
+    result = fresh.snakemake(target)
+    assert result.returncode == 0, result.stderr[-3000:]
+    for name in ("weights.safetensors", "training.parquet"):
+        path = (fresh.folder / target).with_name(name)
+        assert path.read_bytes() == (finished.folder / target).with_name(name).read_bytes()
