@@ -161,6 +161,7 @@ PLOTS = Registry(
         "surface": "leakbound.figures.plots.closed_form:surface",
         "densities": "leakbound.figures.plots.closed_form:densities",
         "compression": "leakbound.figures.plots.closed_form:compression",
+        "shapes": "leakbound.figures.plots.closed_form:shapes",
         "weights": "leakbound.figures.plots.images:weights",
         "image_grid": "leakbound.figures.plots.images:image_grid",
         "levels": "leakbound.figures.plots.lines:levels",

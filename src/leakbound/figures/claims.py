@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from leakbound.config import ClaimConfig, FigureConfig
@@ -97,10 +98,10 @@ def _outcome(
     """A claim's test on the rows of one setting."""
     for column, value in setting.items():
         rows = rows[rows[column] == value]
-    names = (str(value) for value in setting.values())
-    generator = numpy_generator(seed, "claim", figure.paper, figure.id, claim.id, *names)
+    rows = rows[np.isfinite(rows["value"])].reset_index(drop=True)
+    generator = numpy_generator(seed, "claim", figure.paper, figure.id, claim.id, *map(str, setting.values()))
     try:
-        return CLAIM_TESTS.get(claim.test)(rows.reset_index(drop=True), options=claim.options, generator=generator)
+        return CLAIM_TESTS.get(claim.test)(rows, options=claim.options, generator=generator)
     except EmptySelectionError as error:
         return Outcome(math.nan, math.nan, math.nan, math.nan, 0, 0, f"nothing to compare: {error}")
 

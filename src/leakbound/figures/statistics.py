@@ -130,7 +130,7 @@ def greater(strata: Sequence[tuple[Sample, Sample]], generator: np.random.Genera
             differences = np.add.outer(differences, _relabelled(first, second)).ravel()
         drawn, extra = differences / len(strata), 0
     else:
-        drawn, extra = sum(_randomly_relabelled(*pair, generator) for pair in strata) / len(strata), 1
+        drawn, extra = np.mean([_randomly_relabelled(*pair, generator) for pair in strata], axis=0), 1
     return _two_sided(observed, drawn, extra)
 
 

@@ -71,7 +71,8 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
     mean over images of gradient inversion, with ``mse_bounded`` = min(MSE, prior's MSE) image by image. Source
     ``derived`` holds, for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size)
     is in ``parts``: ``imp_mia``, ``imp_dra`` and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which
-    measure the tuned inversion by its gain over the start. Replicas that diverged have no rows but ``diverged`` = 1.
+    measure the tuned inversion by its gain over the start (NaN where even the undefended one gains nothing). Replicas
+    that diverged have no rows but ``diverged`` = 1.
 
     Args:
         parts: Runs, in any order.
@@ -156,7 +157,7 @@ def _improvement(rows: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.D
     undefended = rows[rows["defense"] == "none"].groupby(list(SETTING))["value"].mean().rename("reference")
     joined = rows.merge(undefended.reset_index(), on=list(SETTING))
     value = formula(joined["value"].to_numpy(float), joined["reference"].to_numpy(float))
-    return joined.assign(value=value).drop(columns="reference").dropna(subset="value")
+    return joined.assign(value=value).drop(columns="reference")
 
 
 def _mean_of(mia: pd.DataFrame, dra: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,77 @@
+"""From an entry of the catalogue and its rows to picture files and a caption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+from leakbound import storage
+from leakbound.config import FigureConfig
+from leakbound.figures import style
+from leakbound.figures.selection import select
+from leakbound.registry import CLAIM_TESTS, PLOTS
+
+
+def figure_rows(figure: FigureConfig, table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a study's or an illustration's table that a figure shows.
+
+    Raises:
+        SelectionError: If the figure's conditions name an unknown column or leave no row.
+    """
+    return select(table, figure.select)
+
+
+def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
+    """Write ``<stem>.svg`` and ``<stem>.png``; equal rows give equal bytes.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: The rows it shows.
+        stem: Path without suffix.
+
+    Raises:
+        OptionsError: If an option of the plot is wrong.
+        SelectionError: If the rows lack what the plot needs.
+    """
+    with style.applied():
+        picture = PLOTS.get(figure.plot)(rows, options=figure.options)
+        with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
+            FigureCanvasSVG(picture).print_svg(path, metadata={"Date": None, "Title": figure.title})
+        with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
+            FigureCanvasAgg(picture)
+            picture.savefig(path, format="png", metadata={"Title": figure.title})
+
+
+def check(figure: FigureConfig) -> None:
+    """Check the options of a figure's plot and of its claims' tests, before there are rows.
+
+    Raises:
+        OptionsError: With the mistakes of the first plot or test that has any.
+    """
+    owners = [(PLOTS.get(figure.plot), figure.options)]
+    owners += [(CLAIM_TESTS.get(claim.test), claim.options) for claim in figure.claims]
+    for owner, options in owners:
+        if hasattr(owner, "check"):
+            owner.check(options)
+
+
+def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:
+    """Text under a figure: the catalogue's words, and how many replicas the rows hold.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: The rows it shows.
+    """
+    text = " ".join(figure.caption.split())
+    if "replica" not in rows.columns or rows.empty:
+        return text
+    trained = rows[rows["replica"] >= 0]
+    counts = trained.groupby("run")["replica"].nunique() if "run" in rows.columns else trained[["replica"]].nunique()
+    least, most = int(counts.min()), int(counts.max())
+    number = str(least) if least == most else f"{least} to {most}"
+    datasets = ", ".join(style.written(name) for name in sorted(rows["dataset"].unique()))
+    models = ", ".join(style.written(name) for name in sorted(rows["model"].unique()))
+    return f"{text} Data: {datasets}; network: {models}; n = {number} replicas."

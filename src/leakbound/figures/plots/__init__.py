@@ -1,0 +1,1 @@
+"""Plots: pure functions from a figure's rows to a picture."""

@@ -1,0 +1,112 @@
+"""Pictures and maps made of pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pydantic import Field
+
+from leakbound.config import Settings
+from leakbound.figures import style
+from leakbound.figures.plots.closed_form import NoOptions
+from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.selection import EmptySelectionError, SelectionError, select
+
+_GAP = 2
+
+
+class ImageGridOptions(Settings):
+    """Options of the plot ``image_grid``."""
+
+    similarity: str | None = "ssim"
+    """Metric whose mean over the pictures is printed under each level; None for none."""
+    images: int = Field(default=16, ge=1)
+    """Most pictures shown."""
+
+
+def _weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
+    """Draw the map of noise weights."""
+    require(rows, "row", "column", "value")
+    grid = rows.pivot(index="row", columns="column", values="value").to_numpy(float)
+    figure = Figure(figsize=(style.ONE_COLUMN, 2.6), layout="constrained")
+    axes = figure.subplots()
+    shown = axes.imshow(grid, cmap="cividis", interpolation="none")
+    axes.set(xlabel="column", ylabel="row")
+    ends = sorted({0, *(np.flatnonzero(np.diff(grid, axis=1).any(axis=0)) + 1).tolist(), grid.shape[1]})
+    axes.set_xticks([end - 0.5 for end in ends], [str(end) for end in ends])
+    ends = sorted({0, *(np.flatnonzero(np.diff(grid, axis=0).any(axis=1)) + 1).tolist(), grid.shape[0]})
+    axes.set_yticks([end - 0.5 for end in ends], [str(end) for end in ends])
+    axes.grid(False)
+    bar = figure.colorbar(shown, ax=axes, ticks=np.unique(grid) if len(np.unique(grid)) < 8 else None)
+    bar.set_label("noise weight β")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
+    """Draw pictures: a block for each defense, pictures by rows, clean and levels by columns."""
+    require(rows, "defense", "level", "replica", "color", "row", "column", "metric", "value")
+    pixels = select(rows, {"metric": "pixel"})
+    replicas = sorted(pixels["replica"].unique())[: options.images]
+    pixels = pixels[pixels["replica"].isin(replicas)]
+    names = style.ordered({str(name) for name in pixels["defense"].unique()} - {"none"})
+    if not names:
+        raise EmptySelectionError("there are no pictures but clean ones")
+    clean = pixels[pixels["defense"] == "none"]
+    counts = [pixels[pixels["defense"] == name]["level"].nunique() + (not clean.empty) for name in names]
+    width = min(style.TWO_COLUMNS, 0.62 * sum(counts) + 0.3)
+    side = (width - 0.15 * len(names)) / sum(counts)
+    figure = Figure(figsize=(width, side * len(replicas) + 0.75), layout="constrained")
+    grid = figure.subplots(1, len(names), width_ratios=counts, squeeze=False)[0]
+    for axes, name in zip(grid, names, strict=True):
+        _block(axes, name, clean, pixels, rows, options)
+    figure.supxlabel("clean picture, then capacity per use κ (nats)" + _explained(options), fontsize=style.FONT_SIZE)
+    return figure
+
+
+def _explained(options: ImageGridOptions) -> str:
+    """What the small numbers under the levels are."""
+    return f"; below: mean {style.axis_label(options.similarity)}" if options.similarity else ""
+
+
+def _block(
+    axes: Axes, name: str, clean: pd.DataFrame, pixels: pd.DataFrame, rows: pd.DataFrame, options: ImageGridOptions
+) -> None:
+    """Draw the pictures of one defense as one image with white gaps."""
+    own = pixels[pixels["defense"] == name]
+    levels = sorted(own["level"].unique())
+    columns = [] if clean.empty else [_pictures(clean)]
+    columns += [_pictures(own[own["level"] == level]) for level in levels]
+    width = columns[0].shape[2]
+    padded = [np.pad(column, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=1.0) for column in columns]
+    canvas = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)[:-_GAP, :-_GAP]
+    axes.imshow(np.repeat(canvas, 3, axis=2) if canvas.shape[2] == 1 else canvas, interpolation="none")
+    labels = ["" if clean.empty else "clean"] * (not clean.empty)
+    for level in levels:
+        found = rows[(rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == options.similarity)]
+        under = f"\n{found['value'].mean():.2f}" if options.similarity and len(found) else ""
+        labels.append(f"{level:g}{under}")
+    axes.set_xticks([(width + _GAP) * index + width / 2 for index in range(len(columns))], labels)
+    axes.set_yticks([])
+    axes.tick_params(length=0, labelsize=style.SMALL)
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.annotate(
+        style.look(name).label, (0.5, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", ha="center"
+    )
+
+
+def _pictures(rows: pd.DataFrame) -> np.ndarray:
+    """Pictures (n, height, width, colors) of pixel rows, clipped to [0, 1]."""
+    keys = ["replica", "row", "column", "color"]
+    shape = tuple(int(rows[key].nunique()) for key in keys)
+    if len(rows) != np.prod(shape):
+        raise SelectionError(f"{len(rows)} pixels do not fill pictures of shape {shape}")
+    return np.clip(rows.sort_values(keys)["value"].to_numpy(float).reshape(shape), 0.0, 1.0)
+
+
+weights = Plot("weights", NoOptions, _weights)
+image_grid = Plot("image_grid", ImageGridOptions, _image_grid)

@@ -1,0 +1,176 @@
+"""How all figures look: sizes, fonts, and one fixed colour and marker per series."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+
+ONE_COLUMN = 3.4
+TWO_COLUMNS = 7.0
+HEIGHT = 2.3
+FONT_SIZE = 8.0
+SMALL = 6.5
+CONTROL_COLOR = "#707070"
+
+_SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "mathtext.fontset": "dejavusans",
+    "font.size": FONT_SIZE,
+    "axes.labelsize": FONT_SIZE,
+    "axes.titlesize": FONT_SIZE,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "legend.fontsize": 7.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.0,
+    "legend.columnspacing": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4.5,
+    "image.cmap": "cividis",
+    "figure.dpi": 200.0,
+    "savefig.dpi": 200.0,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "leakbound",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Appearance of one series.
+
+    Args:
+        label: Name in legends.
+        color: Hexadecimal colour.
+        marker: matplotlib marker.
+        dashed: Whether its lines are dashed and its markers hollow, as for noise that is frozen.
+    """
+
+    label: str
+    color: str
+    marker: str
+    dashed: bool = False
+
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments of ``Axes.plot``."""
+        face = "white" if self.dashed else self.color
+        return {"color": self.color, "marker": self.marker, "ls": "--" if self.dashed else "-", "mfc": face}
+
+
+# Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
+_LOOKS = {
+    "none": Look("undefended", "#555555", "h"),
+    "natural": Look("natural", "#4477AA", "o"),
+    "white": Look("white", "#CC6677", "s"),
+    "personalized": Look("personalized", "#228833", "^"),
+    "personalized_printed": Look("personalized, as printed", "#66CCAA", "v"),
+    "least_power": Look("least power", "#66CCEE", "D"),
+    "rate_distortion": Look("rate-distortion", "#AA3377", "P"),
+    "dpsgd": Look("DP-SGD", "#B8860B", "X"),
+    "dppsac": Look("DP-PSAC", "#332288", "*"),
+    "white_box": Look("white-box attack", "#4477AA", "o"),
+    "loss_threshold": Look("loss threshold", "#CC6677", "s"),
+    "printed": Look("as printed", "#4477AA", "o"),
+    "tuned": Look("tuned attacker", "#AA3377", "D"),
+    "attack": Look("tuned attacker", "#AA3377", "D"),
+    "untuned": Look("untuned attacker", "#4477AA", "o"),
+}
+_SPARE_COLORS = ("#999933", "#882255", "#44AA99", "#DDCC77", "#661100", "#0077BB")
+_SPARE_MARKERS = ("<", ">", "p", "d", "8", "H")
+
+NAMES = {
+    "digits": "digits",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "celeba": "CelebA",
+    "lenet": "LeNet",
+    "lenet_sigmoid": "sigmoid LeNet",
+    "alexnet": "AlexNet",
+    "vgg16": "VGG16",
+    "resnet10": "ResNet10",
+}
+_AXIS_LABELS = {
+    "level": "capacity per use κ (nats)",
+    "test_accuracy": "test accuracy",
+    "train_accuracy": "training accuracy",
+    "auc": "membership AUC",
+    "mse": "MSE (pixel scale [0, 1])",
+    "mse_bounded": "min(MSE, prior's MSE)",
+    "gain": "gain over the start (MSE)",
+    "psnr": "PSNR (dB)",
+    "ssim": "SSIM",
+    "cosine": "cosine similarity",
+    "epsilon": "privacy budget ε",
+    "imp_mia": "IMP_MIA",
+    "imp_dra": "IMP_DRA",
+    "imp_dra_gain": "IMP_DRA, by gain over the start",
+    "gdc": "general defense capability GDC",
+    "gdc_gain": "GDC, by gain over the start",
+}
+BOUNDS = {
+    "test_accuracy": (0.0, 1.0),
+    "train_accuracy": (0.0, 1.0),
+    "auc": (0.0, 1.0),
+    "mse": (0.0, float("inf")),
+    "mse_bounded": (0.0, float("inf")),
+    "ssim": (-1.0, 1.0),
+    "cosine": (-1.0, 1.0),
+}
+
+
+def look(series: str) -> Look:
+    """The fixed appearance of a series; one from outside the package gets one that depends on its name alone."""
+    if series in _LOOKS:
+        return _LOOKS[series]
+    if series.endswith("_frozen"):
+        fresh = look(series.removesuffix("_frozen"))
+        return Look(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
+    index = hashlib.sha256(series.encode()).digest()[0]
+    color, marker = _SPARE_COLORS[index % len(_SPARE_COLORS)], _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)]
+    return Look(series.replace("_", " "), color, marker)
+
+
+def known_series() -> list[str]:
+    """Series with a look of their own, in the order of legends."""
+    return list(_LOOKS)
+
+
+def ordered(series: set[str]) -> list[str]:
+    """Series in the order of legends: the known ones first, others by name."""
+    known = known_series()
+    return sorted(series, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def axis_label(quantity: str) -> str:
+    """Axis label of a metric or column, with its unit."""
+    return _AXIS_LABELS.get(quantity, quantity.replace("_", " "))
+
+
+def written(name: str) -> str:
+    """A dataset's or model's name as it is written."""
+    return NAMES.get(name, name.replace("_", " "))
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Draw and save under these settings, whatever the user's own are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        yield

@@ -1,0 +1,127 @@
+"""Results of runs as training and attacks would leave them, with effects of known size."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.figures.tables import RunPart, tabulate
+
+CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
+PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}
+LEVELS = (1.0, 4.0, 16.0)
+MULTIPLIERS = (0.5, 2.0)
+
+
+def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
+    rows = {"replica": replica, "variant": variant, "unit": np.arange(len(values)), "metric": metric, "value": values}
+    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
+
+
+def leak(defense: str, level: float | None) -> float:
+    """Between 0 (everything is hidden) and 1 (nothing is)."""
+    if level is None:
+        return 1.0
+    return 1 / (1 + level) if defense in PRIVATE else level / (2 + level)
+
+
+def inversion(replica: int, openness: float, generator: np.random.Generator) -> Iterator[pd.DataFrame]:
+    start = np.linspace(0.018, 0.03, 10)
+    printed = 0.02 + 0.3 * (1 - openness) ** 3 + 0.003 * generator.random(10)
+    tuned = start * (1 - 0.5 * openness) + 0.001 * generator.random(10)
+    for variant, errors in (("start", start), ("printed", printed), ("tuned", tuned)):
+        yield unit_rows(replica, variant, "mse", errors)
+        yield unit_rows(replica, variant, "psnr", -10 * np.log10(errors))
+        yield unit_rows(replica, variant, "ssim", 0.9 - 2 * errors)
+        yield unit_rows(replica, variant, "cosine", 1 - 1.5 * errors)
+        if variant != "start":
+            yield unit_rows(replica, variant, "gain", start - errors)
+
+
+def membership(replica: int, openness: float, generator: np.random.Generator) -> pd.DataFrame:
+    values = {"white_box": 0.5 + 0.17 * openness, "loss_threshold": 0.5 + 0.1 * openness}
+    rows = [(variant, "auc", auc + 0.01 * generator.normal()) for variant, auc in values.items()]
+    frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
+    return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03)
+
+
+def trained(
+    dataset: str, model: str, defense: str, level: float | None, replicas: int, generator: np.random.Generator
+) -> RunPart:
+    openness = leak(defense, level)
+    cost = {**CHANNELS, **PRIVATE}.get(defense, 0.0)
+    curves, members, inverted = [], [], []
+    for replica in range(replicas):
+        accuracy = 0.55 + 0.4 * openness - cost + 0.012 * generator.normal()
+        for step, share in ((300, 0.7), (600, 1.0)):
+            values = {"test_accuracy": share * accuracy, "train_accuracy": share * min(1.0, accuracy + 0.05)}
+            curves += [(replica, step, metric, value) for metric, value in values.items()]
+        members.append(membership(replica, openness, generator))
+        inverted += inversion(replica, openness, generator)
+    return RunPart(
+        run=f"{dataset}/{model}/{defense}-{level}/n600-b64",
+        dataset=dataset,
+        model=model,
+        defense=defense,
+        level=level,
+        rounds=600,
+        batch_size=64,
+        diverged=(False,) * replicas,
+        curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]),
+        attacks={"membership": pd.concat(members), "model_inversion": pd.concat(inverted)},
+    )
+
+
+def inverted_gradients(
+    dataset: str, defense: str, level: float | None, replicas: int, generator: np.random.Generator
+) -> RunPart:
+    openness = leak(defense, level) - CHANNELS.get(defense, 0.0)
+    frames = []
+    for replica in range(replicas):
+        prior = 0.05 + 0.03 * generator.random(8)
+        attack = 0.007 + 0.12 * (1 - openness) * (0.8 + 0.4 * generator.random(8))
+        results = {"attack": attack, "untuned": 1.4 * attack, "prior": prior}
+        if level is not None:
+            results["oracle"] = 0.02 * (1 - openness) + 0.0 * prior
+        for variant, errors in results.items():
+            frames.append(unit_rows(replica, variant, "mse", errors))
+            frames.append(unit_rows(replica, variant, "psnr", -10 * np.log10(errors)))
+    return RunPart(
+        run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b1",
+        dataset=dataset,
+        model="lenet_sigmoid",
+        defense=defense,
+        level=level,
+        rounds=0,
+        batch_size=1,
+        diverged=(False,) * replicas,
+        attacks={"gradient_inversion": pd.concat(frames)},
+    )
+
+
+def sweep(private: bool = True) -> list[tuple[str, float | None]]:
+    pairs: list[tuple[str, float | None]] = [("none", None)]
+    pairs += [(defense, level) for defense in CHANNELS for level in LEVELS]
+    return pairs + [(defense, level) for defense in PRIVATE for level in MULTIPLIERS if private]
+
+
+@pytest.fixture(scope="session")
+def make_study() -> Callable[..., pd.DataFrame]:
+    def make(datasets: tuple[str, ...] = ("digits",), models: tuple[str, ...] = ("lenet",), replicas: int = 3):
+        generator = np.random.default_rng(5)
+        settings = [(dataset, model) for dataset in datasets for model in models]
+        return tabulate(trained(*setting, *pair, replicas, generator) for setting in settings for pair in sweep())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def study(make_study: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    return make_study()
+
+
+@pytest.fixture(scope="session")
+def gradients() -> pd.DataFrame:
+    generator = np.random.default_rng(6)
+    return tabulate(inverted_gradients("digits", *pair, 3, generator) for pair in sweep(private=False))
