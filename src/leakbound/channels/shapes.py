@@ -14,7 +14,7 @@ without variance: there the noise must stay above it, which white noise does up 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -49,6 +49,8 @@ _FLOOR = 1e-12
 class Shape(Protocol):
     """What a channel shape offers."""
 
+    takes_weights: ClassVar[bool]
+
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """What the shape needs of the data, computed once."""
@@ -60,6 +62,8 @@ class Shape(Protocol):
 
 class Natural:
     """The same noise variance on every pixel, σI (Tan et al. 2024, Theorem 2). Needs eigenvalues only."""
+
+    takes_weights: ClassVar[bool] = False
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
@@ -85,6 +89,8 @@ class White:
     At rank r < d the exponent counts the r directions that exist, so that κ is reached; with d it would be κ r/d.
     """
 
+    takes_weights: ClassVar[bool] = False
+
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Principal directions of the data; the generalised eigenvalues are 1 in all directions above the floor.
@@ -109,6 +115,8 @@ class White:
 class Personalized:
     """Noise variance σβ_i on pixel i with the user's weights β, calibrated exactly by generalised eigenvalues."""
 
+    takes_weights: ClassVar[bool] = True
+
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}.
@@ -131,6 +139,8 @@ class PersonalizedPrinted:
     Kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full rank.
     """
 
+    takes_weights: ClassVar[bool] = True
+
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Generalised eigenvalues, and the quantities of the published bound from one Cholesky factor.
@@ -150,6 +160,8 @@ class PersonalizedPrinted:
 
 class LeastPower:
     """The noise of least total variance for its capacity, between √λ_i (small κ) and constant (large κ)."""
+
+    takes_weights: ClassVar[bool] = False
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
@@ -174,6 +186,8 @@ class LeastPower:
 
 class RateDistortion:
     """The mechanism that stays nearest to the data at its capacity: it shrinks towards the mean, then adds noise."""
+
+    takes_weights: ClassVar[bool] = False
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:

@@ -25,7 +25,7 @@ def spectrum(
     found = Moments.from_arrays(storage.read_arrays(moments))
     box = given["weights"]
     weights = None
-    if getattr(shape, "takes_weights", False):
+    if shape.takes_weights:
         colors, rest = divmod(found.dimension, 32 * 32)
         if rest:
             raise typer.BadParameter(f"{moments}: {found.dimension} pixels are no 32×32 images")
