@@ -173,11 +173,13 @@ class RunTable:
         return f"{run.dataset}/{run.model}/{run.variant}/b{run.batch_size}"
 
     def run_files(self, run: Run) -> dict[str, list[str]]:
-        """What a finished run has written, by kind: tables of training and attacks, and provenance."""
-        training = [] if run.rounds == 0 else [self.path("runs", run.slug, "/training.parquet")]
-        provenance = [] if run.rounds == 0 else [self.path("runs", run.slug, "/provenance.json")]
+        """What a finished run has written, by kind: weights, curves, provenance, tables of attacks."""
+        trained = {"weights": "weights.safetensors", "training": "training.parquet", "provenance": "provenance.json"}
+        files = {
+            kind: [] if run.rounds == 0 else [self.path("runs", run.slug, f"/{name}")] for kind, name in trained.items()
+        }
         attacks = [self.path("attacks", run.slug, f"/{attack}.parquet") for attack in self.attacks[run.slug]]
-        return {"training": training, "provenance": provenance, "attacks": attacks}
+        return {**files, "attacks": attacks}
 
     # -- what each job depends on ----------------------------------------------------------------------------------
 
@@ -274,7 +276,7 @@ class RunTable:
         """What the figure ``paper/id`` depends on beside its rows; what does not change its looks is left out."""
         figure = self.figures[key]
         return {
-            "figure": figure.model_dump(mode="json", exclude={"claims", "title", "caption"}),
+            "figure": figure.model_dump(mode="json", exclude={"claims", "caption"}),
             "plugins": self._plugins(plots=figure.plot),
         }
 

@@ -4,16 +4,11 @@
 rule attack:
     input:
         dataset=lambda w: TABLE.path("data", run_of(w).dataset, ".safetensors"),
-        weights=lambda w: weights_of(run_of(w)),
-        channel=lambda w: list(attack_files(run_of(w)).values()),
+        files=lambda w: list(attack_files(run_of(w)).values()),
     output:
         rows=f"{ROOT}/attacks/{{run}}/{{attack}}.parquet",
         arrays=f"{ROOT}/attacks/{{run}}/{{attack}}.safetensors",
         provenance=f"{ROOT}/attacks/{{run}}/{{attack}}.json",
-    params:
-        settings=lambda w: as_text(TABLE.attack_settings(w.attack, run_of(w))),
-        inputs=lambda w: attack_options(run_of(w)),
-        code=lambda w: code("attacks:attack", models=[run_of(w).model], attacks=[w.attack]),
     log:
         f"{ROOT}/logs/attack/{{run}}/{{attack}}.log",
     benchmark:
@@ -25,6 +20,10 @@ rule attack:
         mem_mb=memory("attack"),
         runtime=runtime("attack"),
         gpu=asked("attack").gpu,
+    params:
+        settings=lambda w: as_text(TABLE.attack_settings(w.attack, run_of(w))),
+        files=lambda w: options(attack_files(run_of(w))),
+        code=lambda w: code("attacks:attack", models=[run_of(w).model], attacks=[w.attack]),
     shell:
-        "leakbound attack --settings {params.settings:q} --dataset {input.dataset} {params.inputs} "
+        "leakbound attack --settings {params.settings:q} --dataset {input.dataset} {params.files} "
         "--rows {output.rows} --arrays {output.arrays} --provenance {output.provenance} > {log} 2>&1"

@@ -6,9 +6,6 @@ rule spectrum:
         moments=f"{ROOT}/covariance/{{dataset}}.safetensors",
     output:
         spectrum=f"{ROOT}/spectra/{{dataset}}/{{family}}.safetensors",
-    params:
-        settings=lambda w: as_text(TABLE.spectrum_settings(w.family)),
-        code=lambda w: code("channels:spectrum", shapes=[TABLE.spectrum_settings(w.family)["shape"]]),
     log:
         f"{ROOT}/logs/spectrum/{{dataset}}/{{family}}.log",
     benchmark:
@@ -19,6 +16,9 @@ rule spectrum:
     resources:
         mem_mb=memory("calibrate"),
         runtime=runtime("calibrate"),
+    params:
+        settings=lambda w: as_text(TABLE.spectrum_settings(w.family)),
+        code=lambda w: code("channels:spectrum", shapes=[TABLE.spectrum_settings(w.family)["shape"]]),
     shell:
         "leakbound spectrum --settings {params.settings:q} --moments {input.moments} --out {output.spectrum} > {log} 2>&1"
 
@@ -28,9 +28,6 @@ rule calibrate:
         spectrum=f"{ROOT}/spectra/{{dataset}}/{{family}}.safetensors",
     output:
         channel=f"{ROOT}/channels/{{dataset}}/{{family}}-{{level}}.safetensors",
-    params:
-        settings=lambda w: as_text(TABLE.channel_settings(f"{w.dataset}/{w.family}-{w.level}")),
-        code=lambda w: code("channels:calibrate", shapes=[TABLE.spectrum_settings(w.family)["shape"]]),
     log:
         f"{ROOT}/logs/calibrate/{{dataset}}/{{family}}-{{level}}.log",
     benchmark:
@@ -41,6 +38,9 @@ rule calibrate:
     resources:
         mem_mb=memory("calibrate"),
         runtime=runtime("calibrate"),
+    params:
+        settings=lambda w: as_text(TABLE.channel_settings(f"{w.dataset}/{w.family}-{w.level}")),
+        code=lambda w: code("channels:calibrate", shapes=[TABLE.spectrum_settings(w.family)["shape"]]),
     shell:
         "leakbound calibrate --settings {params.settings:q} --spectrum {input.spectrum} "
         "--out {output.channel} > {log} 2>&1"

@@ -1,11 +1,10 @@
 # The run table, names of files, and what jobs ask for. No rule here.
 
-import os
 import sys
 
 from leakbound import presets, registry
 from leakbound.fingerprint import code_fingerprint
-from leakbound.studies import Run, RunTable, as_text, module_of
+from leakbound.studies import RunTable, as_text, module_of
 
 
 def checked_table():
@@ -30,6 +29,7 @@ TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
 if LOGGED:
     TRACKING_FILES.append(f"{ROOT}/tracking/figures.json")
 
+
 wildcard_constraints:
     dataset=r"[a-z][a-z0-9_]*",
     family=r"[a-z][a-z0-9_]*",
@@ -51,18 +51,22 @@ def channel_files(run):
     return TABLE.channel_files(run)
 
 
-def illustration_inputs(wildcards):
-    """Images and covariance of the illustration's dataset, if it shows one."""
+def illustration_files(wildcards):
+    """Images and covariance of the illustration's dataset, by command-line option, if it shows one."""
     dataset = CONFIG.illustrations[wildcards.illustration].dataset
-    if dataset is None:
-        return []
-    return [TABLE.path("data", dataset, ".safetensors"), TABLE.path("covariance", dataset, ".safetensors")]
+    kinds = {} if dataset is None else {"dataset": "data", "moments": "covariance"}
+    return {role: TABLE.path(kind, dataset, ".safetensors") for role, kind in kinds.items()}
+
+
+def run_records(run):
+    """Tables and provenance that a finished run has written."""
+    files = TABLE.run_files(run)
+    return [path for kind in ("training", "provenance", "attacks") for path in files[kind]]
 
 
 def study_inputs(wildcards):
-    """Tables that the runs of a study have written, and its datasets' and channels' records."""
-    runs = [TABLE.runs[slug] for slug in TABLE.members[wildcards.study]]
-    return [path for run in runs for kind in ("training", "attacks") for path in TABLE.run_files(run)[kind]]
+    """What the runs of a study have written."""
+    return [path for slug in TABLE.members[wildcards.study] for path in run_records(TABLE.runs[slug])]
 
 
 def figure_rows(figure):
@@ -112,37 +116,22 @@ def asked(box):
     return getattr(CONFIG.resources, box)
 
 
-def channel_options(run):
-    """Command-line options that name the run's channel files."""
-    return " ".join(f"--{role} {path}" for role, path in channel_files(run).items())
+def options(files):
+    """Files by role as command-line options."""
+    return " ".join(f"--{role} {path}" for role, path in files.items())
 
 
 def tuned_run(wildcards):
     """A run of the table that a learning-rate search stands for, the shortest if it stands for several."""
     name = f"{wildcards.dataset}/{wildcards.model}/{wildcards.variant}/b{wildcards.batch_size}"
-    return min((run for run in TABLE.runs.values() if TABLE.tuning_name(run) == name), key=lambda run: run.rounds)
-
-
-def weights_of(run):
-    """Weights that an attack reads; empty for an untrained network."""
-    return [] if run.rounds == 0 else TABLE.path("runs", run.slug, "/weights.safetensors")
+    return min(
+        (run for run in TABLE.runs.values() if TABLE.tuning_name(run) == name),
+        key=lambda run: run.rounds,
+    )
 
 
 def attack_files(run):
-    """Channel files and covariance that an attack on gradients reads; attacks on weights need neither."""
+    """What an attack reads beside the images, by command-line option: weights, or what gradients are made with."""
     if run.rounds > 0:
-        return {}
+        return {"weights": TABLE.run_files(run)["weights"][0]}
     return {**channel_files(run), "moments": TABLE.path("covariance", run.dataset, ".safetensors")}
-
-
-def attack_options(run):
-    """Command-line options that name the files of an attack, beside the images."""
-    weights = weights_of(run)
-    files = {**({"weights": weights} if weights else {}), **attack_files(run)}
-    return " ".join(f"--{role} {path}" for role, path in files.items())
-
-
-def illustration_options(wildcards):
-    """Command-line options that name the files of an illustration."""
-    paths = illustration_inputs(wildcards)
-    return " ".join(f"--{role} {path}" for role, path in zip(("dataset", "moments"), paths))

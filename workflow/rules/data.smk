@@ -5,9 +5,6 @@ rule prepare:
     output:
         dataset=f"{ROOT}/data/{{dataset}}.safetensors",
         provenance=f"{ROOT}/data/{{dataset}}.json",
-    params:
-        settings=lambda w: as_text(TABLE.prepare_settings(w.dataset)),
-        code=lambda w: code("data:prepare", datasets=[CONFIG.datasets[w.dataset].reader or w.dataset]),
     log:
         f"{ROOT}/logs/prepare/{{dataset}}.log",
     benchmark:
@@ -18,6 +15,9 @@ rule prepare:
     resources:
         mem_mb=memory("prepare"),
         runtime=runtime("prepare"),
+    params:
+        settings=lambda w: as_text(TABLE.prepare_settings(w.dataset)),
+        code=lambda w: code("data:prepare", datasets=[CONFIG.datasets[w.dataset].reader or w.dataset]),
     shell:
         "leakbound prepare --settings {params.settings:q} --out {output.dataset} "
         "--provenance {output.provenance} > {log} 2>&1"
@@ -28,8 +28,6 @@ rule covariance:
         dataset=f"{ROOT}/data/{{dataset}}.safetensors",
     output:
         moments=f"{ROOT}/covariance/{{dataset}}.safetensors",
-    params:
-        code=code("data:covariance"),
     log:
         f"{ROOT}/logs/covariance/{{dataset}}.log",
     benchmark:
@@ -40,5 +38,7 @@ rule covariance:
     resources:
         mem_mb=memory("covariance"),
         runtime=runtime("covariance"),
+    params:
+        code=code("data:covariance"),
     shell:
         "leakbound covariance --dataset {input.dataset} --out {output.moments} > {log} 2>&1"

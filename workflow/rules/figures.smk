@@ -6,10 +6,6 @@ rule tabulate:
         study_inputs,
     output:
         rows=f"{ROOT}/tables/{{study}}.parquet",
-    params:
-        settings=lambda w: as_text(TABLE.table_settings(w.study)),
-        root=ROOT,
-        code=code("figures:tabulate"),
     log:
         f"{ROOT}/logs/tabulate/{{study}}.log",
     benchmark:
@@ -20,19 +16,19 @@ rule tabulate:
     resources:
         mem_mb=memory("figures"),
         runtime=runtime("figures"),
+    params:
+        settings=lambda w: as_text(TABLE.table_settings(w.study)),
+        root=lambda w: ROOT,
+        code=code("figures:tabulate"),
     shell:
         "leakbound tabulate --settings {params.settings:q} --root {params.root} --out {output.rows} > {log} 2>&1"
 
 
 rule illustrate:
     input:
-        illustration_inputs,
+        lambda w: list(illustration_files(w).values()),
     output:
         rows=f"{ROOT}/illustrations/{{illustration}}.parquet",
-    params:
-        settings=lambda w: as_text(TABLE.illustration_settings(w.illustration)),
-        inputs=lambda w: illustration_options(w),
-        code=lambda w: code("figures:illustrate", illustrations=[w.illustration]),
     log:
         f"{ROOT}/logs/illustrate/{{illustration}}.log",
     benchmark:
@@ -43,8 +39,12 @@ rule illustrate:
     resources:
         mem_mb=memory("figures"),
         runtime=runtime("figures"),
+    params:
+        settings=lambda w: as_text(TABLE.illustration_settings(w.illustration)),
+        files=lambda w: options(illustration_files(w)),
+        code=lambda w: code("figures:illustrate", illustrations=[w.illustration]),
     shell:
-        "leakbound illustrate --settings {params.settings:q} {params.inputs} --out {output.rows} > {log} 2>&1"
+        "leakbound illustrate --settings {params.settings:q} {params.files} --out {output.rows} > {log} 2>&1"
 
 
 rule plot:
@@ -54,15 +54,14 @@ rule plot:
         svg=report(
             f"{ROOT}/figures/{{figure}}.svg",
             category=lambda w: w.figure.partition("/")[0],
-            labels=lambda w: {"figure": w.figure.partition("/")[2], "shows": TABLE.figures[w.figure].title},
+            labels=lambda w: {
+                "figure": w.figure.partition("/")[2],
+                "shows": TABLE.figures[w.figure].title,
+            },
             caption="../report/figure.rst",
         ),
         png=f"{ROOT}/figures/{{figure}}.png",
         rows=f"{ROOT}/figures/{{figure}}.parquet",
-    params:
-        settings=lambda w: as_text(TABLE.figure_settings(w.figure)),
-        caption=lambda w: TABLE.figures[w.figure].caption,
-        code=lambda w: code("figures:plot", plots=[TABLE.figures[w.figure].plot]),
     log:
         f"{ROOT}/logs/plot/{{figure}}.log",
     benchmark:
@@ -73,8 +72,13 @@ rule plot:
     resources:
         mem_mb=memory("figures"),
         runtime=runtime("figures"),
+    params:
+        settings=lambda w: as_text(TABLE.figure_settings(w.figure)),
+        caption=lambda w: TABLE.figures[w.figure].caption,
+        stem=lambda w, output: output.png.removesuffix(".png"),
+        code=lambda w: code("figures:plot", plots=[TABLE.figures[w.figure].plot]),
     shell:
-        "leakbound plot --settings {params.settings:q} --rows {input.rows} --svg {output.svg} --png {output.png} "
+        "leakbound plot --settings {params.settings:q} --rows {input.rows} --stem {params.stem} "
         "--shown {output.rows} > {log} 2>&1"
 
 
@@ -85,12 +89,10 @@ rule claims:
         claims=f"{ROOT}/claims.parquet",
         scoreboard=f"{ROOT}/scoreboard.md",
         page=report(
-            f"{ROOT}/scoreboard.html", category="scoreboard", labels={"figure": "all", "shows": "claims and verdicts"}
+            f"{ROOT}/scoreboard.html",
+            category="scoreboard",
+            labels={"figure": "all", "shows": "claims and verdicts"},
         ),
-    params:
-        settings=as_text(TABLE.claims_settings()),
-        root=ROOT,
-        code=code("figures:claims", claim_tests=sorted({c.test for f in TABLE.claiming() for c in f.claims})),
     log:
         f"{ROOT}/logs/claims.log",
     benchmark:
@@ -101,6 +103,13 @@ rule claims:
     resources:
         mem_mb=memory("figures"),
         runtime=runtime("figures"),
+    params:
+        settings=as_text(TABLE.claims_settings()),
+        root=lambda w: ROOT,
+        code=code(
+            "figures:claims",
+            claim_tests=sorted({c.test for f in TABLE.claiming() for c in f.claims}),
+        ),
     shell:
         "leakbound claims --settings {params.settings:q} --root {params.root} --out {output.claims} "
         "--scoreboard {output.scoreboard} --page {output.page} > {log} 2>&1"

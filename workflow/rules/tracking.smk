@@ -3,22 +3,22 @@
 
 rule log:
     input:
-        lambda w: [path for paths in TABLE.run_files(run_of(w)).values() for path in paths],
+        lambda w: run_records(run_of(w)),
     output:
         marker=f"{ROOT}/tracking/{{run}}.json",
-    params:
-        settings=lambda w: as_text(TABLE.tracking_settings(w.run)),
-        root=ROOT,
     log:
         f"{ROOT}/logs/log/{{run}}.log",
     benchmark:
         f"{ROOT}/benchmarks/log/{{run}}.tsv"
+    localrule: True
     conda:
         "../../environment.yml"
-    localrule: True
     threads: 1
     resources:
         tracking=1,
+    params:
+        settings=lambda w: as_text(TABLE.tracking_settings(w.run)),
+        root=lambda w: ROOT,
     shell:
         "leakbound log --settings {params.settings:q} --root {params.root} --marker {output.marker} > {log} 2>&1"
 
@@ -29,20 +29,20 @@ rule log_figures:
         claims=CLAIM_FILES,
     output:
         marker=f"{ROOT}/tracking/figures.json",
-    params:
-        preset=CONFIG.preset,
-        uri=CONFIG.tracking.uri,
-        root=ROOT,
     log:
         f"{ROOT}/logs/log/figures.log",
     benchmark:
         f"{ROOT}/benchmarks/log/figures.tsv"
+    localrule: True
     conda:
         "../../environment.yml"
-    localrule: True
     threads: 1
     resources:
         tracking=1,
+    params:
+        preset=CONFIG.preset,
+        uri=CONFIG.tracking.uri,
+        root=lambda w: ROOT,
     shell:
         "leakbound log-figures --preset {params.preset} --uri {params.uri:q} --root {params.root} "
         "--marker {output.marker} > {log} 2>&1"

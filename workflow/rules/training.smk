@@ -7,18 +7,14 @@ rule tune:
         channel=lambda w: list(channel_files(tuned_run(w)).values()),
     output:
         trials=f"{ROOT}/tuning/{{dataset}}/{{model}}/{{variant}}/b{{batch_size}}.parquet",
-    params:
-        settings=lambda w: as_text(TABLE.tuning_settings(tuned_run(w))),
-        channel=lambda w: channel_options(tuned_run(w)),
-        code=lambda w: code("training:tune", models=[w.model], trainers=[trainer_of(tuned_run(w))]),
-    wildcard_constraints:
-        model=r"[a-z][a-z0-9_]*",
-        variant=r"[a-z0-9_.e+-]+",
-        batch_size=r"[0-9]+",
     log:
         f"{ROOT}/logs/tune/{{dataset}}/{{model}}/{{variant}}/b{{batch_size}}.log",
     benchmark:
         f"{ROOT}/benchmarks/tune/{{dataset}}/{{model}}/{{variant}}/b{{batch_size}}.tsv"
+    wildcard_constraints:
+        model=r"[a-z][a-z0-9_]*",
+        variant=r"[a-z0-9_.e+-]+",
+        batch_size=r"[0-9]+",
     conda:
         "../../environment.yml"
     threads: asked("tune").threads
@@ -26,6 +22,10 @@ rule tune:
         mem_mb=memory("tune"),
         runtime=runtime("tune"),
         gpu=asked("tune").gpu,
+    params:
+        settings=lambda w: as_text(TABLE.tuning_settings(tuned_run(w))),
+        channel=lambda w: options(channel_files(tuned_run(w))),
+        code=lambda w: code("training:tune", models=[w.model], trainers=[trainer_of(tuned_run(w))]),
     shell:
         "leakbound tune --settings {params.settings:q} --dataset {input.dataset} {params.channel} "
         "--out {output.trials} > {log} 2>&1"
@@ -40,10 +40,6 @@ rule train:
         weights=f"{ROOT}/runs/{{run}}/weights.safetensors",
         rows=f"{ROOT}/runs/{{run}}/training.parquet",
         provenance=f"{ROOT}/runs/{{run}}/provenance.json",
-    params:
-        settings=lambda w: as_text(TABLE.training_settings(run_of(w))),
-        channel=lambda w: channel_options(run_of(w)),
-        code=lambda w: code("training:train", models=[run_of(w).model], trainers=[trainer_of(run_of(w))]),
     log:
         f"{ROOT}/logs/train/{{run}}.log",
     benchmark:
@@ -55,6 +51,14 @@ rule train:
         mem_mb=memory("train"),
         runtime=runtime("train"),
         gpu=asked("train").gpu,
+    params:
+        settings=lambda w: as_text(TABLE.training_settings(run_of(w))),
+        channel=lambda w: options(channel_files(run_of(w))),
+        code=lambda w: code(
+            "training:train",
+            models=[run_of(w).model],
+            trainers=[trainer_of(run_of(w))],
+        ),
     shell:
         "leakbound train --settings {params.settings:q} --dataset {input.dataset} {params.channel} "
         "--trials {input.trials} --weights {output.weights} --rows {output.rows} "

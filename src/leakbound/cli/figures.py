@@ -71,19 +71,17 @@ def _part(root: Path, slug: str, attacks: list[str]) -> Any:
 def plot(
     settings: SettingsOption,
     rows: Annotated[Path, typer.Option(help="Rows of the study or illustration, Parquet.")],
-    svg: Annotated[Path, typer.Option(help="Picture, vector.")],
-    png: Annotated[Path, typer.Option(help="Picture, pixels.")],
+    stem: Annotated[Path, typer.Option(help="Picture, without suffix: .svg and .png are written.")],
     shown: Annotated[Path, typer.Option(help="Exactly the rows that the picture shows, Parquet.")],
 ) -> None:
     """Draw one figure from its rows."""
     from leakbound.config import FigureConfig
-    from leakbound.figures.drawing import draw
-    from leakbound.figures.selection import select
+    from leakbound.figures.drawing import draw, figure_rows
 
     given = read_settings(settings)
-    figure = FigureConfig.model_validate({"title": "", "caption": "", **given["figure"]})
-    chosen = select(storage.read_rows(rows), figure.select)
-    draw(figure, chosen, svg=svg, png=png)
+    figure = FigureConfig.model_validate({"caption": "", **given["figure"]})
+    chosen = figure_rows(figure, storage.read_rows(rows))
+    draw(figure, chosen, stem)
     storage.write_rows(shown, chosen)
 
 
