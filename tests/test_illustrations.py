@@ -192,6 +192,22 @@ def test_the_noise_in_a_picture_has_the_variance_of_its_channel(digits):
         assert np.mean((2 * values - 1) ** 2) == pytest.approx(expected, rel=5 * math.sqrt(2 / 16384))
 
 
+@pytest.mark.parametrize("shape", ["white", "rate_distortion"])
+def test_noise_that_follows_the_data_lies_along_its_principal_direction(digits, shape):
+    direction = np.random.default_rng(0).standard_normal(1024)
+    direction /= np.linalg.norm(direction)
+    moments = Moments(np.zeros(1024), np.outer(direction, direction), 100)
+    blank = ImageDataset(
+        "blank", ("a",), *[type(digits.train)(digits.train.images[:4] * 0, digits.train.labels[:4])] * 3
+    )
+    settings = IllustrationConfig(levels={shape: (1.5,)}, images=4)
+    rows = illustrations.noisy_images(settings, dataset=blank, moments=moments, seed=0)
+    seen = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy().reshape(4, 1024) * 2 - 1
+    along = seen @ direction
+    assert np.all(np.abs(along) > 1e-3)
+    assert np.abs(seen - np.outer(along, direction)).max() < 1e-4
+
+
 def test_equal_seeds_draw_equal_pictures_and_others_do_not(digits, moments):
     settings = IllustrationConfig(levels={"natural": (16.0,)}, images=1)
     first, again, other = (

@@ -222,6 +222,11 @@ def test_the_hub_gives_the_same_records_as_a_folder_of_the_same_files(hub, tmp_p
     assert np.array_equal(folder.train.decode(np.arange(40)), raw.train.decode(np.arange(40)))
 
 
+def test_the_hub_is_asked_if_the_settings_say_so_though_there_is_a_folder(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    assert ImageReader("tiny", hub)("tiny", DatasetConfig(source="hub")).classes == ("plane", "ship")
+
+
 def test_a_boolean_attribute_of_the_hub_can_be_the_label(hub):
     raw = ImageReader("tiny", HubSource(hub.repository, image="img", label="Smiling"))("tiny", DatasetConfig())
     assert raw.classes == ("not_smiling", "smiling")

@@ -68,13 +68,15 @@ def test_every_beginning_of_the_order_holds_classes_in_proportion(counts, share,
     assert np.all(np.abs(held - taken * np.array(counts) / sum(counts)) <= slack)
 
 
-def test_every_record_is_equally_likely_to_be_a_member():
-    # A share of 4,000 draws has standard deviation 0.0078 at most; beyond 5 of them for 60 records: 1 time in 30,000.
-    labels = np.repeat([0, 1, 2], [30, 20, 10])
+@pytest.mark.parametrize(("counts", "taken"), [((30, 20, 10), 24), ((20, 20, 20), 7)])
+def test_every_record_is_equally_likely_to_be_a_member(counts, taken):
+    # Shares of 4,000 draws; 5 standard deviations for 60 records are exceeded by chance 1 time in 30,000.
+    labels = np.repeat([0, 1, 2], counts)
     hits = np.zeros(60)
     for seed in range(4000):
-        hits[stratified_order(labels, np.random.default_rng(seed))[:24]] += 1
-    assert np.abs(hits / 4000 - 0.4).max() < 5 * 0.0078
+        hits[stratified_order(labels, np.random.default_rng(seed))[:taken]] += 1
+    share = taken / 60
+    assert np.abs(hits / 4000 - share).max() < 5 * np.sqrt(share * (1 - share) / 4000)
 
 
 def test_more_members_keep_the_ones_that_fewer_members_had():
