@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import logging
-import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from leakbound.provenance import settings_hash
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
+_DIGEST_BYTES = 32
 
 
 def fingerprint(request: TrainingRequest) -> str:
@@ -51,14 +53,16 @@ def fingerprint(request: TrainingRequest) -> str:
 class Checkpoint:
     """A file that holds how far one training is. Reading it can execute nothing.
 
+    The file is the identity, a digest of the rest, and the rest, as torch saves it.
+
     Args:
         path: The file; None to keep nothing.
-        identity: Hash of what is trained; a file with another one is ignored.
+        identity: SHA-256 of what is trained, in hexadecimal; a file with another one is ignored.
         seconds: Least time between two saves. Saves that take long are made rarer: they cost at most about 5 %.
     """
 
     def __init__(self, path: Path | None, identity: str, seconds: float) -> None:
-        self._path, self._identity, self._seconds = path, identity, seconds
+        self._path, self._identity, self._seconds = path, identity.encode(), seconds
         self._next = time.monotonic() + seconds
 
     def load(self) -> dict[str, Any] | None:
@@ -69,17 +73,15 @@ class Checkpoint:
             orphan.unlink(missing_ok=True)
         if not self._path.exists():
             return None
-        try:
-            saved = torch.load(self._path, map_location="cpu", weights_only=True)
-            identity, content = saved["identity"], saved["content"]
-        except (OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError, pickle.UnpicklingError) as error:
-            reason = str(error).partition("\n")[0]
-            logger.warning("%s: damaged checkpoint, training starts anew (%s)", self._path, reason)
+        with self._path.open("rb") as file:
+            identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
+        if hashlib.sha256(payload).digest() != digest:
+            logger.warning("%s: damaged checkpoint, training starts anew", self._path)
             return None
         if identity != self._identity:
             logger.warning("%s: checkpoint of other settings, images or versions, training starts anew", self._path)
             return None
-        return content
+        return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
 
     def due(self) -> bool:
         """Whether it is time to save."""
@@ -90,7 +92,11 @@ class Checkpoint:
         if self._path is None:
             return
         start = time.monotonic()
-        with storage.atomic(self._path) as temporary:
-            torch.save({"identity": self._identity, "content": content}, temporary)
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        payload = buffer.getbuffer()
+        with storage.atomic(self._path) as temporary, temporary.open("wb") as file:
+            for part in (self._identity, hashlib.sha256(payload).digest(), payload):
+                file.write(part)
         end = time.monotonic()
         self._next = end + max(self._seconds, 20 * (end - start))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ _BLOCK = 8  # batches per draw of noise along principal directions: one matrix p
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
+@runtime_checkable
 class Inputs(Protocol):
     """Images of chosen members, as the client lets its networks see them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ logger = logging.getLogger("leakbound")
 _CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
 
 
+@runtime_checkable
 class Learner(Protocol):
     """Some replicas that are trained side by side by one defense's rule."""
 

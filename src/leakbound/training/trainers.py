@@ -117,11 +117,11 @@ def _model_problems(request: TrainingRequest) -> list[str]:
                 f"{request.model}.{name} is a {type(layer).__name__}, which draws from a generator that no seed of a "
                 "run controls; remove it"
             )
-    return found + (_opacus_problems(model) if isinstance(request.defense, DPSGD) and not found else [])
+    return found + (_opacus_problems(request.model, model) if isinstance(request.defense, DPSGD) else [])
 
 
-def _opacus_problems(model: nn.Module) -> list[str]:
-    """Layers that Opacus' validator refuses."""
+def _opacus_problems(name: str, model: nn.Module) -> list[str]:
+    """What Opacus' validator refuses in the registered network ``name``."""
     from opacus.validators import ModuleValidator
 
-    return [str(error) for error in ModuleValidator.validate(model, strict=False)]
+    return [f"{name} cannot be trained by Opacus: {error}" for error in ModuleValidator.validate(model, strict=False)]

@@ -1,0 +1,64 @@
+"""Real handwriting, small enough to train on within a test."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+
+from leakbound.channels import estimate_moments
+from leakbound.config import TrainingConfig, Undefended
+from leakbound.datasets import ImageDataset, Split
+from leakbound.registry import SHAPES
+from leakbound.training import TrainingRequest
+
+
+@functools.cache
+def handwriting(members: int = 400, others: int = 300) -> ImageDataset:
+    pixels, labels = load_digits(return_X_y=True)
+    images = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 8 - 1
+    images = F.interpolate(images, size=(32, 32), mode="bilinear", antialias=True).numpy()
+    order = np.random.default_rng(0).permutation(len(labels))
+    ends = np.cumsum([members, others, 100])
+    splits = [Split(images[rows], labels[rows].astype(np.int64)) for rows in np.split(order, ends)[:3]]
+    return ImageDataset("digits", tuple("0123456789"), *splits)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return handwriting()
+
+
+@functools.cache
+def calibrated(shape: str, capacity: float):
+    images = handwriting().train.images
+    found = SHAPES.get(shape)()
+    return found.calibrate(found.decompose(estimate_moments([images.reshape(len(images), -1)])), capacity)
+
+
+@pytest.fixture(scope="session")
+def channel():
+    return calibrated
+
+
+@pytest.fixture
+def request_for(digits):
+    def make(**changes):
+        training = {"evaluations": 2, **changes.pop("training", {})}
+        values = {
+            "dataset": digits,
+            "model": "lenet",
+            "defense": Undefended(),
+            "level": None,
+            "rounds": 4,
+            "batch_size": 32,
+            "learning_rate": 0.05,
+            "config": TrainingConfig(**training),
+            "seed": 7,
+            "slug": "digits/lenet/test",
+        }
+        return TrainingRequest(**{**values, **changes})
+
+    return make

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from leakbound.seeding import torch_generator
+from leakbound.training.batches import PoissonBatches, ShuffledBatches
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))
+def test_shuffled_batches_use_every_record_equally_often_give_or_take_one(population, size, steps):
+    batches = ShuffledBatches(population, min(size, population), torch_generator(0, "batches"))
+    drawn = [batches.draw() for _ in range(steps)]
+    assert all(len(batch) == min(size, population) for batch in drawn)
+    counts = np.bincount(torch.cat(drawn).numpy(), minlength=population) if drawn else np.zeros(population, int)
+    assert counts.max() - counts.min() <= 1
+    assert counts.max() == -(-steps * min(size, population) // population)
+    np.testing.assert_array_equal(batches.uses.numpy(), counts)
+
+
+def test_shuffled_batches_of_another_epoch_are_in_another_order():
+    batches = ShuffledBatches(50, 50, torch_generator(0, "batches"))
+    first, second = batches.draw(), batches.draw()
+    assert torch.equal(first.sort().values, second.sort().values)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda g: ShuffledBatches(30, 8, g), lambda g: PoissonBatches(30, 0.2, g)], ids=["shuffled", "poisson"]
+)
+def test_batches_go_on_from_their_state(make):
+    batches = make(torch_generator(0, "batches"))
+    for _ in range(5):
+        batches.draw()
+    state = batches.state()
+    expected = [batches.draw() for _ in range(20)]
+    other = make(torch_generator(1, "other"))
+    other.restore(state)
+    assert all(torch.equal(batch, other.draw()) for batch in expected)
+    assert torch.equal(other.uses, batches.uses)
+
+
+def test_poisson_batches_have_binomial_sizes_and_include_every_record_at_the_rate():
+    population, rate, steps = 300, 0.1, 2000
+    batches = PoissonBatches(population, rate, torch_generator(0, "batches"))
+    drawn = [batches.draw() for _ in range(steps)]
+    sizes = np.array([len(batch) for batch in drawn])
+    counts = np.bincount(torch.cat(drawn).numpy(), minlength=population)
+    np.testing.assert_array_equal(batches.uses.numpy(), counts)
+    # Three tests with a fixed seed, false alarms at 1e-4 each: mean size, variance of the size, spread over records.
+    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > 1e-4
+    variance = population * rate * (1 - rate)
+    assert 1e-4 < stats.chi2.cdf((sizes.var(ddof=1) * (steps - 1)) / variance, steps - 1) < 1 - 1e-4
+    spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
+    assert 1e-4 < stats.chi2.cdf(spread, population) < 1 - 1e-4
+
+
+def test_poisson_batches_can_be_empty():
+    batches = PoissonBatches(10, 0.1, torch_generator(0, "batches"))
+    sizes = [len(batches.draw()) for _ in range(50)]
+    assert 0 in sizes
+    assert max(sizes) > 1
+
+
+def test_poisson_batches_at_rate_one_hold_everybody():
+    batches = PoissonBatches(10, 1.0, torch_generator(0, "batches"))
+    assert torch.equal(batches.draw(), torch.arange(10))

@@ -1,0 +1,168 @@
+import dataclasses
+import logging
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from leakbound import storage
+from leakbound.config import DPSGD, ChannelDefense, TrainingConfig
+from leakbound.training import train
+from leakbound.training.checkpoint import Checkpoint, fingerprint
+
+OFTEN = {"checkpoint_seconds": 0.001}
+IDENTITY = "0" * 64
+
+
+@pytest.fixture(scope="module")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["leakbound.training.per_sample", "leakbound.datasets", "pytest", "pyarrow.parquet"])
+    return context
+
+
+def train_and_store(request, out: Path) -> None:
+    torch.set_num_threads(1)
+    result = train(request)
+    storage.write_rows(out / "curves.parquet", result.curves)
+    storage.write_json(out / "events.json", [event.to_dict() for event in result.events])
+    storage.write_arrays(out / "weights.safetensors", {name: value.numpy() for name, value in result.weights.items()})
+
+
+def stored(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def run_until_saved(processes, request, out: Path, chance: random.Random) -> bool:
+    """Start a training and kill it at a random moment after its next save; False if it ended before."""
+    before = request.checkpoint.stat().st_mtime_ns if request.checkpoint.exists() else 0
+    child = processes.Process(target=train_and_store, args=(request, out))
+    child.start()
+    while child.is_alive() and not (request.checkpoint.exists() and request.checkpoint.stat().st_mtime_ns > before):
+        time.sleep(0.002)
+    time.sleep(chance.uniform(0, 0.15))
+    child.kill()
+    child.join()
+    return child.exitcode != 0
+
+
+@pytest.mark.parametrize("case", ["white", "frozen", "dpsgd"])
+def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request_for, channel, tmp_path, case):
+    defense = {
+        "white": {"defense": ChannelDefense(shape="white"), "level": 8.0, "channel": channel("white", 8.0)},
+        "frozen": {
+            "defense": ChannelDefense(shape="rate_distortion", noise="frozen"),
+            "level": 8.0,
+            "channel": channel("rate_distortion", 8.0),
+            "training": {"max_stack": 2},
+        },
+        "dpsgd": {"defense": DPSGD(), "level": 1.0},
+    }[case]
+    training = {**OFTEN, "evaluations": 3, **defense.pop("training", {})}
+    request = request_for(rounds=15, replicas=3, training=training, **defense)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    child = processes.Process(target=train_and_store, args=(request, whole))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    resumable = dataclasses.replace(request, checkpoint=tmp_path / "run" / "checkpoint")
+    chance = random.Random(case)
+    kills = 0
+    while run_until_saved(processes, resumable, killed, chance) and kills < 3:
+        kills += 1
+    child = processes.Process(target=train_and_store, args=(resumable, killed))
+    child.start()
+    child.join()
+    assert kills >= 2
+    assert stored(killed) == stored(whole)
+    assert [path.name for path in resumable.checkpoint.parent.iterdir()] == ["checkpoint"]
+
+
+def test_training_resumes_at_the_saved_step(request_for, tmp_path, monkeypatch):
+    request = request_for(rounds=8, replicas=2, training=OFTEN, checkpoint=tmp_path / "checkpoint")
+    train(request)
+    from leakbound.training.loop import StackLearner
+
+    steps = []
+    step = StackLearner.step
+    monkeypatch.setattr(StackLearner, "step", lambda learner: (steps.append(1), step(learner)))
+    again = train(request)
+    assert len(steps) < 16
+    fresh = train(dataclasses.replace(request, checkpoint=None))
+    assert all(torch.equal(again.weights[name], fresh.weights[name]) for name in fresh.weights)
+
+
+def test_checkpoint_of_other_settings_is_ignored(request_for, tmp_path, caplog):
+    path = tmp_path / "checkpoint"
+    train(request_for(rounds=6, training=OFTEN, checkpoint=path))
+    assert path.exists()
+    other = request_for(rounds=6, training=OFTEN, checkpoint=path, learning_rate=0.01)
+    with caplog.at_level(logging.WARNING, "leakbound"):
+        resumed = train(other)
+    assert "checkpoint of other settings" in caplog.text
+    fresh = train(dataclasses.replace(other, checkpoint=None))
+    assert all(torch.equal(resumed.weights[name], fresh.weights[name]) for name in fresh.weights)
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "foreign"])
+def test_damaged_checkpoint_is_ignored(request_for, tmp_path, caplog, damage):
+    path = tmp_path / "checkpoint"
+    request = request_for(rounds=6, training=OFTEN, checkpoint=path)
+    train(request)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(
+        {"empty": b"", "truncated": content[:5000], "flipped": bytes(content), "foreign": b"no checkpoint" * 99}[damage]
+    )
+    with caplog.at_level(logging.WARNING, "leakbound"):
+        resumed = train(request)
+    assert "damaged checkpoint" in caplog.text
+    fresh = train(dataclasses.replace(request, checkpoint=None))
+    assert all(torch.equal(resumed.weights[name], fresh.weights[name]) for name in fresh.weights)
+
+
+def test_checkpoint_returns_what_was_saved(tmp_path):
+    content = {"step": 3, "rows": [(0, 1, "loss", 0.5)], "tensor": torch.arange(4.0), "nested": {1: [None, True]}}
+    Checkpoint(tmp_path / "checkpoint", IDENTITY, 1.0).save(content)
+    loaded = Checkpoint(tmp_path / "checkpoint", IDENTITY, 1.0).load()
+    assert torch.equal(loaded.pop("tensor"), content.pop("tensor"))
+    assert loaded == content
+
+
+def test_checkpoint_waits_between_saves(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint", IDENTITY, 3600.0)
+    assert not checkpoint.due()
+    eager = Checkpoint(tmp_path / "checkpoint", IDENTITY, 0.0)
+    assert eager.due()
+    eager.save({})
+    assert not Checkpoint(None, IDENTITY, 0.0).due()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rounds": 5}, {"level": 9.0}, {"seed": 8}, {"slug": "other"}, {"learning_rate": 0.2}, {"replicas": 2},
+        {"batch_size": 16}, {"model": "lenet_sigmoid"}, {"config": TrainingConfig(momentum=0.5)},
+        {"defense": ChannelDefense(noise="frozen")},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_fingerprint_sees_every_setting(request_for, channel, change):
+    request = request_for(defense=ChannelDefense(), level=8.0, channel=channel("natural", 8.0))
+    assert fingerprint(dataclasses.replace(request, **change)) != fingerprint(request)
+
+
+def test_fingerprint_sees_images_and_channel_but_not_the_spacing_of_checkpoints(request_for, digits, channel):
+    request = request_for(defense=ChannelDefense(), level=8.0, channel=channel("natural", 8.0))
+    assert fingerprint(request_for(**{**vars(request), "training": {"checkpoint_seconds": 5.0}})) == fingerprint(
+        request
+    )
+    images = digits.train.images.copy()
+    images[17, 0, 3, 3] += np.float32(0.01)
+    other = dataclasses.replace(digits, train=dataclasses.replace(digits.train, images=images))
+    assert fingerprint(dataclasses.replace(request, dataset=other)) != fingerprint(request)
+    assert fingerprint(dataclasses.replace(request, channel=channel("natural", 4.0))) != fingerprint(request)

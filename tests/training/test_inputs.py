@@ -1,0 +1,65 @@
+import pytest
+import torch
+
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.seeding import torch_generator
+from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs
+
+INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
+
+
+def generators():
+    return [torch_generator(0, slot, "noise") for slot in range(2)]
+
+
+@pytest.fixture
+def members(digits):
+    return torch.from_numpy(digits.train.images[:60])
+
+
+@pytest.fixture(params=["natural", "white", "rate_distortion"])
+def sampler(request, channel):
+    return ChannelSampler(channel(request.param, 8.0), (1, 32, 32))
+
+
+def test_clean_inputs_are_the_images(members):
+    assert torch.equal(CleanInputs(members).take(INDICES), members[INDICES])
+
+
+def test_frozen_inputs_are_the_same_noisy_copies_at_each_use(members, sampler):
+    inputs = FrozenInputs(members, sampler, generators())
+    first = inputs.take(INDICES)
+    assert torch.equal(inputs.take(INDICES), first)
+    assert torch.equal(first[0, 0], first[0, 2])
+    assert not torch.equal(inputs.take(INDICES.flip(0))[1, 0], first[0, 0])
+    assert (first - members[INDICES]).std() > 0.01
+
+
+def test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot(members, sampler):
+    inputs = FreshInputs(members, sampler, generators())
+    same = torch.full((2, 20), 4)
+    seen = torch.cat([inputs.take(same).flatten(0, 1).flatten(1) for _ in range(3)])
+    assert len(seen.unique(dim=0)) == 2 * 20 * 3
+
+
+def test_fresh_inputs_are_the_channel_applied_to_the_images(members, sampler):
+    record = members[4:5].expand(3000, -1, -1, -1)
+    inputs = FreshInputs(members, sampler, generators()[:1])
+    taken = inputs.take(torch.full((1, 3000), 4))[0]
+    applied = sampler.apply(record, torch_generator(5, "other"))
+    deviation = applied.std(0)
+    # 1,024 pixels, each mean within 5.5 standard errors: false alarm 4e-5; variances to 12 % (4.6 standard errors).
+    assert ((taken.mean(0) - applied.mean(0)).abs() <= 5.5 * deviation * (2 / 3000) ** 0.5 + 1e-6).all()
+    torch.testing.assert_close(taken.var(0), applied.var(0), rtol=0.2, atol=1e-7)
+
+
+def test_fresh_inputs_go_on_from_their_state(members, sampler):
+    inputs = FreshInputs(members, sampler, generators())
+    for uses in range(20):
+        state = inputs.state()
+        expected = inputs.take(INDICES)
+        other = FreshInputs(members, sampler, [torch_generator(9, slot) for slot in range(2)])
+        other.restore(state)
+        assert torch.equal(other.take(INDICES), expected), f"after {uses} uses"
+    following = inputs.take(INDICES)
+    assert torch.equal(other.take(INDICES), following)

@@ -1,0 +1,189 @@
+import dataclasses
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from leakbound import models
+from leakbound.config import ChannelDefense
+from leakbound.seeding import torch_generator
+from leakbound.training import train
+
+
+def final(result, metric, replica=0):
+    rows = result.curves.query("metric == @metric and replica == @replica")
+    return float(rows["value"].iloc[-1])
+
+
+def assert_same_bytes(one, other):
+    assert one.weights.keys() == other.weights.keys()
+    assert all(one.weights[key].numpy().tobytes() == other.weights[key].numpy().tobytes() for key in one.weights)
+    assert one.curves.equals(other.curves)
+    assert one.events == other.events
+
+
+def through(channel, shape, noise="fresh"):
+    return {"defense": ChannelDefense(shape=shape, noise=noise), "level": 8.0, "channel": channel(shape, 8.0)}
+
+
+def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits):
+    request = request_for(rounds=30, replicas=2)
+    result = train(request)
+    images, labels = torch.from_numpy(digits.train.images), torch.from_numpy(digits.train.labels)
+    for replica in range(2):
+        model = models.build("lenet", 1, 10, torch_generator(7, request.slug, replica, "init"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        order = torch_generator(7, request.slug, replica, "batches")
+        permutations = torch.cat([torch.randperm(400, generator=order) for _ in range(3)])
+        for step in range(30):
+            batch = permutations[32 * step : 32 * step + 32]
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(result.weights[name][replica], parameter.detach(), rtol=1e-3, atol=1e-5)
+        accuracy = (model(images).argmax(1) == labels).float().mean().item()
+        assert final(result, "train_accuracy", replica) == pytest.approx(accuracy, abs=0.006)
+        assert final(result, "train_loss", replica) == pytest.approx(
+            F.cross_entropy(model(images), labels).item(), 0.01
+        )
+
+
+@pytest.mark.parametrize("case", ["none", "natural", "white", "rate_distortion", "white_frozen"])
+def test_stack_of_three_equals_one_by_one(request_for, channel, case):
+    noise = "frozen" if case.endswith("_frozen") else "fresh"
+    defense = {} if case == "none" else through(channel, case.removesuffix("_frozen"), noise)
+    results = [
+        train(request_for(rounds=6, replicas=3, training={"max_stack": size}, **defense)) for size in ("auto", 2, 3)
+    ]
+    for other in results[1:]:
+        for name, values in results[0].weights.items():
+            torch.testing.assert_close(other.weights[name], values, rtol=1e-3, atol=1e-5)
+        assert other.events == results[0].events
+        keys = ["replica", "step", "metric"]
+        assert other.curves[keys].equals(results[0].curves[keys])
+
+
+def test_equal_requests_give_equal_bytes_and_leave_the_global_generator_alone(request_for, channel):
+    request = request_for(replicas=2, **through(channel, "white"))
+    before = torch.get_rng_state()
+    one = train(request)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)
+    assert_same_bytes(one, train(request))
+
+
+def test_a_further_replica_changes_no_other_one(request_for, channel):
+    few = train(request_for(replicas=1, **through(channel, "natural")))
+    more = train(request_for(replicas=2, **through(channel, "natural")))
+    assert all(torch.equal(more.weights[name][:1], values) for name, values in few.weights.items())
+    assert not torch.equal(more.weights["head.weight"][0], more.weights["head.weight"][1])
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"slug": "digits/lenet/other"}])
+def test_seed_and_slug_decide_the_weights(request_for, change):
+    one, other = train(request_for(rounds=0)), train(request_for(rounds=0, **change))
+    assert not torch.equal(one.weights["head.weight"], other.weights["head.weight"])
+
+
+def test_frozen_noise_trains_other_weights_than_fresh_noise(request_for, channel):
+    fresh, frozen = (
+        train(request_for(rounds=30, **through(channel, "natural", noise))) for noise in ("fresh", "frozen")
+    )
+    assert not torch.allclose(fresh.weights["head.weight"], frozen.weights["head.weight"], atol=1e-3)
+    assert (fresh.events[0].noise, frozen.events[0].noise) == ("fresh", "frozen")
+    # One noisy copy per record can be learned by heart; noise that is new at each use cannot.
+    assert final(fresh, "train_loss") != final(frozen, "train_loss")
+
+
+def test_undefended_lenet_learns_handwriting(request_for):
+    result = train(request_for(rounds=250))
+    assert final(result, "test_accuracy") > 0.9
+    assert final(result, "train_accuracy") > 0.97
+    assert result.diverged == [False]
+    assert result.learning_rate == 0.05
+
+
+def test_curves_have_the_asked_points_and_end_at_the_last_round(request_for):
+    result = train(request_for(rounds=10, replicas=2, training={"evaluations": 4}))
+    assert list(result.curves.columns) == ["replica", "step", "metric", "value"]
+    points = {key: rows["step"].tolist() for key, rows in result.curves.groupby(["replica", "metric"])}
+    metrics = ("train_loss", "train_accuracy", "test_accuracy")
+    assert points == {(replica, metric): [2, 5, 8, 10] for replica in range(2) for metric in metrics}
+
+
+def test_no_rounds_give_the_untrained_network(request_for):
+    request = request_for(rounds=0)
+    result = train(request)
+    model = models.build("lenet", 1, 10, torch_generator(7, request.slug, 0, "init"))
+    assert all(torch.equal(result.weights[name][0], value.detach()) for name, value in model.named_parameters())
+    assert result.curves["step"].unique().tolist() == [0]
+    assert (result.events[0].steps, result.events[0].uses) == (0, 0)
+
+
+@pytest.mark.parametrize("rounds", [1, 12, 13, 26])
+def test_event_counts_the_uses_of_a_record(request_for, rounds):
+    (event,) = train(request_for(rounds=rounds)).events
+    assert (event.mechanism, event.sampling, event.population) == ("none", "shuffled", 400)
+    assert (event.steps, event.batch_size) == (rounds, 32)
+    assert event.uses == math.ceil(rounds * 32 / 400)
+
+
+def test_event_states_the_channel(request_for, channel):
+    (event,) = train(request_for(rounds=1, **through(channel, "natural"))).events
+    assert (event.mechanism, event.shape, event.capacity, event.noise) == ("channel", "natural", 8.0, "fresh")
+
+
+@pytest.mark.parametrize("max_stack", [1, 2])
+def test_divergence_is_recorded_and_never_a_result(request_for, caplog, max_stack):
+    request = request_for(learning_rate=1e6, rounds=20, replicas=2, training={"max_stack": max_stack})
+    with caplog.at_level(logging.WARNING, "leakbound"):
+        result = train(request)
+    assert result.diverged == [True, True]
+    assert all(values.isnan().all() for values in result.weights.values())
+    assert np.isfinite(result.curves["value"]).all()
+    assert 20 not in set(result.curves["step"])
+    assert result.events[0].steps <= 20
+    assert "replica 1 diverged before step" in caplog.text
+
+
+def test_log_has_a_line_for_each_point_of_the_curve(request_for, caplog):
+    with caplog.at_level(logging.INFO, "leakbound"):
+        train(request_for(rounds=6, training={"evaluations": 3}))
+    lines = [record.message for record in caplog.records]
+    assert [line.split(": ")[1] for line in lines] == ["step 2 of 6", "step 4 of 6", "step 6 of 6"]
+    assert lines[0].startswith("digits/lenet/test, replica 0: ")
+    assert "train loss" in lines[0]
+    assert lines[0].endswith("steps/s")
+
+
+def test_terminal_shows_a_bar(request_for, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    train(request_for(rounds=2))
+    shown = capsys.readouterr().err
+    assert "digits/lenet/test" in shown
+    assert "2/2" in shown
+
+
+def test_result_does_not_depend_on_how_often_it_is_evaluated(request_for):
+    one, many = (train(request_for(rounds=6, training={"evaluations": count})) for count in (1, 6))
+    assert all(torch.equal(one.weights[name], many.weights[name]) for name in one.weights)
+
+
+def test_points_before_the_last_use_a_part_of_large_splits(request_for, monkeypatch):
+    monkeypatch.setattr("leakbound.training.loop._CURVE_RECORDS", 10)
+    part = train(request_for(rounds=2))
+    monkeypatch.undo()
+    whole = train(request_for(rounds=2))
+    losses = [result.curves.query("metric == 'train_loss'")["value"].tolist() for result in (part, whole)]
+    assert losses[0][0] != losses[1][0]
+    assert losses[0][1] == losses[1][1]
+
+
+def test_request_is_a_value(request_for):
+    request = request_for()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.rounds = 5

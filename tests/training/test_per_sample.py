@@ -1,0 +1,165 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from opacus import GradSampleModule
+from opacus.accountants import PRVAccountant, RDPAccountant
+from opacus.accountants.analysis import rdp
+from opacus.optimizers import DPOptimizer
+
+from leakbound import models
+from leakbound.config import DPPSAC, DPSGD
+from leakbound.seeding import torch_generator
+from leakbound.training import train
+from leakbound.training.per_sample import DPPSACOptimizer, per_sample_gradients
+
+CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
+
+
+def weight(mechanism, norm, bound):
+    """The published weight of a record's gradient, Opacus' small constant included."""
+    return min(1.0, bound / (norm + 1e-6)) if mechanism == "dpsgd" else bound / (norm + 0.1 / (norm + 0.1))
+
+
+def microbatches(model, images, labels):
+    for image, label in zip(images, labels, strict=True):
+        model.zero_grad()
+        F.cross_entropy(model(image[None]), label[None]).backward()
+        yield [parameter.grad.clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])
+@pytest.mark.parametrize("bound", [0.3, 100.0])
+def test_clipping_equals_microbatches_of_one_record(request_for, digits, mechanism, bound):
+    defense = CLIPPED[mechanism](max_grad_norm=bound)
+    request = request_for(defense=defense, level=0.0, rounds=1, learning_rate=0.1, batch_size=20)
+    result = train(request)
+    model = models.build("lenet", 1, 10, torch_generator(7, request.slug, 0, "init"))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    draws = torch.rand(400, generator=torch_generator(7, request.slug, 0, "batches"), dtype=torch.float64)
+    rows = np.flatnonzero(draws.numpy() < 20 / 400)
+    total = [torch.zeros_like(value) for value in before]
+    images, labels = (torch.from_numpy(array[rows]) for array in (digits.train.images, digits.train.labels))
+    for grads in microbatches(model, images, labels):
+        norm = math.sqrt(sum(float(grad.square().sum()) for grad in grads))
+        for value, grad in zip(total, grads, strict=True):
+            value += weight(mechanism, norm, bound) * grad
+    for name, start, value in zip(result.weights, before, total, strict=True):
+        torch.testing.assert_close(result.weights[name][0], start - 0.1 * value / 20, rtol=1e-4, atol=1e-6)
+    assert result.events[0].uses == 1
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
+def test_per_sample_gradients_equal_those_of_opacus_hooks(digits, name):
+    model = models.build(name, 1, 10, torch_generator(0, "init"))
+    images, labels = torch.from_numpy(digits.train.images[:9]), torch.from_numpy(digits.train.labels[:9])
+    ours = per_sample_gradients(model, images, labels)
+    hooked = GradSampleModule(model, loss_reduction="sum")
+    F.cross_entropy(hooked(images), labels, reduction="sum").backward()
+    for key, parameter in model.named_parameters():
+        torch.testing.assert_close(ours[key], parameter.grad_sample, rtol=1e-4, atol=1e-6)
+
+
+def step_of(kind, samples, **options):
+    """Sum of the weighted gradients that an optimizer makes of given per-sample gradients."""
+    parameter = torch.nn.Parameter(torch.zeros(samples.shape[1:]))
+    optimizer = kind(
+        torch.optim.SGD([parameter], lr=1.0), noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=1, **options
+    )
+    parameter.grad_sample = samples.clone()
+    optimizer.step()
+    return -parameter.detach()
+
+
+@pytest.mark.parametrize("r", [0.001, 0.1, 10.0])
+def test_psac_sensitivity_is_at_most_the_bound(r):
+    direction = F.normalize(torch.randn(50, generator=torch_generator(0)), dim=0)
+    for norm in np.logspace(-10, 10, 81):
+        contribution = step_of(DPPSACOptimizer, float(norm) * direction[None], r=r)
+        assert contribution.norm() <= 1 + 1e-6
+        assert contribution.norm().item() == pytest.approx(norm / (norm + r / (norm + r)), rel=1e-4)
+
+
+def test_psac_sums_the_records_and_equals_dpsgd_for_long_gradients():
+    samples = 1e4 * torch.randn(6, 30, generator=torch_generator(0))
+    torch.testing.assert_close(step_of(DPPSACOptimizer, samples), step_of(DPOptimizer, samples), rtol=1e-4, atol=1e-5)
+    parts = sum(step_of(DPPSACOptimizer, sample[None]) for sample in samples)
+    torch.testing.assert_close(step_of(DPPSACOptimizer, samples), parts)
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])
+def test_noise_has_the_standard_deviation_of_multiplier_times_bound_over_batch(request_for, mechanism):
+    defense = CLIPPED[mechanism](max_grad_norm=0.5)
+    noisy, silent = (
+        train(request_for(defense=defense, level=level, rounds=1, learning_rate=1.0, batch_size=20, replicas=2))
+        for level in (3.0, 0.0)
+    )
+    difference = torch.cat([(noisy.weights[name] - silent.weights[name]).flatten(1) for name in noisy.weights], dim=1)
+    expected, count = 3.0 * 0.5 / 20, difference.shape[1]
+    # 61,706 draws: the standard deviation to 5 of its standard errors, mean and correlation of replicas likewise.
+    for replica in difference:
+        assert replica.std().item() == pytest.approx(expected, rel=5 / math.sqrt(2 * count))
+        assert abs(replica.mean().item()) < 5 * expected / math.sqrt(count)
+    assert abs(torch.corrcoef(difference)[0, 1].item()) < 5 / math.sqrt(count)
+
+
+@pytest.mark.parametrize(("accountant", "reference"), [("rdp", RDPAccountant), ("prv", PRVAccountant)])
+def test_epsilon_equals_the_accountant_called_on_its_own(request_for, accountant, reference):
+    request = request_for(defense=DPSGD(accountant=accountant), level=1.3, rounds=6, batch_size=40)
+    result = train(request)
+    curve = result.curves.query("metric == 'epsilon'").set_index("step")["value"]
+    assert curve.index.tolist() == [3, 6]
+    for steps, epsilon in curve.items():
+        alone = reference()
+        alone.history = [(1.3, 0.1, steps)]
+        assert epsilon == pytest.approx(alone.get_epsilon(1e-5), rel=1e-12)
+    if accountant == "rdp":
+        orders = RDPAccountant.DEFAULT_ALPHAS
+        spent = rdp.compute_rdp(q=0.1, noise_multiplier=1.3, steps=6, orders=orders)
+        assert curve[6] == pytest.approx(rdp.get_privacy_spent(orders=orders, rdp=spent, delta=1e-5)[0])
+
+
+def test_clipping_alone_has_no_finite_epsilon(request_for):
+    result = train(request_for(defense=DPSGD(), level=0.0, rounds=2))
+    assert (result.curves.query("metric == 'epsilon'")["value"] == math.inf).all()
+
+
+def test_event_states_poisson_sampling_and_noise(request_for):
+    result = train(request_for(defense=DPPSAC(max_grad_norm=2.0), level=0.7, rounds=5, replicas=2))
+    for event in result.events:
+        assert (event.mechanism, event.sampling, event.steps, event.sample_rate) == ("dppsac", "poisson", 5, 0.08)
+        assert (event.noise_multiplier, event.max_grad_norm) == (0.7, 2.0)
+        assert event.uses >= 1
+        assert event.shape is None
+
+
+@pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])
+def test_empty_batches_add_noise_alone(request_for, mechanism):
+    draws = torch_generator(7, "digits/lenet/test", 0, "batches")
+    sizes = [int((torch.rand(400, generator=draws, dtype=torch.float64) < 1 / 400).sum()) for _ in range(12)]
+    empty = sizes.index(0)
+
+    def weights(level, rounds):
+        request = request_for(
+            defense=CLIPPED[mechanism](), level=level, rounds=rounds, batch_size=1, training={"momentum": 0.0}
+        )
+        result = train(request)
+        assert result.diverged == [False]
+        assert result.events[0].steps == rounds
+        return torch.cat([value.flatten() for value in result.weights.values()])
+
+    assert torch.equal(weights(0.0, empty), weights(0.0, empty + 1))
+    change = weights(2.0, empty + 1) - weights(2.0, empty)
+    assert change.std().item() == pytest.approx(0.05 * 2.0, rel=5 / math.sqrt(2 * len(change)))
+
+
+@pytest.mark.parametrize("defense", [DPSGD(), DPPSAC()])
+def test_private_training_repeats_itself_and_learns(request_for, defense):
+    request = request_for(defense=defense, level=0.4, rounds=60, batch_size=64)
+    one, again = train(request), train(request)
+    assert all(torch.equal(one.weights[name], again.weights[name]) for name in one.weights)
+    accuracy = one.curves.query("metric == 'test_accuracy'")["value"].iloc[-1]
+    assert accuracy > 0.5

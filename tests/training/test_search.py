@@ -1,0 +1,62 @@
+import math
+
+import numpy as np
+import pytest
+
+from leakbound.config import DPSGD, ChannelDefense, Undefended
+from leakbound.training import UntrainableError, search_learning_rate
+from leakbound.training.search import _divide
+
+
+def test_search_takes_the_better_learning_rate(request_for):
+    found = search_learning_rate(request_for(training={"search_rounds": 80, "learning_rates": (1e-5, 0.05)}))
+    assert found.learning_rate == 0.05
+    table = found.table.set_index("learning_rate")
+    assert table.loc[0.05, "validation_accuracy"] > 0.8 > table.loc[1e-5, "validation_accuracy"]
+
+
+def test_search_ranks_a_diverged_candidate_last(request_for):
+    found = search_learning_rate(request_for(training={"search_rounds": 20, "learning_rates": (1e-5, 90.0)}))
+    assert found.learning_rate == 1e-5
+    assert found.table["diverged"].tolist() == [False, True]
+    assert math.isnan(found.table["validation_accuracy"][1])
+
+
+def test_search_takes_the_smallest_of_equals(request_for):
+    candidates = (3e-9, 1e-9, 2e-9)
+    found = search_learning_rate(request_for(training={"search_rounds": 2, "learning_rates": candidates}))
+    assert found.table["learning_rate"].tolist() == sorted(candidates)
+    assert found.table["validation_accuracy"].nunique() == 1
+    assert found.learning_rate == 1e-9
+
+
+@pytest.mark.parametrize("defense", [Undefended(learning_rates=(0.02,)), DPSGD(learning_rates=(0.02,))])
+def test_search_tries_the_candidates_of_the_defense(request_for, defense):
+    level = 1.0 if isinstance(defense, DPSGD) else None
+    request = request_for(defense=defense, level=level, training={"search_rounds": 2, "learning_rates": (0.5, 1.0)})
+    assert search_learning_rate(request).table["learning_rate"].tolist() == [0.02]
+
+
+def test_search_holds_out_a_part_of_the_members_and_no_test_image(request_for, digits):
+    request = request_for(training={"validation_fraction": 0.25})
+    parts = _divide(request)
+    assert (len(parts.train.labels), len(parts.test.labels)) == (300, 100)
+    together = np.concatenate([parts.train.images, parts.test.images]).reshape(400, -1)
+    members = digits.train.images.reshape(400, -1)
+    np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(members, axis=0))
+    assert np.array_equal(_divide(request).train.labels, parts.train.labels)
+
+
+def test_search_repeats_itself_and_runs_through_the_channel(request_for, channel):
+    request = request_for(
+        defense=ChannelDefense(), level=8.0, channel=channel("natural", 8.0),
+        training={"search_rounds": 10, "learning_rates": (0.01, 0.05)},
+    )  # fmt: skip
+    one, again = search_learning_rate(request), search_learning_rate(request)
+    assert one.table.equals(again.table)
+
+
+def test_search_names_a_batch_that_exceeds_the_members_left(request_for):
+    request = request_for(batch_size=390, training={"search_rounds": 2})
+    with pytest.raises(UntrainableError, match="batch_size = 390 but there are 320 members"):
+        search_learning_rate(request)

@@ -1,0 +1,85 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from leakbound import models
+from leakbound.seeding import torch_generator
+from leakbound.training import stack
+
+
+def networks(name, count, colors=1):
+    return [models.build(name, colors, 10, torch_generator(0, slot, "init")) for slot in range(count)]
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_stack_gives_the_logits_and_gradients_of_its_networks(name, slots):
+    singles = networks(name, slots)
+    images = torch.randn(slots, 5, 1, 32, 32, generator=torch_generator(0, "images"))
+    labels = torch.randint(0, 10, (slots, 5), generator=torch_generator(0, "labels"))
+    params = stack.stacked(singles)
+    logits = stack.forward(singles[0], params, images)
+    stack.loss(logits, labels).sum().backward()
+    for slot, model in enumerate(singles):
+        alone = model(images[slot])
+        F.cross_entropy(alone, labels[slot]).backward()
+        torch.testing.assert_close(logits[slot], alone)
+        for key, parameter in model.named_parameters():
+            torch.testing.assert_close(params[key].grad[slot], parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_stack_keeps_a_broken_slot_from_the_others():
+    singles = networks("lenet", 2)
+    params = stack.stacked(singles)
+    with torch.no_grad():
+        params["conv1.weight"][0] = math.nan
+    images = torch.randn(2, 4, 1, 32, 32, generator=torch_generator(0, "images"))
+    logits = stack.forward(singles[0], params, images)
+    stack.loss(logits, torch.zeros(2, 4, dtype=torch.int64)).sum().backward()
+    assert stack.finite_slots(params) == [False, True]
+    assert stack.finite_slots({key: value.grad for key, value in params.items()}) == [False, True]
+    torch.testing.assert_close(logits[1], singles[1](images[1]))
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_predictions_do_not_depend_on_the_size_of_the_batches(slots):
+    singles = networks("lenet", slots)
+    params = stack.stacked(singles)
+    images = torch.randn(23, 1, 32, 32, generator=torch_generator(0, "images"))
+    logits = stack.predict(singles[0], params, images, batch_size=10)
+    assert logits.shape == (slots, 23, 10)
+    torch.testing.assert_close(logits, torch.stack([model(images).detach() for model in singles]))
+
+
+def test_evaluation_equals_loss_and_accuracy_of_each_network():
+    singles = networks("lenet", 2)
+    images = torch.randn(40, 1, 32, 32, generator=torch_generator(0, "images"))
+    labels = torch.randint(0, 10, (40,), generator=torch_generator(0, "labels"))
+    loss, accuracy = stack.evaluate(singles[0], stack.stacked(singles), images, labels)
+    for slot, model in enumerate(singles):
+        logits = model(images)
+        assert loss[slot].item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
+        assert accuracy[slot].item() == pytest.approx((logits.argmax(1) == labels).float().mean().item())
+
+
+def test_stack_copies_the_weights_that_it_is_made_of():
+    (model,) = networks("lenet", 1)
+    params = stack.stacked([model])
+    with torch.no_grad():
+        params["head.bias"] += 1
+    assert torch.equal(params["head.bias"][0], model.head.bias + 1)
+
+
+@pytest.mark.parametrize(("setting", "size"), [("auto", 1), (1, 1), (3, 3), (64, 5)])
+def test_stack_size_is_one_on_a_cpu_unless_it_is_set(setting, size):
+    (model,) = networks("lenet", 1)
+    assert stack.stack_size(setting, 5, "cpu", model, (1, 32, 32), 64) == size
+
+
+def test_memory_of_a_slot_counts_parameters_and_layer_outputs():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    outputs = 12 + 5
+    assert stack.slot_bytes(model, (3, 2, 2), 8) == 4 * (5 * 65 + 3 * 8 * (outputs + 12))

@@ -1,0 +1,117 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from torch import nn
+
+from leakbound.config import DPPSAC, DPSGD, ChannelDefense, CustomDefense
+from leakbound.models import Classifier
+from leakbound.registry import MODELS, TRAINERS, UnknownNameError
+from leakbound.training import UntrainableError, train
+from leakbound.training.loop import train_stack
+
+
+class Normalised(Classifier):
+    """A small network with a normalisation layer of choice."""
+
+    def __init__(self, colors, classes, norm):
+        super().__init__(colors, classes)
+        self.conv = nn.Conv2d(colors, 4, 3, stride=4)
+        self.norm = norm
+        self.head = nn.Linear(4 * 8 * 8, classes)
+
+    def features(self, images):
+        return self.norm(self.conv(images)).flatten(1)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    def register(registry, name, target):
+        monkeypatch.setitem(registry._entries, name, target)
+
+    return register
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 401}, "batch_size = 401 but there are 400 members"),
+        ({"batch_size": 0}, "batch_size = 0, rounds = 4, replicas = 1: must be at least 1, 0 and 1"),
+        ({"replicas": 0}, "replicas = 0"),
+        ({"rounds": -1}, "rounds = -1"),
+        ({"learning_rate": 0.0}, "learning_rate = 0.0: must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"level": 1.0}, "level = 1.0: without a defense there is none"),
+        ({"defense": ChannelDefense(), "level": 8.0}, "channel = None: a channel defense needs both"),
+        ({"defense": DPSGD()}, "level = None: dpsgd needs its noise multiplier"),
+        ({"defense": DPPSAC(), "level": -1.0}, "level = -1.0: dppsac needs its noise multiplier"),
+    ],
+)
+def test_training_refuses_what_it_cannot_do(request_for, changes, message):
+    with pytest.raises(UntrainableError, match=message):
+        train(request_for(**changes))
+
+
+def test_training_names_every_reason_at_once(request_for):
+    with pytest.raises(UntrainableError) as error:
+        train(request_for(batch_size=401, level=1.0))
+    assert len(str(error.value).splitlines()) == 2
+    assert str(error.value).startswith("digits/lenet/test: batch_size = 401")
+
+
+def test_training_refuses_a_channel_of_another_size_or_level(request_for, channel):
+    small = dataclasses.replace(channel("natural", 8.0), variances=np.ones(3072))
+    with pytest.raises(UntrainableError, match="the channel has 3072 dimensions, the images 1024 values"):
+        train(request_for(defense=ChannelDefense(), level=8.0, channel=small))
+    with pytest.raises(UntrainableError, match=r"calibrated to 8\.0 nats, the level is 9\.0"):
+        train(request_for(defense=ChannelDefense(), level=9.0, channel=channel("natural", 8.0)))
+    with pytest.raises(UntrainableError, match=r"a channel \(natural\) was given, but dpsgd has none"):
+        train(request_for(defense=DPSGD(), level=1.0, channel=channel("natural", 8.0)))
+
+
+def test_training_refuses_labels_that_are_no_class(request_for, digits):
+    few = dataclasses.replace(digits, classes=("0", "1"))
+    with pytest.raises(UntrainableError, match="train labels reach from 0 to 9, but there are 2 classes"):
+        train(request_for(dataset=few))
+
+
+@pytest.mark.parametrize(
+    ("norm", "layer"), [(lambda: nn.BatchNorm2d(4), "BatchNorm2d"), (lambda: nn.Dropout(0.5), "Dropout")]
+)
+def test_training_refuses_layers_that_mix_records_or_draw_on_their_own(request_for, registered, norm, layer):
+    registered(MODELS, "normalised", lambda colors, classes: Normalised(colors, classes, norm()))
+    with pytest.raises(UntrainableError, match=rf"normalised\.norm is a {layer}"):
+        train(request_for(model="normalised"))
+
+
+def test_private_training_passes_on_what_opacus_refuses(request_for, registered):
+    norm = nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+    registered(MODELS, "normalised", lambda colors, classes: Normalised(colors, classes, norm))
+    with pytest.raises(UntrainableError, match=r"normalised cannot be trained by Opacus: .* running stats"):
+        train(request_for(model="normalised", defense=DPSGD(), level=1.0))
+
+
+@pytest.mark.parametrize("defense", [{}, {"defense": DPSGD(), "level": 1.0}])
+def test_group_norm_is_trained_by_every_defense(request_for, registered, defense):
+    registered(MODELS, "normalised", lambda colors, classes: Normalised(colors, classes, nn.GroupNorm(2, 4)))
+    result = train(request_for(model="normalised", rounds=2, **defense))
+    assert result.weights["norm.weight"].shape == (1, 4)
+
+
+def test_unknown_model_is_named_before_any_step(request_for):
+    with pytest.raises(UnknownNameError, match="did you mean 'lenet'"):
+        train(request_for(model="lenett"))
+
+
+def test_outside_trainer_is_found_by_name(request_for, registered):
+    asked = []
+
+    def trainer(request):
+        asked.append(request.defense.options)
+        return train_stack(request)
+
+    registered(TRAINERS, "careful", trainer)
+    defense = CustomDefense(mechanism="custom", trainer="careful", options={"care": 3})
+    result = train(request_for(defense=defense, level=2.0))
+    assert asked == [{"care": 3}]
+    assert result.events[0].mechanism == "custom"
