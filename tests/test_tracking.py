@@ -173,7 +173,14 @@ def test_record_has_means_and_spread_over_replicas():
     both = np.array([201 / 300, 201 / 310])
     assert found["test_accuracy"][1] == (200, START + 20_000, pytest.approx(both.mean()))
     assert found["test_accuracy_std"][1][2] == pytest.approx(both.std(ddof=1))
-    assert found["membership/white_box/auc"] == [(200, START + 20_000, pytest.approx(0.75))]
+    assert found["membership/white_box/auc"] == [(0, START + 20_000, pytest.approx(0.75))]
+
+
+def test_record_has_intervals_only_below_single_replicas():
+    assert not [key for key in values(record()) if key.endswith(("_low", "_high"))]
+    child = values(record().children[1])
+    ends = [child[f"membership/white_box/auc{end}"][0][2] for end in ("_low", "", "_high")]
+    assert ends == pytest.approx([0.75, 0.8, 0.85])
 
 
 def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():
@@ -378,6 +385,16 @@ def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path)
     found = {run.data.tags["leakbound.key"]: run for run in stored_runs(uri)[0]}
     assert {key: stored_values(uri, run) for key, run in found.items()} == {r.key: values(r) for r in (made, other)}
     assert [file.path for file in connect(uri).list_artifacts(found[made.key].info.run_id)] == ["figure.svg"]
+
+
+def test_log_to_a_server_that_hangs_is_pending(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        outcome = log(record(), f"http://127.0.0.1:{listener.getsockname()[1]}", tmp_path / "run.json")
+    assert outcome.status == "pending"
+    assert "timeout" in outcome.reason.lower()
 
 
 def test_sync_of_everything_fills_a_new_store(uri, template, tmp_path):

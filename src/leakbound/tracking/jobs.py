@@ -16,6 +16,7 @@ from leakbound.storage import read_arrays, read_metadata
 from leakbound.tracking.records import Artifact, Point, RunRecord
 
 _OVER_UNITS = {"model_inversion": "median"}  # over classes, as the paper's metric; all others are means over units
+_SCORE_STEP = 0  # a metric without other steps is drawn as bars over runs, not as a curve of one point
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _UNITS = {"channel": "{} nats", "dpsgd": "noise {}", "dppsac": "noise {}"}
 
@@ -51,6 +52,11 @@ class RunFacts:
     def experiment(self) -> str:
         """Experiment that holds the run: one for each preset and dataset."""
         return f"{self.preset}/{self.dataset}"
+
+    @property
+    def about(self) -> str:
+        """Description of that experiment."""
+        return f"Runs on {self.dataset} under preset {self.preset}: means over seeds, with a child run for each seed"
 
     @property
     def name(self) -> str:
@@ -114,6 +120,7 @@ def describe(
         name=facts.name,
         start=span.start,
         end=span.end,
+        about=facts.about,
         status="FAILED" if diverged else "FINISHED",
         params=_params(facts, provenance, channel or {}),
         tags=_tags(facts, provenance, diverged),
@@ -149,6 +156,7 @@ def describe_figures(
         name="figures, tables, claims",
         start=end,
         end=end,
+        about=f"Figures, tables and verdicts on claims under preset {preset}",
         tags={"preset": preset, "mlflow.source.name": "leakbound", **(tags or {})},
         metrics=tuple(Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())),
         artifacts=tuple(artifacts),
@@ -195,8 +203,11 @@ def _diverged(curves: pd.DataFrame, provenance: Mapping[str, Any]) -> set[int]:
 
 
 def _scores(source: str, rows: pd.DataFrame | None) -> pd.DataFrame:
-    """One value (replica, key, value) for each metric of a source: the one for all units, or their mean or median."""
-    found: list[tuple[int, str, float]] = []
+    """One value for each metric of a source, the one for all units or their mean or median, and its interval if known.
+
+    Columns: replica, key, value, interval (whether the value is an end of an interval).
+    """
+    found: list[tuple[int, str, float, bool]] = []
     if rows is not None:
         for (replica, variant, metric), group in rows.groupby(["replica", "variant", "metric"], sort=True):
             whole = group[group["unit"] == -1]
@@ -205,8 +216,10 @@ def _scores(source: str, rows: pd.DataFrame | None) -> pd.DataFrame:
             for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
                 if column in part and (column == "value" or not whole.empty):
                     key = metric_name(source, str(variant), f"{metric}{suffix}")
-                    found.append((int(replica), key, float(part[column].agg(how, skipna=False))))
-    return pd.DataFrame(found, columns=["replica", "key", "value"])
+                    value = float(part[column].agg(how, skipna=False))
+                    found.append((int(replica), key, value, column != "value"))
+    frame = pd.DataFrame(found, columns=["replica", "key", "value", "interval"])
+    return frame.astype({"interval": bool})
 
 
 def _child(
@@ -219,7 +232,7 @@ def _child(
     ]
     if not diverged:
         own = scores[scores["replica"] == replica]
-        points += [Point(str(row.key), facts.rounds, span.end, float(row.value)) for row in own.itertuples()]
+        points += [Point(str(row.key), _SCORE_STEP, span.end, float(row.value)) for row in own.itertuples()]
     return RunRecord(
         key=f"{facts.slug}#{replica}",
         experiment=facts.experiment,
@@ -238,10 +251,10 @@ def _means(span: _Span, curves: pd.DataFrame, scores: pd.DataFrame, replicas: in
     for (metric, step), group in curves.groupby(["metric", "step"], sort=True):
         if len(group) == replicas:
             yield from _mean(metric_name(str(metric)), int(step), span.at(int(step)), group["value"])
-    for key, group in scores.groupby("key", sort=True):
+    for key, group in scores[~scores["interval"]].groupby("key", sort=True):
         whole = group[group["replica"] == -1]
         if not whole.empty or not diverged:
-            yield from _mean(str(key), span.rounds, span.end, (group if whole.empty else whole)["value"])
+            yield from _mean(str(key), _SCORE_STEP, span.end, (group if whole.empty else whole)["value"])
 
 
 def _mean(key: str, step: int, timestamp: int, values: pd.Series) -> Iterator[Point]:

@@ -70,11 +70,11 @@ class LiveCurves:
 
     def _run(self) -> str:
         """Identifier of the live run, made if need be."""
-        client = connect(self._uri)
-        experiment, key = experiment_id(client, self._uri, self._facts.experiment), live_key(self._facts.slug)
+        client, facts = connect(self._uri), self._facts
+        experiment, key = experiment_id(client, self._uri, facts.experiment, facts.about), live_key(facts.slug)
         found = runs_of(client, experiment, key)
         tags = {KEY: key, CONTENT: "live"}
-        run = found[0] if found else client.create_run(experiment, tags=tags, run_name=f"{self._facts.name} (live)")
+        run = found[0] if found else client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)")
         return run.info.run_id
 
     def _send(self, run_id: str) -> None:

@@ -53,6 +53,7 @@ class RunRecord:
         name: What people read in the list of runs.
         start: Milliseconds since 1970.
         end: Milliseconds since 1970.
+        about: What the experiment holds, in one sentence.
         status: FAILED for a run that diverged.
         params: Name to text.
         tags: Name to text.
@@ -66,6 +67,7 @@ class RunRecord:
     name: str
     start: int
     end: int
+    about: str = ""
     status: Literal["FINISHED", "FAILED"] = "FINISHED"
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -90,7 +92,7 @@ class RunRecord:
         for point in self.metrics:
             metrics[point.key].append([point.step, point.timestamp, point.value])
         return {
-            **{name: getattr(self, name) for name in ("key", "experiment", "name", "start", "end", "status")},
+            **{name: getattr(self, name) for name in ("key", "experiment", "name", "start", "end", "about", "status")},
             "params": dict(self.params),
             "tags": dict(self.tags),
             "metrics": dict(metrics),

@@ -12,7 +12,6 @@ KEY = "leakbound.key"
 CONTENT = "leakbound.content"
 ARTIFACTS = "leakbound.artifacts"
 PARENT = "mlflow.parentRunId"
-_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # opens as a list of runs, not as GenAI traces
 _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be params
 _MAX_PARAMS = 100
 
@@ -49,18 +48,18 @@ def push(record: RunRecord, uri: str) -> None:
             raise OutdatedRecordError(artifact)
     with writing(uri):
         client = connect(uri)  # opens the database, and makes it if need be: under the lock as well
-        experiment = experiment_id(client, uri, record.experiment)
+        experiment = experiment_id(client, uri, record.experiment, record.about)
         if is_server(uri):
             for run in runs_of(client, experiment, live_key(record.key)):
                 client.delete_run(run.info.run_id)
         _bring(client, experiment, record, parent=None)
 
 
-def experiment_id(client: Any, uri: str, name: str) -> str:
-    """Identifier of the experiment ``name``, made or taken out of the bin if need be."""
+def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
+    """Identifier of the experiment ``name``, made with its description, or taken out of the bin if need be."""
     found = client.get_experiment_by_name(name)
     if found is None:
-        return client.create_experiment(name, artifact_location(uri, name), _EXPERIMENT_TAGS)
+        return client.create_experiment(name, artifact_location(uri, name), {"mlflow.note.content": about})
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return found.experiment_id
