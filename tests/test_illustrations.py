@@ -35,7 +35,7 @@ def pictures(digits, moments) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def compared(digits, moments) -> pd.DataFrame:
-    settings = IllustrationConfig(levels=dict.fromkeys(SHAPE_NAMES, (1.0, 4.0, 16.0)))
+    settings = IllustrationConfig(levels={"natural": (1.0, 16.0), "white": (4.0,)})
     return illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
 
 
@@ -114,6 +114,11 @@ def test_as_much_noise_as_compression_leaves_the_same_capacity(digits, moments):
         assert determinant / 2 == pytest.approx(capacity[dropped], rel=1e-6)
 
 
+def test_all_shapes_are_compared_at_all_capacities(compared):
+    pairs = set(measured(compared, "capacity", "defense", "level").index)
+    assert pairs == {(shape, level) for shape in SHAPE_NAMES for level in (1.0, 4.0, 16.0)}
+
+
 def test_all_shapes_have_the_capacity_that_is_asked_for(compared):
     for (_, level), capacity in measured(compared, "capacity", "defense", "level").items():
         assert level * (1 - 1e-9) <= capacity <= level
@@ -130,32 +135,36 @@ def test_rate_distortion_stays_nearest_to_the_data_and_least_power_adds_least(co
     assert (np.diff(error, axis=1) < 0).all()
 
 
-@pytest.mark.parametrize("shape", SHAPE_NAMES)
-def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape):
-    # Data of 1,024 dimensions, of which the first 6 pixels vary and correlate: matrices of 6 × 6 tell the same.
+@pytest.fixture(scope="module")
+def small_world(digits) -> tuple[Moments, pd.DataFrame]:
+    """Data of which 6 pixels vary, at the corner of the box, so that β is 50 on some and 1 on others."""
     generator = np.random.default_rng(0)
     part = generator.standard_normal((6, 6))
-    part = part @ part.T + np.eye(6)
+    pixels = 32 * 12 + np.arange(5, 11)
     covariance = np.zeros((1024, 1024))
-    covariance[:6, :6] = part
+    covariance[np.ix_(pixels, pixels)] = part @ part.T + np.eye(6)
     moments = Moments(np.zeros(1024), covariance, 100)
-    name = ImageDataset("made", ("a",), *[prepare("digits", DatasetConfig(members=10, test=10, aux=10), 0).train] * 3)
-    settings = IllustrationConfig(levels={shape: (5.0,)})
-    rows = illustrations.shapes(settings, dataset=name, moments=moments, seed=0)
-    found = measured(rows, "attacker_error", "metric").iloc[0], measured(rows, "distortion", "metric").iloc[0]
+    settings = IllustrationConfig(levels={"natural": (5.0,)})
+    return moments, illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
 
+
+@pytest.mark.parametrize("shape", SHAPE_NAMES)
+def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape, small_world):
+    moments, rows = small_world
+    found = {metric: measured(rows, metric, "defense")[shape] for metric in ("attacker_error", "distortion")}
     weights = illustrations.weights(NOTHING)["value"].to_numpy() if shape == "personalized" else None
-    spectrum = SHAPES.get(shape).decompose(moments, weights=weights)
-    channel = SHAPES.get(shape).calibrate(spectrum, 5.0)
-    basis = np.eye(1024) if channel.basis is None else channel.basis
-    gain = np.eye(1024) if channel.gain is None else basis @ np.diag(channel.gain) @ basis.T
-    noise = basis @ np.diag(channel.variances) @ basis.T
-    seen = gain @ covariance @ gain.T + noise
-    estimate = covariance @ gain.T @ np.linalg.pinv(seen, hermitian=True)
+    channel = SHAPES.get(shape).calibrate(SHAPES.get(shape).decompose(moments, weights=weights), 5.0)
+    identity = np.eye(1024)
+    basis = identity if channel.basis is None else channel.basis
+    gain = identity if channel.gain is None else basis * channel.gain @ basis.T
+    noise = basis * channel.variances @ basis.T
+    covariance = moments.covariance
+    estimate = covariance @ gain.T @ np.linalg.pinv(gain @ covariance @ gain.T + noise, hermitian=True)
     error = np.trace(covariance - estimate @ gain @ covariance)
-    shrunk = np.eye(1024) - gain
-    distortion = np.trace(noise + shrunk @ covariance @ shrunk.T)
-    assert found == pytest.approx((error / np.trace(part), distortion / np.trace(part)), rel=1e-6)
+    distortion = np.trace(noise + (identity - gain) @ covariance @ (identity - gain).T)
+    total = np.trace(covariance)
+    assert found["attacker_error"] == pytest.approx(error / total, rel=1e-6)
+    assert found["distortion"] == pytest.approx(distortion / total, rel=1e-6)
 
 
 def test_pictures_come_back_as_pixels_between_0_and_1(pictures, digits):
@@ -168,13 +177,15 @@ def test_pictures_come_back_as_pixels_between_0_and_1(pictures, digits):
 
 
 def test_pictures_are_likelier_the_higher_the_capacity(pictures):
-    similarity = measured(pictures, "ssim", "defense", "level", "image").unstack("level")
+    similarity = measured(pictures, "ssim", "defense", "level", "replica").unstack("level")
     assert (np.diff(similarity.loc[["natural", "personalized"]], axis=1) > 0).all()
 
 
 def test_the_personalized_channel_hides_the_box_most_where_the_rest_can_be_seen(pictures):
     pictures = pictures[pictures["level"].isin([16.0, 60.0])]  # at 4 nats all of a digit is drowned and clipped
-    inside, outside = (measured(pictures, f"mse_{where}", "defense", "level", "image") for where in ("box", "outside"))
+    inside, outside = (
+        measured(pictures, f"mse_{where}", "defense", "level", "replica") for where in ("box", "outside")
+    )
     assert (inside["personalized"] > outside["personalized"]).all()
 
 

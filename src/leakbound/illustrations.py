@@ -24,6 +24,7 @@ from leakbound.seeding import numpy_generator
 T = TypeVar("T")
 
 _SIZE = 32
+_COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
 _WEIGHTED = ("personalized", "personalized_printed")
 _BOX = BoxWeights()
 
@@ -169,7 +170,8 @@ def shapes(
     """What each shape costs and hides at equal capacity, in closed form.
 
     Args:
-        settings: Needs ``levels``: shape to capacities.
+        settings: Needs ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes
+            that are named there and are not built in, or only as printed, are compared too.
         dataset: Gives its name.
         moments: Moments of the dataset that the shapes are calibrated to.
         seed: Not used.
@@ -185,9 +187,10 @@ def shapes(
     dataset, moments = _needed(dataset, "shapes"), _needed(moments, "shapes")
     _need_levels(settings, "shapes")
     rows: list[dict[str, Any]] = []
-    for shape, levels in settings.levels.items():
+    capacities = sorted({level for levels in settings.levels.values() for level in levels})
+    for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
         spectrum = _decompose(shape, moments)
-        for level in levels:
+        for level in capacities:
             channel = SHAPES.get(shape).calibrate(spectrum, level)
             found = {
                 "noise_power": channel.noise_power / moments.total_variance,
@@ -233,10 +236,10 @@ def noisy_images(
 
     Returns:
         Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if clean),
-        ``image``, ``color``, ``row``, ``column``, ``metric``, ``value``. Metric ``pixel`` is a pixel on [0, 1]. The
-        others are one value per image, with color, row and column -1: ``ssim`` to the clean image, and ``ssim_box``,
-        ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized shapes hide
-        most, on the pixel scale [0, 1].
+        ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric ``pixel`` is a pixel.
+        The others are one value per image, with color, row and column -1: ``ssim`` to the clean image, and
+        ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized
+        shapes hide most. All are on the pixel scale [0, 1].
 
     Raises:
         ValueError: If there is no dataset, or there are no moments or levels.
@@ -271,7 +274,7 @@ def _released(
 def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 32 32"]) -> pd.DataFrame:
     """Pixels of pictures on [0, 1]."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
-    where = {"defense": shape, "level": level, "image": image, "color": color, "row": row, "column": column}
+    where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
     return pd.DataFrame({**where, "metric": "pixel", "value": (images.ravel() + 1.0) / 2.0})
 
 
@@ -290,7 +293,7 @@ def _likeness_rows(
         "mse_box": error[:, box].mean(axis=1),
         "mse_outside": error[:, ~box].mean(axis=1),
     }
-    where = {"defense": shape, "level": level, "image": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
+    where = {"defense": shape, "level": level, "replica": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
     return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in found.items()])
 
 
