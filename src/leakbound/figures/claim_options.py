@@ -52,7 +52,7 @@ class Difference(Settings):
     paired: bool = False
     """Whether equal replicas of both series belong together, as two attackers on one model do."""
     exact: bool = False
-    """Whether the rows are closed forms, which must differ in every match."""
+    """Whether the rows leave nothing to chance; the means of both series must differ in every match."""
 
     @model_validator(mode="after")
     def _has_one_reference(self) -> Self:

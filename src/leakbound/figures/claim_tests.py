@@ -144,7 +144,8 @@ def _greater(rows: pd.DataFrame, options: Difference, generator: np.random.Gener
         return _undecidable(rows, f"both series share no {', '.join(options.match)}")
     if options.exact:
         return _exact_outcome(np.concatenate(_differences(first, second)) - options.margin, f"{len(first)} comparisons")
-    replicas = min(len(group) for groups in (first, second) for group in groups)
+    chosen = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
+    replicas = min(int(series.groupby("run")["replica"].nunique().min()) for series in chosen)
     if options.paired or options.value is not None:
         differences = _differences(first, second)
         shifted = np.concatenate(differences) - options.margin
@@ -311,10 +312,12 @@ def _matched(rows: pd.DataFrame, options: Difference) -> tuple[list[np.ndarray],
     second = _split(select(rows, options.b or {}), match)
     shared = [key for key in first if key in second]
     pairs = [(first[key]["value"].to_numpy(float), second[key]["value"].to_numpy(float)) for key in shared]
-    if options.paired or options.exact:
+    if options.exact:
+        return [np.array([a.mean()]) for a, _ in pairs], [np.array([b.mean()]) for _, b in pairs]
+    if options.paired:
         if any(len(a) != 1 or len(b) != 1 for a, b in pairs):
             raise SelectionError(f"more than one row of a series has the same {', '.join(match)}: choose one")
-        keys = [key[:-1] if options.paired else key for key in shared]
+        keys = [key[:-1] for key in shared]
         order = {key: [index for index, other in enumerate(keys) if other == key] for key in keys}
         return (
             [np.concatenate([pairs[index][0] for index in indices]) for indices in order.values()],

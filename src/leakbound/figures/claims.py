@@ -10,7 +10,7 @@ import pandas as pd
 
 from leakbound.config import ClaimConfig, FigureConfig
 from leakbound.figures.claim_tests import Outcome
-from leakbound.figures.selection import EmptySelectionError
+from leakbound.figures.selection import EmptySelectionError, select
 from leakbound.figures.statistics import holm, replicas_needed
 from leakbound.registry import CLAIM_TESTS
 from leakbound.seeding import numpy_generator
@@ -50,7 +50,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
 
     Args:
         figure: Entry of the catalogue.
-        rows: The figure's rows.
+        rows: The table that the figure's conditions choose from; its own rows, chosen already, do as well.
         alpha: Level of the verdicts, in (0, 0.5).
         seed: Seed of permutations and resamples; each test has its own generator.
 
@@ -63,6 +63,10 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         OptionsError: If a claim's options are wrong.
         SelectionError: If a claim's condition names an unknown column.
     """
+    try:
+        rows = select(rows, figure.select)
+    except EmptySelectionError:
+        rows = rows.iloc[:0]
     settings = _settings(rows)
     tests = [(claim, setting) for claim in figure.claims for setting in settings]
     outcomes = [_outcome(figure, claim, setting, rows, seed) for claim, setting in tests]
@@ -89,6 +93,8 @@ def _settings(rows: pd.DataFrame) -> list[dict[str, Any]]:
     if not columns:
         return [{}]
     pairs = rows[columns].drop_duplicates().sort_values(columns)
+    if pairs.empty:
+        return [{}]
     return [dict(zip(columns, values, strict=True)) for values in pairs.itertuples(index=False)]
 
 

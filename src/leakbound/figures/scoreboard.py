@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import pandas as pd
 
 from leakbound.figures.claims import OVERALL, VERDICTS
+
+_CSS = (
+    "body{font:15px/1.45 system-ui,sans-serif;color:#222;margin:0}main{max-width:72rem;margin:auto;padding:1rem}"
+    "table{border-collapse:collapse;margin:1rem 0}th,td{padding:.35rem .7rem;text-align:left;vertical-align:top;"
+    "border-bottom:1px solid #ddd}thead th{border-bottom:2px solid #888}.wide{overflow-x:auto}"
+    ".reproduced{color:#1b6e2c;font-weight:600}.contradicted{color:#a3223a;font-weight:600}.undecided{color:#555}"
+)
 
 
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
@@ -29,12 +38,34 @@ def to_markdown(claims: pd.DataFrame) -> str:
     Args:
         claims: Rows of ``evaluate`` of any number of figures.
     """
+    return "\n\n".join(_markdown(*table) for table in _tables(claims)) + "\n"
+
+
+def to_html(claims: pd.DataFrame) -> str:
+    """The scoreboard as one offline page: no script, no outside address, readable on a phone.
+
+    Args:
+        claims: Rows of ``evaluate`` of any number of figures.
+    """
+    counts, listed = (_html(*table) for table in _tables(claims))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Claims and verdicts</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_CSS}</style></head>\n<body><main><h1>Claims and verdicts</h1>\n"
+        "<p>A claim is reproduced or contradicted if its test, corrected by Holm within the figure, says so in every "
+        "setting or against it in any; undecided otherwise.</p>\n"
+        f'{counts}\n<div class="wide" tabindex="0">{listed}</div></main></body></html>\n'
+    )
+
+
+def _tables(claims: pd.DataFrame) -> list[tuple[list[str], list[list[str]]]]:
+    """Head and body of both tables, as plain text: counts by paper, then every claim."""
     counts = [[str(value) for value in row] for row in scoreboard(claims).itertuples(index=False)]
     listed = [
         [
             f"{row.paper}/{row.figure}",
             str(row.text),
-            f"**{row.verdict}**" if row.verdict != "undecided" else str(row.verdict),
+            str(row.verdict),
             _with_interval(float(row.effect), float(row.low), float(row.high)),
             _p_value(float(row.p_adjusted), str(row.detail)),
             str(row.n),
@@ -42,15 +73,8 @@ def to_markdown(claims: pd.DataFrame) -> str:
         ]
         for row in _overall(claims).itertuples(index=False)
     ]
-    return (
-        "\n\n".join(
-            [
-                _table(["paper", *VERDICTS, "claims"], counts),
-                _table(["figure", "claim", "verdict", "effect [95 %]", "p (Holm)", "seeds", "seeds to decide"], listed),
-            ]
-        )
-        + "\n"
-    )
+    head = ["figure", "claim", "verdict", "effect [95 %]", "p (Holm)", "seeds", "seeds to decide"]
+    return [(["paper", *VERDICTS, "claims"], counts), (head, listed)]
 
 
 def _overall(claims: pd.DataFrame) -> pd.DataFrame:
@@ -58,10 +82,22 @@ def _overall(claims: pd.DataFrame) -> pd.DataFrame:
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
-def _table(head: list[str], body: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def _markdown(head: list[str], body: list[list[str]]) -> str:
+    """A Markdown table; verdicts that were reached are bold."""
+    marked = [[f"**{cell}**" if cell in VERDICTS[:2] else cell.replace("|", "\\|") for cell in row] for row in body]
+    lines = [head, ["---"] * len(head), *marked]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _html(head: list[str], body: list[list[str]]) -> str:
+    """An HTML table; verdicts carry their name as a class."""
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    rows = (
+        "".join(f'<td class="{cell}">{cell}</td>' if cell in VERDICTS else f"<td>{escape(cell)}</td>" for cell in row)
+        for row in body
+    )
+    lines = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead>\n<tbody>{lines}</tbody></table>"
 
 
 def _with_interval(effect: float, low: float, high: float) -> str:

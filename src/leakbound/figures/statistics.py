@@ -154,7 +154,7 @@ def paired_greater(differences: Sample, generator: np.random.Generator) -> Teste
 
 def smallest_difference_p(sizes: Sequence[tuple[int, int]]) -> float:
     """Least two-sided p-value that ``greater`` can give for samples of these sizes."""
-    return min(1.0, 2.0 / math.prod(math.comb(first + second, first) for first, second in sizes))
+    return smallest_trend_p(sizes)
 
 
 def resampled(values: Sample, generator: np.random.Generator, draws: int = RESAMPLES) -> Batch:

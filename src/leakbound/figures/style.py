@@ -87,6 +87,8 @@ _LOOKS = {
     "printed": Look("as printed", "#4477AA", "o"),
     "tuned": Look("tuned attacker", "#AA3377", "D"),
     "attack": Look("tuned attacker", "#AA3377", "D"),
+    "train_accuracy": Look("training", "#CC6677", "s"),
+    "test_accuracy": Look("test", "#4477AA", "o"),
     "untuned": Look("untuned attacker", "#4477AA", "o"),
 }
 _SPARE_COLORS = ("#999933", "#882255", "#44AA99", "#DDCC77", "#661100", "#0077BB")

@@ -46,7 +46,7 @@ class RunPart:
         level: Capacity in nats or noise multiplier; None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
-        diverged: Whether each replica diverged.
+        diverged: Whether each replica diverged; empty if nothing was trained.
         curves: Columns replica, step, metric, value; None if nothing was trained.
         attacks: Attack name to its rows (replica, variant, unit, metric, value, low, high).
     """
@@ -91,7 +91,7 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
 
 def _run_frames(part: RunPart) -> list[pd.DataFrame]:
     """All rows of one run but the derived ones."""
-    good = [replica for replica, bad in enumerate(part.diverged) if not bad]
+    failed = [replica for replica, bad in enumerate(part.diverged) if bad]
     counted = pd.DataFrame(
         {"replica": range(len(part.diverged)), "metric": "diverged", "value": [float(bad) for bad in part.diverged]}
     )
@@ -103,7 +103,7 @@ def _run_frames(part: RunPart) -> list[pd.DataFrame]:
     for name, attack in sorted(part.attacks.items()):
         frames.extend(frame.assign(source=name) for frame in (attack, *_summaries(name, attack)))
     identity = {column: getattr(part, column) for column in IDENTITY}
-    kept = [frames[0], *(frame[frame["replica"].isin(good)] for frame in frames[1:])]
+    kept = [frames[0], *(frame[~frame["replica"].isin(failed)] for frame in frames[1:])]
     return [frame.assign(**identity) for frame in kept if not frame.empty]
 
 

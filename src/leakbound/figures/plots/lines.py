@@ -54,7 +54,9 @@ class LevelsOptions(Settings):
     log_y: bool = False
     """Logarithmic y axis."""
     chance: float | None = None
-    """Height of a control line at a constant, labelled ``chance``."""
+    """Height of a dotted control line at a constant."""
+    chance_label: str = "chance"
+    """Name of that line."""
     replicas: bool = False
     """Whether single replicas are drawn as thin lines."""
 
@@ -182,7 +184,7 @@ def _controls(axes: Axes, rows: pd.DataFrame, levels: list[float], options: Leve
         drawn[control.label] = _Extent(low, high, low, high, float(heights[-1]))
     if options.chance is not None:
         axes.axhline(options.chance, color=style.CONTROL_COLOR, lw=1.0, ls=(0, _CHANCE_DASHES), zorder=2)
-        drawn["chance"] = _Extent(*[options.chance] * 5)
+        drawn[options.chance_label] = _Extent(*[options.chance] * 5)
     return drawn
 
 
