@@ -44,7 +44,7 @@ def run_until_saved(processes, request, out: Path, chance: random.Random) -> boo
     child.start()
     while child.is_alive() and not (request.checkpoint.exists() and request.checkpoint.stat().st_mtime_ns > before):
         time.sleep(0.002)
-    time.sleep(chance.uniform(0, 0.15))
+    time.sleep(chance.uniform(0, 0.1))
     child.kill()
     child.join()
     return child.exitcode != 0
@@ -63,7 +63,7 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
     }[case]
     training = {**OFTEN, "evaluations": 3, **defense.pop("training", {})}
-    request = request_for(rounds=15, replicas=3, training=training, **defense)
+    request = request_for(rounds=12, replicas=2, training=training, **defense)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     child = processes.Process(target=train_and_store, args=(request, whole))
     child.start()

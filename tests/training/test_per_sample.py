@@ -157,9 +157,14 @@ def test_empty_batches_add_noise_alone(request_for, mechanism):
 
 
 @pytest.mark.parametrize("defense", [DPSGD(), DPPSAC()])
-def test_private_training_repeats_itself_and_learns(request_for, defense):
-    request = request_for(defense=defense, level=0.4, rounds=60, batch_size=64)
+def test_private_training_learns_handwriting(request_for, defense):
+    result = train(request_for(defense=defense, level=0.4, rounds=50, batch_size=64))
+    assert result.curves.query("metric == 'test_accuracy'")["value"].iloc[-1] > 0.5
+
+
+@pytest.mark.parametrize("defense", [DPSGD(), DPPSAC()])
+def test_private_training_gives_equal_bytes_for_equal_requests(request_for, defense):
+    request = request_for(defense=defense, level=0.4)
     one, again = train(request), train(request)
     assert all(torch.equal(one.weights[name], again.weights[name]) for name in one.weights)
-    accuracy = one.curves.query("metric == 'test_accuracy'")["value"].iloc[-1]
-    assert accuracy > 0.5
+    assert one.curves.equals(again.curves)
