@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
@@ -49,7 +49,7 @@ class BoxWeights(Settings):
     """β inside the rectangle; it is 1 outside."""
 
     @model_validator(mode="after")
-    def _inside_the_image(self) -> Self:
+    def _inside_the_image(self) -> BoxWeights:
         for name in ("rows", "columns"):
             first, after = getattr(self, name)
             if not 0 <= first < after <= 32:
@@ -304,7 +304,7 @@ class FigureConfig(Settings):
     claims: Annotated[tuple[ClaimConfig, ...], Strict(False)] = ()
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> Self:
+    def _has_one_source(self) -> FigureConfig:
         if (self.study is None) == (self.illustration is None):
             raise ValueError(f"figure {self.id}: give exactly one of study and illustration")
         return self
@@ -316,7 +316,7 @@ class Catalogue(Settings):
     figures: Annotated[tuple[FigureConfig, ...], Strict(False)]
 
     @model_validator(mode="after")
-    def _ids_are_unique(self) -> Self:
+    def _ids_are_unique(self) -> Catalogue:
         seen: set[tuple[str, str]] = set()
         for figure in self.figures:
             if (key := (figure.paper, figure.id)) in seen:
