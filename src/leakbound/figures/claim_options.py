@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import Field, Strict, model_validator
 
@@ -55,7 +55,7 @@ class Difference(Settings):
     """Whether the rows leave nothing to chance; the means of both series must differ in every match."""
 
     @model_validator(mode="after")
-    def _has_one_reference(self) -> Self:
+    def _has_one_reference(self) -> Difference:
         if (self.b is None) == (self.value is None):
             raise ValueError("give exactly one of b and value")
         return self

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special, stats
 
-Sample = Float[np.ndarray, " n"]
-Batch = Float[np.ndarray, "draws n"]
+Sample = Float[np.ndarray, " _"]
+Batch = Float[np.ndarray, "draws _"]
 Stratum = Sequence[Sample]
 
 PERMUTATIONS = 9_999

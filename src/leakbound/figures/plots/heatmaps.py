@@ -90,13 +90,13 @@ def _panel(
 ) -> None:
     """Draw the cells of one panel: levels, a gap, constant controls."""
     grid, floors = _grid(rows, names, levels), _grid(floor, names, levels)
-    positions = [*range(len(levels)), *(len(levels) + 0.25 + index for index in range(len(sides)))]
+    positions = [float(j) for j in range(len(levels))] + [len(levels) + 0.25 + j for j in range(len(sides))]
     columns = [*grid.T, *(np.full(len(names), value) for value in sides.values())]
     for x, column in zip(positions, columns, strict=True):
         axes.pcolormesh([x - 0.5, x + 0.5], np.arange(len(names) + 1) - 0.5, column[:, None], norm=norm, cmap=_map())
     for i in range(len(names)):
         for j in range(len(levels)):
-            _number(axes, j, i, grid[i, j], floors[i, j], norm, options)
+            _number(axes, float(j), float(i), grid[i, j], floors[i, j], norm, options)
     for x, value in zip(positions[len(levels) :], sides.values(), strict=True):
         _number(axes, x, (len(names) - 1) / 2, value, np.nan, norm, options)
     axes.set_xticks(positions, [*(f"{level:g}" for level in levels), *sides])

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from leakbound.config import Catalogue, FigureConfig, IllustrationConfig
+from leakbound.figures.claims import evaluate
+from leakbound.figures.drawing import check, draw, figure_rows
+from leakbound.figures.selection import EmptySelectionError
+
+PATH = Path(__file__).parents[2] / "config" / "figures.yaml"
+CATALOGUE = Catalogue.model_validate(yaml.safe_load(PATH.read_text(encoding="utf-8")))
+FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in CATALOGUE.figures}
+SHAPES = ("natural", "white", "personalized")
+
+
+@pytest.fixture(scope="module")
+def illustrations() -> dict[str, pd.DataFrame]:
+    """Rows of the figures without training, computed for small smooth random pictures."""
+    from leakbound import illustrations as rows
+    from leakbound.channels import Moments
+    from leakbound.datasets import ImageDataset, Split
+
+    generator = np.random.default_rng(1)
+    coarse = generator.uniform(-0.6, 0.6, (40, 1, 8, 8))
+    images = np.kron(coarse, np.ones((1, 1, 4, 4))).astype(np.float32)
+    split = Split(images=images, labels=np.arange(40, dtype=np.int64) % 10)
+    dataset = ImageDataset(name="squares", classes=tuple("0123456789"), train=split, test=split, aux=split)
+    flat = images.reshape(40, -1).astype(np.float64)
+    moments = Moments(flat.mean(axis=0), np.cov(flat, rowvar=False, bias=True), 40)
+    levels = dict.fromkeys(SHAPES, (20.0, 60.0))
+    settings = {
+        "noisy_images": IllustrationConfig(dataset="squares", levels=levels, images=2),
+        "compression": IllustrationConfig(dataset="squares", levels={"natural": (20.0, 60.0)}),
+        "shapes": IllustrationConfig(
+            dataset="squares", levels={**levels, "least_power": (20.0, 60.0), "rate_distortion": (20.0, 60.0)}
+        ),
+    }
+    names = {figure.illustration for figure in CATALOGUE.figures if figure.illustration}
+    return {
+        name: getattr(rows, name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
+        for name in names
+    }
+
+
+@pytest.fixture(scope="module")
+def tables(study, gradients, illustrations) -> dict[str, pd.DataFrame]:
+    return {"capacity": study, "comparison": study, "gradient_inversion": gradients, **illustrations}
+
+
+def table_of(figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return tables[figure.study or figure.illustration or ""]
+
+
+def test_the_catalogue_has_every_figure_of_the_first_issue():
+    numbers = [3, 4, 5, 7, 9, 10, 11, 14, 15, 16, 17, *range(18, 24), 25, 27, 28, 29]
+    assert {f"tan2024/fig{number:02d}" for number in numbers} <= set(FIGURES)
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_the_options_of_plots_and_claims_are_known(key):
+    check(FIGURES[key])
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_every_figure_is_drawn_from_its_rows(tmp_path, tables, key):
+    figure = FIGURES[key]
+    rows = figure_rows(figure, table_of(figure, tables))
+    draw(figure, rows, tmp_path / "fig")
+    svg = (tmp_path / "fig.svg").read_text(encoding="utf-8")
+    assert "Nothing to show" not in svg
+    assert (tmp_path / "fig.png").stat().st_size > 2000
+
+
+@pytest.mark.parametrize("key", [key for key, figure in FIGURES.items() if figure.claims])
+def test_every_claim_finds_its_rows(tables, key):
+    verdicts = evaluate(FIGURES[key], table_of(FIGURES[key], tables), alpha=0.05)
+    assert verdicts["p_value"].notna().all(), verdicts["detail"].tolist()
+
+
+@pytest.mark.parametrize("key", [key for key, figure in FIGURES.items() if figure.illustration and figure.claims])
+def test_closed_form_claims_hold(tables, key):
+    verdicts = evaluate(FIGURES[key], table_of(FIGURES[key], tables), alpha=0.05)
+    assert (verdicts["verdict"] == "reproduced").all(), verdicts[["claim", "detail"]].to_dict("records")
+
+
+@pytest.mark.parametrize("key", ["tan2024/fig09", "tan2024/fig10_gain", "tan2024/fig25", "tan2024/fig14"])
+def test_claims_that_the_rows_were_made_for_are_reproduced(tables, key):
+    verdicts = evaluate(FIGURES[key], table_of(FIGURES[key], tables), alpha=0.05)
+    assert (verdicts["verdict"] == "reproduced").all()
+
+
+def test_a_study_without_an_attack_is_named_when_its_figure_is_asked_for(study):
+    without = study[study["source"] != "model_inversion"]
+    with pytest.raises(EmptySelectionError, match=r"select.source = 'model_inversion' leaves no row"):
+        figure_rows(FIGURES["tan2024/fig10"], without)
+
+
+def test_captions_and_titles_are_sentences_and_phrases():
+    for figure in CATALOGUE.figures:
+        assert figure.caption.rstrip().endswith("."), figure.id
+        assert not figure.title.endswith("."), figure.id
+        assert all(claim.text.endswith(".") for claim in figure.claims)

@@ -1,0 +1,248 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from leakbound.config import FigureConfig
+from leakbound.figures import style
+from leakbound.figures.drawing import caption, draw, figure_rows
+from leakbound.figures.options import OptionsError
+from leakbound.figures.plots.plot import Plot
+from leakbound.figures.selection import SelectionError
+from leakbound.registry import PLOTS
+
+ACCURACY = {
+    "where": {"defense": ["natural", "white"]},
+    "controls": [{"label": "undefended", "where": {"defense": "none"}}],
+}
+PLANE = {"x": {"metric": "gdc"}, "y": {"metric": "test_accuracy"}}
+
+
+def accuracy(study: pd.DataFrame) -> pd.DataFrame:
+    return study[study["metric"] == "test_accuracy"]
+
+
+def entry(plot: str, options: dict, select: dict) -> FigureConfig:
+    return FigureConfig(
+        id="fig",
+        paper="tan2024",
+        title="A title",
+        study="s",
+        select=select,
+        plot=plot,
+        options=options,
+        caption="Text.",
+    )
+
+
+def written(folder: Path, figure: FigureConfig, table: pd.DataFrame) -> tuple[bytes, bytes]:
+    draw(figure, figure_rows(figure, table), folder / "fig")
+    return (folder / "fig.svg").read_bytes(), (folder / "fig.png").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("plot", "options", "select"),
+    [("levels", ACCURACY, {"metric": "test_accuracy"}), ("plane", PLANE, {"metric": ["gdc", "test_accuracy"]})],
+)
+def test_equal_rows_give_equal_bytes(tmp_path, study, plot, options, select):
+    figure = entry(plot, options, select)
+    first = written(tmp_path / "a", figure, study)
+    second = written(tmp_path / "b", figure, study.sample(frac=1, random_state=0))
+    assert first == second
+
+
+def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
+    svg, _ = written(tmp_path, entry("levels", ACCURACY, {"metric": "test_accuracy"}), study)
+    assert re.search(rb"<text[^>]*>test accuracy</text>", svg)
+    assert re.search(rb"<text[^>]*>undefended</text>", svg)
+    assert not re.search(rb"<dc:date>", svg)
+    with Image.open(tmp_path / "fig.png") as picture:
+        assert picture.width == round(style.ONE_COLUMN * 200)
+        assert picture.info["dpi"][0] == pytest.approx(200, abs=0.1)
+
+
+def test_no_picture_is_left_behind_when_drawing_fails(tmp_path, study):
+    with pytest.raises(OptionsError):
+        written(tmp_path, entry("levels", {"wheer": {}}, {"metric": "test_accuracy"}), study)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_go_through_the_means_over_replicas(study):
+    rows = accuracy(study)
+    picture = PLOTS.get("levels")(rows, options={**ACCURACY, "where": {"defense": "white"}})
+    (line,) = [line for line in picture.axes[0].get_lines() if line.get_marker() == style.look("white").marker]
+    expected = rows[rows["defense"] == "white"].groupby("level")["value"].mean()
+    np.testing.assert_allclose(line.get_ydata(), expected)
+    np.testing.assert_allclose(line.get_xdata(), expected.index)
+
+
+def test_the_undefended_level_is_a_horizontal_line_at_its_mean(study):
+    picture = PLOTS.get("levels")(accuracy(study), options=ACCURACY)
+    undefended = accuracy(study).query("defense == 'none'")["value"].mean()
+    grey = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]
+    assert [line.get_ydata() for line in grey] == [[undefended, undefended]]
+
+
+def test_the_band_is_students_interval_over_replicas(study):
+    rows = accuracy(study).query("defense == 'natural'")
+    picture = PLOTS.get("levels")(rows, options={})
+    heights = picture.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    last = rows[rows["level"] == rows["level"].max()]["value"]
+    half = 4.302652729696142 * last.std() / np.sqrt(3)
+    assert heights.min() < heights.max()
+    assert min(abs(heights - min(1.0, last.mean() + half))) < 1e-9
+    assert min(abs(heights - (last.mean() - half))) < 1e-9
+
+
+def test_all_levels_and_controls_lie_inside_the_panels(make_study):
+    table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet", "vgg16")))
+    picture = PLOTS.get("levels")(table, options=ACCURACY)
+    assert len(picture.axes) == 4
+    for axes in picture.axes:
+        low, high = axes.get_ylim()
+        for line in axes.get_lines():
+            assert low <= min(line.get_ydata())
+            assert max(line.get_ydata()) <= high
+
+
+def test_every_setting_gets_a_panel_with_shared_axes_and_one_legend(make_study):
+    table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet",)))
+    picture = PLOTS.get("levels")(table, options=ACCURACY)
+    assert len(picture.axes) == 2
+    assert picture.axes[0].get_ylim() == picture.axes[1].get_ylim()
+    labels = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert labels == ["natural", "white", "undefended"]
+
+
+def test_geometric_levels_get_a_log_axis_with_their_own_ticks(study):
+    picture = PLOTS.get("levels")(accuracy(study), options=ACCURACY)
+    axes = picture.axes[0]
+    assert axes.get_xscale() == "log"
+    assert axes.xaxis.get_major_locator()().tolist() == [1.0, 4.0, 16.0]
+
+
+def test_planes_name_every_level_and_mark_the_undefended_run(study):
+    picture = PLOTS.get("plane")(study, options=PLANE)
+    names = sorted(text.get_text() for text in picture.axes[0].texts)
+    assert names == sorted([*("1", "4", "16") * 3, *("0.5", "2") * 2])
+    labels = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert labels == ["natural", "white", "personalized", "DP-SGD", "DP-PSAC", "undefended"]
+
+
+def test_names_of_levels_keep_off_each_other_and_inside_the_panel():
+    rows = []
+    for index, (name, x) in enumerate((("natural", 0.1), ("white", 0.3), ("dpsgd", 0.5))):
+        for level, y in ((1.0, 0.5), (2.0, 0.7), (3.0, 0.9)):
+            for metric, value in (("gdc", x + 0.02 * level), ("test_accuracy", y - 0.05 * index)):
+                rows.append((f"{name}-{level}", name, level, 0, metric, value))
+    table = pd.DataFrame(rows, columns=["run", "defense", "level", "replica", "metric", "value"])
+    picture = PLOTS.get("plane")(table, options=PLANE)
+    picture.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in picture.axes[0].texts]
+    assert len(boxes) == 9
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+    frame = picture.axes[0].bbox
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+
+
+def test_heatmaps_print_the_means_and_the_controls(gradients):
+    options = {
+        "where": {"variant": "attack"},
+        "constants": {"prior": {"variant": "prior"}},
+        "floor": {"variant": "oracle"},
+    }
+    rows = gradients[(gradients["metric"] == "mse") & (gradients["unit"] == -1)]
+    picture = PLOTS.get("heatmap")(rows, options=options)
+    printed = {text.get_text() for text in picture.axes[0].texts}
+    attack = rows[(rows["variant"] == "attack") & (rows["defense"] == "white") & (rows["level"] == 4.0)]["value"].mean()
+    prior = rows[rows["variant"] == "prior"]["value"].mean()
+    assert {f"{attack:.4f}"[1:], f"{prior:.4f}"[1:]} <= printed
+    assert sum(text.startswith("oracle ") for text in printed) == 9
+
+
+def test_heatmap_numbers_contrast_with_their_cells(gradients):
+    rows = gradients[(gradients["metric"] == "mse") & (gradients["unit"] == -1)]
+    picture = PLOTS.get("heatmap")(rows, options={"where": {"variant": "attack"}})
+    colors = {text.get_text(): text.get_color() for text in picture.axes[0].texts}
+    assert colors[min(colors)] == "white"  # the lowest value has the darkest cell
+    assert colors[max(colors)] == "black"
+
+
+def test_where_nothing_is_left_the_picture_says_why(study):
+    rows = study[study["metric"].isin(["gdc", "test_accuracy"])]
+    undefined = rows.assign(value=rows["value"].where(rows["metric"] != "gdc"))
+    picture = PLOTS.get("plane")(undefined, options=PLANE)
+    (text,) = picture.texts
+    assert text.get_text().startswith("Nothing to show: select.metric = 'gdc' leaves no")
+
+
+def test_one_replica_is_drawn_without_a_band(make_study):
+    table = accuracy(make_study(replicas=1))
+    picture = PLOTS.get("levels")(table, options=ACCURACY)
+    assert np.isfinite(picture.axes[0].get_ylim()).all()
+
+
+def test_a_missing_condition_is_named(study):
+    with pytest.raises(SelectionError, match=r"several rows at one level: choose one by variant"):
+        PLOTS.get("levels")(study[study["metric"] == "auc"], options={"where": {"defense": "natural"}})
+
+
+def test_a_missing_column_is_named(study):
+    with pytest.raises(SelectionError, match="needs the column 'level'"):
+        PLOTS.get("levels")(accuracy(study).drop(columns="level"), options=ACCURACY)
+
+
+def test_a_wrong_option_names_the_nearest_one():
+    with pytest.raises(OptionsError, match=r"plot levels: options.y_lable: unknown option.*did you mean 'y_label'"):
+        PLOTS.get("levels").check({"y_lable": "accuracy"})
+
+
+def test_every_series_has_a_color_and_marker_of_its_own():
+    defenses = ["natural", "white", "personalized", "personalized_printed", "least_power", "rate_distortion"]
+    looks = [style.look(name) for name in [*defenses, "dpsgd", "dppsac", "none"]]
+    assert len({look.color for look in looks}) == len(looks)
+    assert len({look.marker for look in looks}) == len(looks)
+
+
+def test_frozen_noise_looks_like_its_fresh_twin_but_dashed():
+    frozen, fresh = style.look("natural_frozen"), style.look("natural")
+    assert (frozen.color, frozen.marker, frozen.dashed) == (fresh.color, fresh.marker, True)
+
+
+def test_a_series_from_outside_keeps_its_look():
+    assert style.look("somebody_elses") == style.look("somebody_elses")
+
+
+def test_drawing_leaves_the_users_settings_alone(study):
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    PLOTS.get("levels")(accuracy(study), options=ACCURACY)
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_plot_from_outside_is_drawn(tmp_path, study):
+    from matplotlib.figure import Figure
+
+    def scatter(rows: pd.DataFrame, *, options: dict) -> Figure:
+        figure = Figure()
+        figure.subplots().scatter(rows["level"], rows["value"], s=options["size"])
+        return figure
+
+    PLOTS.add("scatter_of_a_test", scatter)
+    written(tmp_path, entry("scatter_of_a_test", {"size": 3}, {"metric": "test_accuracy"}), study)
+    assert (tmp_path / "fig.svg").stat().st_size > 1000
+
+
+def test_captions_tell_the_number_of_replicas(study):
+    rows = accuracy(study)
+    assert caption(entry("levels", {}, {}), rows) == "Text. Data: digits; network: LeNet; n = 3 replicas."
+    fewer = rows[~((rows["defense"] == "white") & (rows["replica"] == 0))]
+    assert caption(entry("levels", {}, {}), fewer).endswith("n = 2 to 3 replicas.")
+
+
+def test_every_registered_plot_declares_its_options():
+    assert all(isinstance(PLOTS.get(name), Plot) for name in PLOTS.names() if not name.endswith("_of_a_test"))
