@@ -67,7 +67,7 @@ def train(
     searched = storage.read_rows(trials)
     learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
     asked = {name: given[name] for name in ("rounds", "slug", "replicas")}
-    checkpoint = weights.with_name("checkpoint.safetensors")
+    checkpoint = weights.with_name("checkpoint.pt")
     began = time.time()
     result = train_run(_request(given, dataset, found, learning_rate=learning_rate, checkpoint=checkpoint, **asked))
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
