@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -24,7 +25,19 @@ _NEAR = tuple(
     (distance * np.cos(angle), distance * np.sin(angle))
     for distance, angle in product((7.0, 12.0, 18.0), np.deg2rad((45, -45, 135, -135, 90, -90, 0, 180)))
 )
+_ROOM = 1.0
 Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A point and the name of its level; the ends of a line are always named, the others where there is room."""
+
+    x: float
+    y: float
+    text: str
+    color: str
+    end: bool
 
 
 class PlaneOptions(Settings):
@@ -54,12 +67,13 @@ def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     points = _points(rows, options)
     made = panels(points, width=style.TWO_COLUMNS * 0.62 if _settings(points) == 1 else None, height=3.0)
     starts: list[float] = []
-    waiting: list[tuple[Axes, list[tuple[float, float, str, str]]]] = []
+    waiting: list[tuple[Axes, list[_Note]]] = []
     for axes, own in made.each(points):
         same = rows[(rows["dataset"] == own["dataset"].iloc[0]) & (rows["model"] == own["model"].iloc[0])]
         starts += _references(axes, own, same, options)
         notes = [note for name in style.ordered(_defended(own)) for note in _series(axes, own, name)]
-        waiting.append((axes, notes))
+        undefended = own.loc[own["defense"] == "none", ["x", "y"]].itertuples(index=False)
+        waiting.append((axes, [*notes, *(_Note(x, y, "", style.CONTROL_COLOR, end=False) for x, y in undefended)]))
     for axes in made.axes.flat:
         _limits(axes, points, starts)
     made.label(options.x_label or _label(rows, options.x), options.y_label or _label(rows, options.y))
@@ -112,8 +126,8 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     return points
 
 
-def _series(axes: Axes, points: pd.DataFrame, name: str) -> list[tuple[float, float, str, str]]:
-    """Draw one defense; returns the points to be named: x, y, text, colour."""
+def _series(axes: Axes, points: pd.DataFrame, name: str) -> list[_Note]:
+    """Draw one defense; returns its points with their names."""
     own = points[points["defense"] == name].sort_values("level")
     look = style.look(name)
     axes.errorbar(
@@ -127,7 +141,12 @@ def _series(axes: Axes, points: pd.DataFrame, name: str) -> list[tuple[float, fl
         alpha=0.45,
     )
     axes.plot(own["x"], own["y"], **{**look.line(), "lw": 0.9})
-    return [(x, y, f"{level:g}", look.color) for x, y, level in own[["x", "y", "level"]].itertuples(index=False)]
+    levels = own["level"].tolist()
+    ends = {levels[0], levels[-1]}
+    return [
+        _Note(x, y, f"{level:g}", look.color, end=level in ends)
+        for x, y, level in own[["x", "y", "level"]].itertuples(index=False)
+    ]
 
 
 def _references(axes: Axes, points: pd.DataFrame, rows: pd.DataFrame, options: PlaneOptions) -> list[float]:
@@ -155,28 +174,21 @@ def _limits(axes: Axes, points: pd.DataFrame, starts: list[float]) -> None:
         set_limits(bottom - edge, top + edge)
 
 
-def _name_levels(axes: Axes, inches: float, notes: list[tuple[float, float, str, str]]) -> None:
-    """Write each level beside its point, where it covers least of the other points and names."""
+def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
+    """Write levels beside their points, the ends first, where they cover least of the other points and names."""
     scale = float(axes.bbox.width) / (axes.get_position().width * inches) / 72
-    spots = [np.asarray(axes.transData.transform((x, y))) / scale for x, y, _, _ in notes]
+    spots = {note: np.asarray(axes.transData.transform((note.x, note.y))) / scale for note in notes}
     frame = np.asarray(axes.bbox.extents) / scale
-    taken: list[Box] = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots]
-    for (x, y, text, color), spot in zip(notes, spots, strict=True):
-        wide, tall = 0.62 * style.SMALL * len(text) / 2 + 0.5, 0.45 * style.SMALL
-        best = min(_NEAR, key=lambda shift: _cost(spot, shift, wide, tall, taken, frame))
-        taken.append(_box(spot, best, wide, tall))
-        note = axes.annotate(
-            text,
-            (x, y),
-            xytext=best,
-            textcoords="offset points",
-            ha="center",
-            va="center_baseline",
-            color=color,
-            size=style.SMALL,
-            zorder=5,
-        )
-        note.set_in_layout(False)
+    taken: list[Box] = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots.values()]
+    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center_baseline", "zorder": 5}
+    for note in sorted((note for note in notes if note.text), key=lambda note: not note.end):
+        wide, tall = 0.62 * style.SMALL * len(note.text) / 2 + 0.5, 0.45 * style.SMALL
+        costs = {shift: _cost(spots[note], shift, wide, tall, taken, frame) for shift in _NEAR}
+        best = min(costs, key=lambda shift: costs[shift])
+        if note.end or costs[best] < _ROOM:
+            taken.append(_box(spots[note], best, wide, tall))
+            text = axes.annotate(note.text, (note.x, note.y), xytext=best, color=note.color, size=style.SMALL, **look)
+            text.set_in_layout(False)
 
 
 def _box(spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float) -> Box:
