@@ -1,0 +1,161 @@
+"""Distance between the gradient of a candidate image and an observed one, for many candidates at once.
+
+Each candidate has its own observed gradient and the distance is differentiated once more, so per-record gradients of
+the weights are needed inside the graph. Where all parameters belong to linear layers and convolutions, the gradient of
+one backward pass with respect to the layers' outputs gives them in factored form (the outer product with the layers'
+inputs), which costs half to all of what vmap takes; any other network goes through vmap. Both are exact.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+Images = Float[Tensor, "n colors height width"]
+Labels = Int[Tensor, " n"]
+Gradients = dict[str, Tensor]
+
+
+def record_gradients(model: nn.Module, images: Images, labels: Labels) -> Gradients:
+    """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
+
+    Args:
+        model: Network without batch statistics; its parameters stay as they are.
+        images: One record each.
+        labels: Their classes.
+
+    Returns:
+        Parameter name to gradients (n, ...).
+    """
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
+        """Cross-entropy of one record."""
+        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
+
+    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
+    return gradients
+
+
+class GradientMatching:
+    """Cosine distance between the gradients of candidates and observed gradients, problem by problem.
+
+    Args:
+        model: Network whose gradients were observed; a copy is kept.
+        observed: Parameter name to gradients (n, ...), one per problem.
+        image_shape: (colors, height, width) of the candidates.
+
+    Attributes:
+        factored: Whether per-record gradients are taken in factored form; else by vmap.
+
+    Raises:
+        ValueError: If the names are not those of the model's parameters.
+    """
+
+    def __init__(self, model: nn.Module, observed: Mapping[str, Tensor], image_shape: tuple[int, int, int]) -> None:
+        names = [name for name, _ in model.named_parameters()]
+        if sorted(names) != sorted(observed):
+            raise ValueError(f"gradients of {sorted(observed)}: the model has the parameters {sorted(names)}")
+        self._model = copy.deepcopy(model).requires_grad_(False).eval()
+        self._observed = dict(observed)
+        self._norms = torch.stack([tensor.flatten(1).square().sum(1) for tensor in observed.values()]).sum(0).sqrt()
+        self._layers = {module: name for name, module in self._model.named_modules() if _factorable(module)}
+        self.factored = self._is_covered_by_factors(set(names), image_shape)
+
+    def distances(self, candidates: Images, labels: Labels) -> Float[Tensor, " n"]:
+        """1 - cos(gradient of the candidate, observed gradient), in [0, 2], differentiable in the candidates.
+
+        Args:
+            candidates: One image per problem.
+            labels: Its class.
+        """
+        products, squares = (self._from_factors if self.factored else self._from_gradients)(candidates, labels)
+        return 1.0 - products / (squares.sqrt() * self._norms)
+
+    def _from_gradients(self, candidates: Images, labels: Labels) -> tuple[Tensor, Tensor]:
+        """Inner product of each candidate's gradient with the observed one, and its squared norm."""
+        gradients = record_gradients(self._model, candidates, labels)
+        products = [(gradients[name] * self._observed[name]).flatten(1).sum(1) for name in gradients]
+        squares = [gradient.square().flatten(1).sum(1) for gradient in gradients.values()]
+        return torch.stack(products).sum(0), torch.stack(squares).sum(0)
+
+    def _from_factors(self, candidates: Images, labels: Labels) -> tuple[Tensor, Tensor]:
+        """The same from the layers' inputs a and the gradients δ of their outputs."""
+        logits, calls = self._recorded(candidates)
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        deltas = torch.autograd.grad(loss, [output for _, _, output in calls], create_graph=True)
+        parts = [
+            _parts(module, inputs, delta, self._targets(module))
+            for (module, inputs, _), delta in zip(calls, deltas, strict=True)
+        ]
+        products, squares = zip(*parts, strict=True)
+        return torch.stack(products).sum(0), torch.stack(squares).sum(0)
+
+    def _is_covered_by_factors(self, names: set[str], image_shape: tuple[int, int, int]) -> bool:
+        """Whether all parameters lie in known layers, each called once and, if linear, on vectors."""
+        if {f"{prefix}.{name}" for module, prefix in self._layers.items() for name, _ in _own(module)} != names:
+            return False
+        example = next(iter(self._observed.values())).new_zeros((1, *image_shape))
+        _, calls = self._recorded(example)
+        once = len(calls) == len(self._layers) == len({module for module, _, _ in calls})
+        return once and all(inputs.ndim == 2 for module, inputs, _ in calls if isinstance(module, nn.Linear))
+
+    def _recorded(self, images: Images) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]]:
+        """Logits, and each known layer with its input and output in the order of calls."""
+        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+        def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            """Keep what enters and leaves a layer."""
+            calls.append((module, inputs[0], output))
+
+        handles = [module.register_forward_hook(record) for module in self._layers]
+        try:
+            return self._model(images), calls
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _targets(self, module: nn.Module) -> Gradients:
+        """Observed gradients of one layer's own parameters."""
+        return {name: self._observed[f"{self._layers[module]}.{name}"] for name, _ in _own(module)}
+
+
+def _own(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters of a layer itself."""
+    return list(module.named_parameters(recurse=False))
+
+
+def _factorable(module: nn.Module) -> bool:
+    """Whether a layer's gradient is an outer product that this module knows."""
+    if isinstance(module, nn.Conv2d):
+        return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return isinstance(module, nn.Linear)
+
+
+def _parts(module: Any, inputs: Tensor, delta: Tensor, observed: Gradients) -> tuple[Tensor, Tensor]:
+    """Inner product with the observed gradient of one layer, and squared norm, per problem.
+
+    Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming it. Convolution:
+    it is the sum over positions of δ aᵀ with a the patch below, a small matrix that is formed.
+    """
+    target = observed["weight"].flatten(2)
+    if isinstance(module, nn.Linear):
+        at_bias = delta
+        product = (torch.bmm(delta[:, None], target)[:, 0] * inputs).sum(1)
+        square = delta.square().sum(1) * inputs.square().sum(1)
+    else:
+        at_bias = delta.sum((2, 3))
+        patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
+        gradient = torch.bmm(delta.flatten(2), patches.transpose(1, 2))
+        product, square = (gradient * target).sum((1, 2)), gradient.square().sum((1, 2))
+    if "bias" in observed:
+        product = product + (at_bias * observed["bias"]).sum(1)
+        square = square + at_bias.square().sum(1)
+    return product, square

@@ -1,0 +1,57 @@
+"""Rows of an attack's result table for reconstructed images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from leakbound import metrics
+
+COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high")
+
+_METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cosine": metrics.cosine}
+
+
+def image_values(
+    truth: Float[np.ndarray, "n colors height width"], candidates: Float[np.ndarray, "n colors height width"]
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """MSE, PSNR, SSIM and cosine of each candidate, by name.
+
+    Args:
+        truth: Images on [-1, 1].
+        candidates: What an attacker made of them, same scale. All values are NaN if one pixel is not finite.
+    """
+    if not np.isfinite(candidates).all():
+        return {name: np.full(len(truth), np.nan) for name in _METRICS}
+    return {name: metric(truth, candidates) for name, metric in _METRICS.items()}
+
+
+def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Float[np.ndarray, " n"]]) -> pd.DataFrame:
+    """One row per unit and metric, without intervals.
+
+    Args:
+        replica: Which model was attacked.
+        variant: Which attacker or control.
+        units: Class or image index of each value.
+        values: Metric name to one value per unit.
+    """
+    units = list(units)
+    parts = [
+        pd.DataFrame(
+            {
+                "replica": replica,
+                "variant": variant,
+                "unit": units,
+                "metric": metric,
+                "value": np.asarray(column, dtype=np.float64),
+                "low": np.nan,
+                "high": np.nan,
+            },
+            columns=COLUMNS,
+        )
+        for metric, column in values.items()
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,312 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from leakbound import datasets
+from leakbound.attacks.clients import linear_estimate, upload
+from leakbound.attacks.gradient_inversion import attack, invert
+from leakbound.attacks.matching import GradientMatching, record_gradients
+from leakbound.attacks.regularizers import total_variation
+from leakbound.channels import Channel, Moments, estimate_moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config import (
+    DPPSAC,
+    DPSGD,
+    ChannelDefense,
+    CustomDefense,
+    DatasetConfig,
+    GradientInversionConfig,
+    Undefended,
+)
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.registry import SHAPES
+
+CONFIG = GradientInversionConfig(images=4, tuning_images=2, iterations=200, tv_weights=(1e-3, 1e-1))
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
+
+
+@pytest.fixture(scope="module")
+def moments(digits) -> Moments:
+    return estimate_moments([digits.train.images])
+
+
+def natural(moments: Moments, capacity: float) -> Channel:
+    shape = SHAPES.get("natural")()
+    return shape.calibrate(shape.decompose(moments), capacity)
+
+
+def attacked(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG):
+    defense = defense or (Undefended() if channel is None else ChannelDefense())
+    return attack(
+        model="lenet_sigmoid",
+        dataset=dataset,
+        channel=channel,
+        moments=moments,
+        defense=defense,
+        level=level,
+        config=config,
+        seed=3,
+        slug="digits/lenet_sigmoid/x",
+    )
+
+
+def mean_of(rows, variant, metric="mse") -> float:
+    chosen = rows[(rows.variant == variant) & (rows.metric == metric)]
+    assert len(chosen)
+    return float(chosen.value.mean())
+
+
+@pytest.fixture(scope="module")
+def undefended(digits, moments):
+    return attacked(digits, moments)
+
+
+@pytest.fixture(scope="module")
+def by_capacity(digits, moments):
+    """Rows and pictures under natural channels, from nearly nothing told to nearly everything."""
+    return {capacity: attacked(digits, moments, channel=natural(moments, capacity)) for capacity in (0.01, 20.0)}
+
+
+def gradients_one_by_one(model, images, labels):
+    """Ground truth: a backward pass for each record."""
+    found = []
+    for image, label in zip(images, labels, strict=True):
+        loss = F.cross_entropy(model(image[None]), label[None])
+        found.append(torch.autograd.grad(loss, list(model.parameters())))
+    names = [name for name, _ in model.named_parameters()]
+    return {name: torch.stack(parts) for name, parts in zip(names, zip(*found, strict=True), strict=True)}
+
+
+class Normalised(torch.nn.Module):
+    """Network with a layer that has no factored gradient, so that vmap takes over."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 4, 5, stride=4)
+        self.norm = torch.nn.GroupNorm(2, 4)
+        self.head = torch.nn.Linear(4 * 7 * 7, 10)
+
+    def forward(self, images):
+        return self.head(torch.tanh(self.norm(self.conv(images))).flatten(1))
+
+
+class Shared(torch.nn.Module):
+    """Network that uses one layer twice, which factors of single calls would get wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 1, 3, padding=1)
+        self.head = torch.nn.Linear(32 * 32, 10)
+
+    def forward(self, images):
+        return self.head(self.conv(torch.tanh(self.conv(images))).flatten(1))
+
+
+def network(name: str) -> torch.nn.Module:
+    generator = torch.Generator().manual_seed(0)
+    if name not in ("normalised", "shared"):
+        return build(name, 1, 10, generator)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return {"normalised": Normalised, "shared": Shared}[name]()
+
+
+@pytest.mark.parametrize(
+    ("name", "factored"), [("lenet", True), ("lenet_sigmoid", True), ("normalised", False), ("shared", False)]
+)
+def test_matching_distance_and_its_gradient_equal_those_of_single_backward_passes(digits, name, factored):
+    model = network(name).double()
+    images = torch.from_numpy(digits.train.images[:3]).double()
+    labels = torch.from_numpy(digits.train.labels[:3])
+    observed = gradients_one_by_one(model, images, labels)
+    candidates = torch.from_numpy(digits.aux.images[:3]).double().requires_grad_()
+    matching = GradientMatching(model, observed, (1, 32, 32))
+    assert matching.factored == factored
+    distances = matching.distances(candidates, labels)
+    (slopes,) = torch.autograd.grad(distances.sum(), candidates)
+    for k in range(3):
+        candidate = candidates[k : k + 1].detach().requires_grad_()
+        loss = F.cross_entropy(model(candidate), labels[k : k + 1])
+        parts = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        own = torch.cat([part.flatten() for part in parts])
+        target = torch.cat([part[k].flatten() for part in observed.values()])
+        distance = 1 - F.cosine_similarity(own, target, dim=0)
+        (slope,) = torch.autograd.grad(distance, candidate)
+        assert float(distances[k].detach()) == pytest.approx(float(distance.detach()), abs=1e-12)
+        torch.testing.assert_close(slopes[k : k + 1], slope, rtol=1e-8, atol=1e-12)
+
+
+def test_matching_refuses_gradients_of_another_network(digits):
+    observed = record_gradients(network("lenet"), torch.zeros(1, 1, 32, 32), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"conv3\.weight"):
+        GradientMatching(network("lenet_sigmoid"), observed, (1, 32, 32))
+
+
+def test_stacked_problems_give_what_each_gives_alone(digits):
+    model = network("lenet_sigmoid").double()
+    images = torch.from_numpy(digits.train.images[:2]).double().repeat(2, 1, 1, 1)
+    labels = torch.from_numpy(digits.train.labels[:2]).repeat(2)
+    weights = torch.tensor([1e-3, 1e-3, 1e-1, 1e-1], dtype=torch.float64)
+    observed = record_gradients(model, images, labels)
+    start = torch.zeros_like(images)
+
+    def solve(chosen):
+        matching = GradientMatching(model, {name: part[chosen] for name, part in observed.items()}, (1, 32, 32))
+        return invert(matching, labels[chosen], start[chosen], weights[chosen], iterations=24, learning_rate=0.1)
+
+    together = solve([0, 1, 2, 3])
+    alone = torch.cat([solve([k]) for k in range(4)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
+    assert (together[0] - together[2]).abs().max() > 0.1
+
+
+def test_total_variation_is_the_mean_jump_between_neighbours():
+    images = torch.zeros(2, 1, 4, 4)
+    images[1, :, :, 2:] = 1.0
+    assert total_variation(images).tolist() == pytest.approx([0.0, 1 / 3])
+
+
+def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
+    rows, pictures = undefended
+    assert mean_of(rows, "attack", "psnr") >= 18.0
+    assert mean_of(rows, "attack") < 0.2 * mean_of(rows, "prior")
+    assert mean_of(rows, "oracle") == 0.0
+    assert all(np.abs(pictures[name]).max() <= 1.0 for name in ("attack", "untuned"))
+
+
+def test_undefended_sigmoid_lenet_gives_clothes_away(image_folder):
+    dataset = datasets.prepare("fashion_mnist", DatasetConfig(source="folder", members=500, aux=200, test=50), seed=0)
+    rows, _ = attacked(
+        dataset, estimate_moments([dataset.train.images]), config=CONFIG.model_copy(update={"iterations": 400})
+    )
+    assert mean_of(rows, "attack", "psnr") >= 18.0
+
+
+def test_error_rises_as_capacity_falls(undefended, by_capacity):
+    errors = [mean_of(by_capacity[capacity][0], "attack") for capacity in (0.01, 20.0)]
+    errors.append(mean_of(undefended[0], "attack"))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 2 * errors[-1]
+
+
+def test_pure_noise_tells_no_more_than_the_prior(by_capacity):
+    rows, _ = by_capacity[0.01]
+    assert mean_of(rows, "attack") > 0.9 * mean_of(rows, "prior")
+
+
+def test_oracle_is_a_floor_of_the_attack_under_every_channel(by_capacity):
+    for rows, _ in by_capacity.values():
+        assert mean_of(rows, "oracle") <= mean_of(rows, "attack")
+        assert mean_of(rows, "oracle") <= mean_of(rows, "prior")
+
+
+def test_bounded_error_never_exceeds_the_prior_image_by_image(by_capacity):
+    rows, _ = by_capacity[0.01]
+    table = rows[rows.unit >= 0].pivot(index="unit", columns=["variant", "metric"], values="value")
+    for variant in ("attack", "untuned"):
+        expected = np.minimum(table[variant, "mse"], table["prior", "mse"])
+        np.testing.assert_allclose(table[variant, "bounded_mse"], expected)
+
+
+def test_weight_is_one_of_those_tried_and_the_untuned_one_is_fixed(by_capacity):
+    for rows, _ in by_capacity.values():
+        assert mean_of(rows, "attack", "tv_weight") in CONFIG.tv_weights
+        assert mean_of(rows, "untuned", "tv_weight") == CONFIG.untuned_tv_weight
+
+
+def test_attack_is_repeatable_and_compares_levels_on_the_same_members(digits, moments, undefended, by_capacity):
+    config = CONFIG.model_copy(update={"iterations": 5})
+    channel = natural(moments, 20.0)
+    first, second = (attacked(digits, moments, channel=channel, config=config) for _ in range(2))
+    assert first[0].equals(second[0])
+    assert all(np.array_equal(first[1][name], second[1][name]) for name in first[1])
+    for _, pictures in by_capacity.values():
+        assert np.array_equal(pictures["truth"], undefended[1]["truth"])
+
+
+@pytest.mark.parametrize("defense", [DPSGD(), DPPSAC()])
+def test_noise_multiplier_of_one_hides_a_single_gradient(digits, moments, defense):
+    config = CONFIG.model_copy(update={"iterations": 80})
+    rows, _ = attacked(digits, moments, defense=defense, level=1.0, config=config)
+    assert set(rows.variant) == {"attack", "untuned", "prior"}
+    assert mean_of(rows, "attack") > 0.5 * mean_of(rows, "prior")
+
+
+@pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
+def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, defense):
+    model, generator = network("lenet_sigmoid"), torch.Generator().manual_seed(0)
+    images, labels = torch.from_numpy(digits.train.images[:4]), torch.from_numpy(digits.train.labels[:4])
+    sent = upload(model, images, labels, defense=defense, level=0.0, channel=None, generator=generator)
+    plain = record_gradients(model, images, labels)
+    sent_rows, plain_rows = (
+        torch.cat([part.flatten(1) for part in gradients.values()], dim=1) for gradients in (sent.gradients, plain)
+    )
+    assert (sent_rows.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
+    torch.testing.assert_close(F.cosine_similarity(sent_rows, plain_rows), torch.ones(4))
+
+
+def test_dp_noise_has_the_standard_deviation_of_multiplier_times_bound(digits):
+    model = network("lenet_sigmoid")
+    images, labels = torch.from_numpy(digits.train.images[:2]), torch.from_numpy(digits.train.labels[:2])
+    defense = DPSGD(max_grad_norm=2.0)
+    clean, noisy = (
+        upload(
+            model, images, labels, defense=defense, level=level, channel=None,
+            generator=torch.Generator().manual_seed(5),
+        ).gradients
+        for level in (0.0, 1.5)
+    )  # fmt: skip
+    noise = torch.cat([(noisy[name] - clean[name]).flatten() for name in clean])
+    # 30,000 draws: the relative error of a standard deviation is 0.4 %, so 2 % is 5 of its own; false alarm below 1e-6.
+    assert float(noise.std()) == pytest.approx(3.0, rel=0.02)
+
+
+@pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])
+def test_linear_estimate_reaches_its_predicted_error_for_every_shape(digits, shape):
+    """Over the records that gave the moments, the mean error is the trace of the conditional covariance."""
+    colors, size = 1, 8
+    images = digits.train.images[:, :, 2::4, 2::4].copy()
+    moments = estimate_moments([images])
+    maker = SHAPES.get(shape)()
+    weights = np.linspace(1.0, 3.0, size * size) if shape == "personalized" else None
+    channel = maker.calibrate(maker.decompose(moments, weights=weights), 15.0)
+    sampler = ChannelSampler(channel, (colors, size, size))
+    generator = torch.Generator().manual_seed(0)
+    released = sampler.apply(torch.from_numpy(images).repeat(25, 1, 1, 1), generator).numpy()
+    estimate = linear_estimate(released, channel, moments)
+    error = float(((estimate - np.tile(images, (25, 1, 1, 1))) ** 2).sum(axis=(1, 2, 3)).mean())
+
+    axes = np.eye(size * size) if channel.basis is None else channel.basis
+    gain = np.eye(size * size) if channel.gain is None else axes @ np.diag(channel.gain) @ axes.T
+    noise = axes @ np.diag(channel.variances) @ axes.T
+    cross = moments.covariance @ gain.T
+    residual = moments.covariance - cross @ np.linalg.pinv(gain @ cross + noise, rcond=1e-11, hermitian=True) @ cross.T
+    # 10,000 draws; the error's own relative spread is below 1 %, so 4 % is a false alarm of less than 1e-4.
+    assert error == pytest.approx(float(np.trace(residual)), rel=0.04)
+    assert error < moments.total_variance
+
+
+def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
+    with pytest.raises(ValueError, match=r"natural.*channel is missing"):
+        attacked(digits, moments, defense=ChannelDefense())
+    with pytest.raises(ValueError, match="noise multiplier"):
+        attacked(digits, moments, defense=DPSGD())
+    with pytest.raises(ValueError, match="custom"):
+        attacked(digits, moments, defense=CustomDefense(mechanism="custom", trainer="own"))
+
+
+def test_linear_estimate_refuses_a_channel_of_other_images(digits, moments):
+    with pytest.raises(ValueError, match="take all three from one dataset"):
+        linear_estimate(np.zeros((1, 1, 8, 8), np.float32), natural(moments, 20.0), moments)
+
+
+def test_rows_have_the_columns_of_every_attack(undefended):
+    rows, pictures = undefended
+    assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high"]
+    assert {picture.shape for picture in pictures.values()} == {(CONFIG.images, 1, 32, 32)}

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call
+
+from leakbound import datasets
+from leakbound.attacks.model_inversion import attack, class_means, invert, stopping_times
+from leakbound.config import DatasetConfig, ModelInversionConfig
+from leakbound.datasets import ImageDataset, Split
+from leakbound.models import build
+from leakbound.training.stack import stacked
+
+CONFIG = ModelInversionConfig(iterations=120, checkpoints=4)
+ATTACKS, CONTROLS = ("printed", "tuned"), ("start", "aux_mean")
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
+
+
+def trained(dataset: ImageDataset, seed: int, steps: int = 120) -> torch.nn.Module:
+    """LeNet after some full-batch steps on the members."""
+    model = build("lenet", dataset.colors, len(dataset.classes), torch.Generator().manual_seed(seed))
+    images, labels = torch.from_numpy(dataset.train.images), torch.from_numpy(dataset.train.labels)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    batches = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        batch = torch.randint(len(images), (64,), generator=batches)
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[batch]), labels[batch]).backward()
+        optimizer.step()
+    return model
+
+
+@pytest.fixture(scope="module")
+def weights(digits):
+    """Two trained replicas, and one that diverged."""
+    stack = stacked([trained(digits, 0), trained(digits, 1), trained(digits, 2, steps=1)])
+    stack = {name: value.detach() for name, value in stack.items()}
+    stack["head.bias"][2, 0] = torch.nan
+    return stack
+
+
+def attacked(weights, dataset, config=CONFIG):
+    return attack(weights, model="lenet", dataset=dataset, config=config, seed=0, slug="digits/lenet/none/n120-b64")
+
+
+@pytest.fixture(scope="module")
+def results(weights, digits):
+    return attacked(weights, digits)
+
+
+def values_of(rows, variant, metric, replica=0):
+    chosen = rows[(rows.variant == variant) & (rows.metric == metric) & (rows.replica == replica)]
+    assert len(chosen) == 10
+    return chosen.value.to_numpy()
+
+
+def test_tuned_attack_comes_closer_to_the_members_than_its_start(results):
+    rows, _ = results
+    for replica in (0, 1):
+        assert np.median(values_of(rows, "tuned", "gain", replica)) > 0
+
+
+def test_tuned_attack_is_no_worse_than_the_printed_one(results):
+    rows, _ = results
+    for replica in (0, 1):
+        printed, tuned = (np.median(values_of(rows, variant, "mse", replica)) for variant in ATTACKS)
+        assert tuned <= printed
+
+
+def test_inverted_images_get_their_label_from_the_attacked_network(results, weights, digits):
+    _, pictures = results
+    model = build("lenet", 1, 10, torch.Generator().manual_seed(9))
+    params = {name: value[0] for name, value in weights.items()}
+    with torch.no_grad():
+        logits = functional_call(model, params, (torch.from_numpy(pictures["printed"]),))
+    assert logits.argmax(1).tolist() == list(range(10))
+
+
+def test_gain_is_the_start_less_the_attack(results):
+    rows, _ = results
+    for variant in ATTACKS:
+        expected = values_of(rows, "start", "mse") - values_of(rows, variant, "mse")
+        np.testing.assert_allclose(values_of(rows, variant, "gain"), expected)
+
+
+def test_tuned_images_stay_in_the_box(results):
+    _, pictures = results
+    assert np.abs(pictures["tuned"]).max() <= 1.0
+    assert np.abs(pictures["printed"]).max() > 1.0
+
+
+def test_controls_need_no_model(results, digits):
+    rows, pictures = results
+    for variant in CONTROLS:
+        np.testing.assert_array_equal(values_of(rows, variant, "mse", 0), values_of(rows, variant, "mse", 1))
+    mean = digits.aux.images.mean(axis=0)
+    truth = np.stack([digits.train.images[digits.train.labels == label].mean(axis=0) for label in range(10)])
+    expected = ((truth - mean) ** 2).mean(axis=(1, 2, 3)) / 4
+    np.testing.assert_allclose(values_of(rows, "start", "mse"), expected, rtol=1e-5)
+    np.testing.assert_array_equal(pictures["truth"], truth)
+
+
+def test_diverged_replica_is_no_result(results):
+    rows, _ = results
+    assert rows[rows.replica == 2].value.isna().all()
+    assert rows[rows.replica < 2].value.notna().all()
+    assert len(rows[rows.replica == 2]) == len(rows[rows.replica == 0])
+
+
+def test_replica_gives_the_same_alone_as_among_others(results, weights, digits):
+    rows, _ = results
+    alone, _ = attacked({name: value[1:2] for name, value in weights.items()}, digits)
+    expected = rows[rows.replica == 1].reset_index(drop=True).assign(replica=0)
+    assert alone.equals(expected)
+
+
+def test_images_of_a_batch_are_optimised_independently(weights, digits):
+    model = build("lenet", 1, 10, torch.Generator().manual_seed(0)).double()
+    params = {name: value[0].double() for name, value in weights.items()}
+    start = torch.from_numpy(digits.aux.images[:3]).double()
+    tv_weights, bounds = torch.tensor([0.0, 1e-2, 1e-1]).double(), torch.tensor([torch.inf, 1.0, 1.0]).double()
+    labels = torch.tensor([1, 2, 3])
+
+    def solve(chosen):
+        return invert(
+            model, params, labels[chosen], start[chosen], tv_weights[chosen],
+            bounds=bounds[chosen], learning_rate=0.01, moments=[10, 20],
+        )  # fmt: skip
+
+    together = solve([0, 1, 2])
+    assert together.shape == (2, 3, 1, 32, 32)
+    torch.testing.assert_close(together, torch.cat([solve([k]) for k in range(3)], dim=1), rtol=0, atol=1e-9)
+
+
+def test_stopping_times_halve_from_the_last_iteration():
+    assert stopping_times(ModelInversionConfig(iterations=600, checkpoints=4)) == [75, 150, 300, 600]
+    assert stopping_times(ModelInversionConfig(iterations=3, checkpoints=6)) == [1, 3]
+
+
+def test_class_without_auxiliary_records_is_known_by_the_mean_of_all():
+    images = np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1) * np.ones((3, 1, 32, 32), np.float32) / 2
+    means = class_means(Split(images, np.array([0, 0, 2])), [0, 1, 2])
+    np.testing.assert_allclose(means[:, 0, 0, 0], [0.25, 0.5, 1.0])
