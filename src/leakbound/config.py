@@ -129,7 +129,7 @@ class TrainingConfig(Settings):
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD."""
-    learning_rates: Rates = (0.01, 0.03, 0.1)
+    learning_rates: Rates = (0.003, 0.01, 0.03)
     """Candidates of the learning-rate search; every defense and level tries equally many."""
     search_rounds: Annotated[int, Field(ge=1)] = 300
     """Steps of each trial of the learning-rate search."""

@@ -13,15 +13,21 @@ from pydantic_core import ErrorDetails
 
 from leakbound import registry
 from leakbound.config import (
+    DPPSAC,
+    DPSGD,
+    AttackConfig,
     Catalogue,
     ChannelDefense,
     Config,
     CustomDefense,
     DatasetConfig,
     Defense,
+    GradientInversionConfig,
     IllustrationConfig,
+    ModelInversionConfig,
     Settings,
     StudyConfig,
+    TrainingConfig,
     Undefended,
     default_defenses,
 )
@@ -85,27 +91,35 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
 
 def quick() -> Config:
     """The default configuration: the whole chain on scikit-learn's handwriting, in minutes on two cores."""
-    capacities = (1.0, 4.0, 16.0)
-    channels = {"natural": capacities, "white": capacities, "personalized": capacities}
-    private = {"dpsgd": (0.5, 2.0), "dppsac": (0.5, 2.0)}
+    channels: dict[str, tuple[float, ...]] = {
+        "natural": (1.0, 4.0, 16.0),
+        "white": (4.0, 16.0),
+        "personalized": (4.0, 16.0),
+    }
     shown: dict[str, tuple[float, ...]] = dict.fromkeys(channels, (4.0, 16.0, 60.0))
+    faster = (0.01, 0.03, 0.1)  # clipped gradients are small
+    trained = StudyConfig(
+        datasets=("digits",),
+        models=("lenet",),
+        defenses={"none": (), **channels},
+        rounds=(600,),
+        batch_sizes=(32,),
+        attacks=TRAINED_ATTACKS,
+    )
+    private = {"dpsgd": (0.5, 2.0), "dppsac": (0.5, 2.0)}
     return Config(
         datasets={"digits": DatasetConfig(members=400, test=600, aux=600)},
+        defenses={"dpsgd": DPSGD(learning_rates=faster), "dppsac": DPPSAC(learning_rates=faster)},
+        training=TrainingConfig(search_rounds=150),
+        attacks=AttackConfig(
+            model_inversion=ModelInversionConfig(iterations=400, tv_weights=(0.0, 1e-2)),
+            gradient_inversion=GradientInversionConfig(
+                images=6, tuning_images=2, iterations=400, tv_weights=(1e-2, 1e-1)
+            ),
+        ),
         studies={
-            "capacity": StudyConfig(
-                datasets=("digits",),
-                models=("lenet",),
-                defenses={"none": (), **channels},
-                rounds=(600,),
-                attacks=TRAINED_ATTACKS,
-            ),
-            "comparison": StudyConfig(
-                datasets=("digits",),
-                models=("lenet",),
-                defenses={"none": (), **channels, **private},
-                rounds=(600,),
-                attacks=TRAINED_ATTACKS,
-            ),
+            "capacity": trained,
+            "comparison": trained.model_copy(update={"defenses": {**trained.defenses, **private}}),
             "gradient_inversion": StudyConfig(
                 datasets=("digits",),
                 models=("lenet_sigmoid",),
@@ -121,7 +135,7 @@ def quick() -> Config:
             "noisy_images": IllustrationConfig(dataset="digits", levels=shown),
             "compression": IllustrationConfig(dataset="digits", levels={"natural": (16.0,)}),
             "weights": IllustrationConfig(),
-            "shapes": IllustrationConfig(dataset="digits", levels={"natural": capacities}),
+            "shapes": IllustrationConfig(dataset="digits", levels={"natural": (1.0, 4.0, 16.0)}),
         },
     )
 
@@ -156,6 +170,9 @@ def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterat
             plain = section.model_dump(mode="json", include={name}, exclude_defaults=isinstance(value, dict)).get(
                 name, {}
             )
+            for key, item in value.items() if isinstance(value, dict) else ():
+                if hasattr(item, "mechanism"):  # tells which defense is meant, default or not
+                    plain[key] = {"mechanism": item.mechanism, **plain[key]}
             yield from _value_lines(name, plain, pad)
 
 

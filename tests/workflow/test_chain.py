@@ -28,9 +28,7 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
         if figure.get("study") in TINY["studies"] or figure.get("illustration") in TINY["illustrations"]
     }
     for suffix in ("svg", "png", "parquet"):
-        found = {
-            f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")
-        }
+        found = {f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")}
         assert found == expected
     claims = pd.read_parquet(finished.results / "claims.parquet")
     assert set(claims["verdict"]) <= {"reproduced", "contradicted", "undecided"}
