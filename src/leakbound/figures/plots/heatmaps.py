@@ -91,9 +91,10 @@ def _panel(
     """Draw the cells of one panel: levels, a gap, constant controls."""
     grid, floors = _grid(rows, names, levels), _grid(floor, names, levels)
     positions = [float(j) for j in range(len(levels))] + [len(levels) + 0.25 + j for j in range(len(sides))]
-    columns = [*grid.T, *(np.full(len(names), value) for value in sides.values())]
+    columns = [*grid.T, *(np.array([value]) for value in sides.values())]
     for x, column in zip(positions, columns, strict=True):
-        axes.pcolormesh([x - 0.5, x + 0.5], np.arange(len(names) + 1) - 0.5, column[:, None], norm=norm, cmap=_map())
+        edges = np.linspace(-0.5, len(names) - 0.5, len(column) + 1)
+        axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=_map())
     for i in range(len(names)):
         for j in range(len(levels)):
             _number(axes, float(j), float(i), grid[i, j], floors[i, j], norm, options)
