@@ -273,12 +273,23 @@ class RunTable:
         return {"study": study, "runs": {slug: self.attacks[slug] for slug in self.members[study]}}
 
     def figure_settings(self, key: str) -> dict[str, Any]:
-        """What the figure ``paper/id`` depends on beside its rows; what does not change its looks is left out."""
+        """What the figure ``paper/id`` depends on beside its rows; claims do not change its looks."""
         figure = self.figures[key]
         return {
-            "figure": figure.model_dump(mode="json", exclude={"claims", "caption"}),
+            "figure": figure.model_dump(mode="json", exclude={"claims"}),
             "plugins": self._plugins(plots=figure.plot),
         }
+
+    def caption(self, key: str) -> str:
+        """Caption of the figure ``paper/id`` with the data, networks and number of seeds that it is drawn from."""
+        figure = self.figures[key]
+        text = " ".join(figure.caption.split())
+        if figure.study is None:
+            return text
+        study = self.config.studies[figure.study]
+        seeds = study.replicas or self.config.replicas
+        number = f" {seeds} seeds." if any(study.rounds) else ""
+        return f"{text} Data: {', '.join(study.datasets)}. Network: {', '.join(study.models)}.{number}"
 
     def claims_settings(self) -> dict[str, Any]:
         """All figures with claims, and the level of the tests."""

@@ -74,7 +74,7 @@ rule plot:
         runtime=runtime("figures"),
     params:
         settings=lambda w: as_text(TABLE.figure_settings(w.figure)),
-        caption=lambda w: TABLE.figures[w.figure].caption,
+        caption=lambda w: TABLE.caption(w.figure),
         stem=lambda w, output: output.png.removesuffix(".png"),
         code=lambda w: code("figures:plot", plots=[TABLE.figures[w.figure].plot]),
     shell:

@@ -3,7 +3,8 @@
 
 rule log:
     input:
-        lambda w: run_records(run_of(w)),
+        records=lambda w: run_records(run_of(w)),
+        channel=lambda w: channel_files(run_of(w)).get("channel", []),
     output:
         marker=f"{ROOT}/tracking/{{run}}.json",
     log:

@@ -79,7 +79,7 @@ def plot(
     from leakbound.figures.drawing import draw, figure_rows
 
     given = read_settings(settings)
-    figure = FigureConfig.model_validate({"caption": "", **given["figure"]})
+    figure = FigureConfig.model_validate(given["figure"])
     chosen = figure_rows(figure, storage.read_rows(rows))
     draw(figure, chosen, stem)
     storage.write_rows(shown, chosen)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leakbound import storage
 from leakbound.cli.figures import RootOption
 from leakbound.cli.files import SettingsOption, read_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MarkerOption = Annotated[Path, typer.Option(help="Record of what was sent, and whether it arrived.")]
 ConfigOption = Annotated[Path, typer.Option(help="Configuration whose store is meant.")]
@@ -43,16 +46,28 @@ def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> Non
         papers=tuple(given["papers"]),
         figures=tuple(given["figures"]),
     )
+    scores = {name: storage.read_rows(path.with_suffix(".parquet")) for name, path in attacks.items()}
+    if provenance.get("leakage"):
+        scores["accounting"] = _leakage_rows(provenance["leakage"])
     record = tracking.describe(
         facts,
         storage.read_rows(training / "training.parquet") if run.rounds else None,
-        {name: storage.read_rows(path.with_suffix(".parquet")) for name, path in attacks.items()},
+        scores,
         provenance,
         channel=tracking.channel_facts(channel) if channel else None,
         files=[source, *([channel] if channel else [])],
     )
     outcome = tracking.log(record, given["uri"], marker)
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")
+
+
+def _leakage_rows(leakage: dict[str, float]) -> pd.DataFrame:
+    """Leakage of a run, in nats, as an attack's rows; replica -1 stands for all replicas."""
+    import pandas as pd
+
+    known = {name: value for name, value in leakage.items() if name != "uses"}
+    columns = {"replica": -1, "variant": "leakage", "unit": -1, "metric": list(known), "value": list(known.values())}
+    return pd.DataFrame(columns).assign(low=float("nan"), high=float("nan"))
 
 
 def log_figures(
@@ -97,14 +112,15 @@ def ui(
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
 ) -> None:
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
-    from leakbound import presets
+    from leakbound import presets, tracking
 
     uri = presets.load(configfile).tracking.uri
     if uri.startswith("http"):
         sys.stdout.write(f"The runs are at {uri}\n")
         return
+    tracking.upgrade_store(uri)
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    sys.stdout.write(f"Runs: http://127.0.0.1:{port}/#/experiments (end with Ctrl-C)\n")
+    sys.stdout.write(f"Runs: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n")
     sys.stdout.flush()
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
     os.execv(sys.executable, [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"])

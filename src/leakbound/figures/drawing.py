@@ -39,7 +39,9 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
     with style.applied():
         picture = PLOTS.get(figure.plot)(rows, options=figure.options)
         with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
-            FigureCanvasSVG(picture).print_svg(path, metadata={"Date": None, "Title": figure.title})
+            FigureCanvasSVG(picture).print_svg(
+                path, metadata={"Date": None, "Title": figure.title, "Description": caption(figure, rows)}
+            )
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
             FigureCanvasAgg(picture)
             picture.savefig(path, format="png", metadata={"Title": figure.title})
@@ -66,10 +68,9 @@ def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:
         rows: The rows it shows.
     """
     text = " ".join(figure.caption.split())
-    if "replica" not in rows.columns or rows.empty:
+    if "run" not in rows.columns or rows.empty:
         return text
-    trained = rows[rows["replica"] >= 0]
-    counts = trained.groupby("run")["replica"].nunique() if "run" in rows.columns else trained[["replica"]].nunique()
+    counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
     least, most = int(counts.min()), int(counts.max())
     number = str(least) if least == most else f"{least} to {most}"
     datasets = ", ".join(style.written(name) for name in sorted(rows["dataset"].unique()))
