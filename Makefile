@@ -26,7 +26,7 @@ check: .venv/ready
 	ruff format --check
 	mypy
 	codespell
-	snakefmt --check Snakefile workflow
+	snakefmt --check workflow
 	leakbound config --check
 	snakemake --lint
 

@@ -96,8 +96,7 @@ class Project:
 
 
 def copied_project(folder: Path) -> Project:
-    for name in ("Snakefile", "environment.yml"):
-        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / "environment.yml", folder)
     for name in ("src", "workflow", "config"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     project = Project(folder)
