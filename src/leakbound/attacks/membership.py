@@ -1,0 +1,201 @@
+"""Membership inference: which of the records at hand was the target model trained on?
+
+The attacker knows the membership of a part of the records, learns from them, and is scored on the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from leakbound import models
+from leakbound.attacks.signals import Signals, read_signals
+from leakbound.attacks.white_box import FOLDS, white_box_scores
+from leakbound.config import MembershipConfig
+from leakbound.datasets import ImageDataset
+from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
+from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.training.stack import finite_slots
+
+VARIANTS = ("white_box", "loss_threshold")
+
+_FALSE_POSITIVE_RATES = (0.01, 0.001)
+_UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Indices of the records that the attacker knows and of those it is scored on, disjoint, equally many of a kind.
+
+    Attributes:
+        known_members: Into the members.
+        known_nonmembers: Into the non-members.
+        scored_members: Into the members.
+        scored_nonmembers: Into the non-members.
+    """
+
+    known_members: Int[np.ndarray, " known"]
+    known_nonmembers: Int[np.ndarray, " known"]
+    scored_members: Int[np.ndarray, " scored"]
+    scored_nonmembers: Int[np.ndarray, " scored"]
+
+
+def divide(members: int, nonmembers: int, known_fraction: float, generator: np.random.Generator) -> Division:
+    """Draw which records the attacker knows.
+
+    Args:
+        members: How many members there are.
+        nonmembers: How many non-members there are; of the larger group the surplus is left out.
+        known_fraction: Part that the attacker knows, in (0, 1).
+        generator: Draws the order of the records.
+
+    Raises:
+        ValueError: If fewer than ``FOLDS`` of a kind are left to learn from, or fewer than two to score.
+    """
+    count = min(members, nonmembers)
+    known = round(count * known_fraction)
+    if known < FOLDS or count - known < 2:
+        raise ValueError(
+            f"known_fraction = {known_fraction} of {count} members leaves {known} to learn from and {count - known} to "
+            f"score: at least {FOLDS} and 2 are needed. Give the dataset more members and test records."
+        )
+    drawn = [generator.permutation(total)[:count] for total in (members, nonmembers)]
+    return Division(drawn[0][:known], drawn[1][:known], drawn[0][known:], drawn[1][known:])
+
+
+def attack(
+    weights: Mapping[str, Tensor],
+    *,
+    model: str,
+    dataset: ImageDataset,
+    config: MembershipConfig,
+    seed: int,
+    slug: str,
+    device: str = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Attack every replica of a run with the trained network and with the loss threshold.
+
+    Args:
+        weights: Parameter name to its values (replicas, ...).
+        model: Registered network that the weights belong to.
+        dataset: Its ``train`` records are the members, its ``test`` records the non-members.
+        config: Settings of the attacker.
+        seed: Seed of the configuration.
+        slug: Name of the run; with the replica it makes the seeds of this attack.
+        device: Where the target and the attack networks are evaluated.
+
+    Returns:
+        Rows (replica, variant, unit, metric, value, low, high) with 95 % intervals: AUC and true-positive rates at 1 %
+        and 0.1 % false positives of each variant, and of variant ``target`` the accuracy on the scored members and
+        non-members, without which an AUC says little. NaN for a diverged replica. With them the arrays
+        ``<variant>_members`` and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member.
+
+    Raises:
+        ValueError: If there are too few records to learn from or to score.
+    """
+    generator = torch_generator(seed, slug, "membership_architecture")  # its weights are replaced by the target's
+    network = models.build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
+    rows: list[dict[str, object]] = []
+    scores: list[dict[str, np.ndarray]] = []
+    for replica, sound in enumerate(finite_slots(weights)):
+        words = (slug, replica, "membership_division")
+        division = divide(len(dataset.train), len(dataset.test), config.known_fraction, numpy_generator(seed, *words))
+        with torch.no_grad():
+            for name, parameter in network.named_parameters():
+                parameter.copy_(weights[name][replica])
+        known, target = _signals(network, dataset, division, device)
+        sound = sound and known.finite and target.finite
+        generator = torch_generator(seed, slug, replica, "membership_network")
+        found = score(known, target, config=config, generator=generator) if sound else _no_scores(target)
+        rows += _rows(replica, _evaluate(found) | _accuracies(target, sound))
+        scores.append(found)
+    return pd.DataFrame(rows), {name: np.stack([found[name] for found in scores]) for name in scores[0]}
+
+
+def score(
+    known: Signals, target: Signals, *, config: MembershipConfig, generator: torch.Generator
+) -> dict[str, Float[np.ndarray, " scored"]]:
+    """Score records by every variant, without touching the model.
+
+    Args:
+        known: Signals of the records whose membership the attacker knows, the first half members.
+        target: Signals of the records to score, the first half members.
+        config: Settings of the attacker.
+        generator: On the CPU; draws what the trained variant needs.
+
+    Returns:
+        ``<variant>_members`` and ``<variant>_nonmembers`` to scores, higher means member.
+    """
+    half = len(target.labels) // 2
+    learned = white_box_scores(known, _first_half(known), target, config=config, generator=generator)
+    values = {"white_box": learned, "loss_threshold": target.confidence}
+    arrays = {variant: scores.double().cpu().numpy() for variant, scores in values.items()}
+    return {f"{variant}_members": scores[:half] for variant, scores in arrays.items()} | {
+        f"{variant}_nonmembers": scores[half:] for variant, scores in arrays.items()
+    }
+
+
+def _no_scores(target: Signals) -> dict[str, np.ndarray]:
+    """What stands for the scores of a diverged replica: NaN, in the shape of :func:`score`'s result."""
+    half = len(target.labels) // 2
+    return {f"{variant}_{kind}": np.full(half, np.nan) for variant in VARIANTS for kind in ("members", "nonmembers")}
+
+
+def _signals(
+    network: torch.nn.Module, dataset: ImageDataset, division: Division, device: str
+) -> tuple[Signals, Signals]:
+    """Signals of the known and of the scored records, members first in either."""
+
+    def read(members: np.ndarray, nonmembers: np.ndarray) -> Signals:
+        """Signals of the chosen members and non-members."""
+        images = np.concatenate([dataset.train.images[members], dataset.test.images[nonmembers]])
+        labels = np.concatenate([dataset.train.labels[members], dataset.test.labels[nonmembers]])
+        return read_signals(network, torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device))
+
+    return (
+        read(division.known_members, division.known_nonmembers),
+        read(division.scored_members, division.scored_nonmembers),
+    )
+
+
+def _first_half(signals: Signals) -> Bool[Tensor, " n"]:
+    """Membership of records whose first half are members."""
+    count = len(signals.labels)
+    return torch.arange(count, device=signals.labels.device) < count // 2
+
+
+def _evaluate(scores: dict[str, np.ndarray]) -> dict[tuple[str, str], Interval]:
+    """(variant, metric) to its estimate, NaN where the scores are."""
+    found = {}
+    for variant in VARIANTS:
+        members, nonmembers = scores[f"{variant}_members"], scores[f"{variant}_nonmembers"]
+        diverged = bool(np.isnan(members).any())
+        found[variant, "auc"] = _UNKNOWN if diverged else auc_interval(members, nonmembers)
+        for rate in _FALSE_POSITIVE_RATES:
+            found[variant, f"tpr_at_fpr_{rate}"] = _UNKNOWN if diverged else tpr_at_fpr(members, nonmembers, rate)
+    return found
+
+
+def _accuracies(target: Signals, sound: bool) -> dict[tuple[str, str], Interval]:
+    """(``target``, metric) to the model's accuracy on scored members and on scored non-members."""
+    half = len(target.labels) // 2
+    correct = {"member_accuracy": target.correct[:half], "nonmember_accuracy": target.correct[half:]}
+    return {
+        ("target", metric): proportion_interval(int(hits.sum()), half) if sound else _UNKNOWN
+        for metric, hits in correct.items()
+    }
+
+
+def _rows(replica: int, found: dict[tuple[str, str], Interval]) -> list[dict[str, object]]:
+    """One row per estimate; none belongs to a unit of its own."""
+    return [
+        {"replica": replica, "variant": variant, "unit": -1, "metric": metric, **asdict(interval)}
+        for (variant, metric), interval in found.items()
+    ]

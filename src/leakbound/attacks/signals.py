@@ -1,0 +1,96 @@
+"""What a white-box attacker reads from a model about a record: posteriors, loss, last-layer gradient, label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Signals of n records, float64, in logarithms so that those of an overfitted model do not all round to 0 and 1.
+
+    The gradient of a record's loss by the head's weight and bias is (p − y) ⊗ [features, 1]. It has rank one, so its
+    two factors are kept: they hold all of it in the sum of their lengths instead of the product.
+
+    Attributes:
+        log_posteriors: ln p of each class, nats.
+        confidence: ln p/(1 − p) of the true class. The loss is ln(1 + e^−confidence), so a threshold on either decides
+            the same, but the confidence still orders records whose loss rounds to 0.
+        features: What the head sees.
+        labels: True classes.
+    """
+
+    log_posteriors: Float[Tensor, "n classes"]
+    confidence: Float[Tensor, " n"]
+    features: Float[Tensor, "n width"]
+    labels: Int[Tensor, " n"]
+
+    @property
+    def loss(self) -> Float[Tensor, " n"]:
+        """Cross-entropy of each record, nats."""
+        return F.softplus(-self.confidence)
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the model's first choice is the true class, bool (n)."""
+        return self.log_posteriors.argmax(1) == self.labels
+
+    @property
+    def ranked(self) -> Float[Tensor, "n classes"]:
+        """Log posteriors of all classes, largest first."""
+        return self.log_posteriors.sort(dim=1, descending=True).values
+
+    @property
+    def one_hot(self) -> Float[Tensor, "n classes"]:
+        """1 at the true class, 0 elsewhere."""
+        return F.one_hot(self.labels, self.log_posteriors.shape[1]).to(self.log_posteriors)
+
+    @property
+    def log_residual(self) -> Float[Tensor, "n classes"]:
+        """Logarithm of |p − y|, the head's bias gradient; its sign is − at the true class, + elsewhere."""
+        missing = F.logsigmoid(-self.confidence)[:, None]
+        return torch.where(self.one_hot.bool(), missing, self.log_posteriors)
+
+    @property
+    def gradient(self) -> Float[Tensor, "n classes width_plus_one"]:
+        """Gradient of each record's loss by the head's weight, with the one by its bias as the last column."""
+        residual = self.log_residual.exp() * (1.0 - 2.0 * self.one_hot)
+        extended = F.pad(self.features, (0, 1), value=1.0)
+        return residual[:, :, None] * extended[:, None, :]
+
+    @property
+    def finite(self) -> bool:
+        """Whether the model gave a number for everything."""
+        return bool(self.confidence.isfinite().all() and self.features.isfinite().all())
+
+    def take(self, chosen: Int[Tensor, " k"]) -> Self:
+        """Signals of the chosen records."""
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
+@torch.no_grad()
+def read_signals(
+    model: nn.Module,
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"],
+    batch_size: int = 500,
+) -> Signals:
+    """Show the records to a model and keep what an attacker can use.
+
+    Args:
+        model: Network with a linear last layer ``head`` and a method ``features``, on the images' device.
+        images: Records on [−1, 1].
+        labels: Their true classes.
+        batch_size: Records per forward pass; bounds memory.
+    """
+    features = torch.cat([model.features(part) for part in images.split(batch_size)])  # type: ignore[operator]
+    logits = model.head(features).double()  # type: ignore[operator]
+    truth = F.one_hot(labels, logits.shape[1]).bool()
+    others = logits.masked_fill(truth, -torch.inf).logsumexp(1)
+    return Signals(logits.log_softmax(1), logits[truth] - others, features.double(), labels)
