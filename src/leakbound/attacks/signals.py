@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -69,9 +68,9 @@ class Signals:
         """Whether the model gave a number for everything."""
         return bool(self.confidence.isfinite().all() and self.features.isfinite().all())
 
-    def take(self, chosen: Int[Tensor, " k"]) -> Self:
+    def take(self, chosen: Int[Tensor, " k"]) -> Signals:
         """Signals of the chosen records."""
-        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return Signals(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 @torch.no_grad()

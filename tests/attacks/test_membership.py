@@ -1,0 +1,289 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.func import functional_call, grad, vmap
+
+from leakbound import models
+from leakbound.attacks.membership import attack, divide, score
+from leakbound.attacks.signals import Signals, read_signals
+from leakbound.attacks.white_box import FOLDS, white_box_scores
+from leakbound.config import DatasetConfig, MembershipConfig
+from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.seeding import numpy_generator, torch_generator
+
+CONFIG = MembershipConfig()
+SHORT = MembershipConfig(epochs=3, learning_rates=(1e-3,))
+
+
+def _overfitted(dataset, *, steps, rate=0.05, batch_size=50):
+    """Weights (one replica) of a LeNet that has been trained on the members until it knows them."""
+    network = models.build("lenet", dataset.colors, len(dataset.classes), torch_generator(0, "weights"))
+    generator = torch_generator(0, "batches")
+    images, labels = torch.from_numpy(dataset.train.images), torch.from_numpy(dataset.train.labels)
+    optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9)
+    for _ in range(steps):
+        batch = torch.randint(len(labels), (batch_size,), generator=generator)
+        optimizer.zero_grad()
+        F.cross_entropy(network(images[batch]), labels[batch]).backward()
+        optimizer.step()
+    return {name: value.detach()[None] for name, value in network.named_parameters()}
+
+
+def _untrained(dataset, replicas=1):
+    """Weights that have seen no record."""
+    networks = [
+        models.build("lenet", dataset.colors, len(dataset.classes), torch_generator(replica, "weights"))
+        for replica in range(replicas)
+    ]
+    parameters = [dict(network.named_parameters()) for network in networks]
+    return {name: torch.stack([one[name].detach() for one in parameters]) for name in parameters[0]}
+
+
+def _values(rows, metric, replica=0):
+    chosen = rows[(rows.metric == metric) & (rows.replica == replica)]
+    return chosen.set_index("variant")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return prepare("digits", DatasetConfig(members=400, test=400, aux=100), seed=0)
+
+
+@pytest.fixture(scope="module")
+def mislabelled(digits):
+    """Handwriting with labels drawn by lot: a network can only learn them by heart."""
+    generator = np.random.default_rng(1)
+    train, test = (Split(split.images, generator.integers(0, 10, len(split))) for split in (digits.train, digits.test))
+    return ImageDataset("mislabelled", digits.classes, train, test, digits.aux)
+
+
+@pytest.fixture(scope="module")
+def found(mislabelled):
+    """Rows and scores of a network that overfits, beside one that has been trained on nothing, and a diverged one."""
+    trained, untrained = _overfitted(mislabelled, steps=500), _untrained(mislabelled)
+    weights = {
+        name: torch.cat([trained[name], untrained[name], torch.full_like(trained[name], torch.nan)]) for name in trained
+    }
+    return attack(weights, model="lenet", dataset=mislabelled, config=CONFIG, seed=0, slug="run")
+
+
+def _made_up(generator, count=300, classes=4, width=6, shift=0.0):
+    """Signals of records that differ only in how confident the model is."""
+    logits = torch.randn(2 * count, classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(classes, (2 * count,), generator=generator)
+    truth = F.one_hot(labels, classes).double()
+    logits[:count] += shift * truth[:count]
+    others = logits.masked_fill(truth.bool(), -torch.inf).logsumexp(1)
+    features = torch.randn(2 * count, width, generator=generator, dtype=torch.float64)
+    return Signals(logits.log_softmax(1), logits[truth.bool()] - others, features, labels)
+
+
+def test_last_layer_gradient_equals_autograd(digits):
+    network = models.build("lenet", 1, 10, torch_generator(3, "weights")).double()
+    images, labels = torch.from_numpy(digits.test.images[:7]).double(), torch.from_numpy(digits.test.labels[:7])
+    signals = read_signals(network, images, labels, batch_size=3)
+
+    def loss(head, image, label):
+        logits = functional_call(network, head, (image[None],), strict=False)
+        return F.cross_entropy(logits, label[None])
+
+    head = {name: dict(network.named_parameters())[name].detach() for name in ("head.weight", "head.bias")}
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0))(head, images, labels)
+    expected = torch.cat([gradients["head.weight"], gradients["head.bias"][:, :, None]], dim=2)
+    torch.testing.assert_close(signals.gradient, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_signals_agree_with_torch_on_posteriors_and_loss(digits):
+    network = models.build("lenet", 1, 10, torch_generator(4, "weights"))
+    images, labels = torch.from_numpy(digits.train.images[:40]), torch.from_numpy(digits.train.labels[:40])
+    signals = read_signals(network, images, labels)
+    with torch.no_grad():
+        logits = network(images).double()
+    torch.testing.assert_close(signals.log_posteriors, logits.log_softmax(1), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(signals.loss, F.cross_entropy(logits, labels, reduction="none"), rtol=1e-6, atol=1e-6)
+    assert torch.equal(signals.correct, logits.argmax(1) == labels)
+    assert (signals.ranked.diff(dim=1) <= 0).all()
+    assert torch.equal(signals.one_hot.argmax(1), labels)
+
+
+def test_confidence_orders_records_whose_loss_rounds_to_zero():
+    class Certain(torch.nn.Module):
+        head = torch.nn.Identity()
+
+        def features(self, images):
+            return images[:, :, 0, 0]
+
+    logits = torch.tensor([[800.0, 0.0, 0.0], [900.0, 0.0, 0.0]])
+    signals = read_signals(Certain(), logits[:, :, None, None], torch.zeros(2, dtype=torch.int64))
+    assert signals.loss.tolist() == [0.0, 0.0]
+    assert signals.confidence[1] > signals.confidence[0]
+    assert signals.finite
+
+
+@given(st.integers(10, 60), st.integers(10, 60), st.floats(0.5, 0.8), st.integers(0, 2**32))
+@settings(max_examples=50, deadline=None)
+def test_known_and_scored_records_are_disjoint_and_equally_many_of_a_kind(members, nonmembers, fraction, seed):
+    division = divide(members, nonmembers, fraction, np.random.default_rng(seed))
+    count = min(members, nonmembers)
+    for known, scored, total in (
+        (division.known_members, division.scored_members, members),
+        (division.known_nonmembers, division.scored_nonmembers, nonmembers),
+    ):
+        both = np.concatenate([known, scored])
+        assert len(np.unique(both)) == len(both) == count
+        assert both.min() >= 0
+        assert both.max() < total
+        assert len(known) == round(count * fraction)
+
+
+@pytest.mark.parametrize(("members", "fraction"), [(8, 0.5), (10, 0.95)])
+def test_division_refuses_too_few_records(members, fraction):
+    with pytest.raises(ValueError, match=r"known_fraction = .* members and test records"):
+        divide(members, 1000, fraction, np.random.default_rng(0))
+
+
+def test_attack_network_refuses_too_few_known_records():
+    signals = _made_up(torch_generator(0, "few"), count=FOLDS)
+    membership = torch.arange(2 * FOLDS) < FOLDS - 1
+    with pytest.raises(ValueError, match=r"4 known members: .*known_fraction"):
+        white_box_scores(signals, membership, signals, config=SHORT, generator=torch_generator(0))
+
+
+def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
+    generator = torch_generator(0, "records")
+    known, target = _made_up(generator, shift=1.0), _made_up(generator, shift=1.0)
+    membership = torch.arange(600) < 300
+    chosen = torch.tensor([5, 300, 599])
+    whole = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
+    alone = white_box_scores(known, membership, target.take(chosen), config=SHORT, generator=torch_generator(1))
+    torch.testing.assert_close(whole[chosen], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_white_box_attack_finds_what_the_loss_does_not_show():
+    """Members have a feature that non-members lack; their posteriors are drawn alike."""
+    generator = torch_generator(0, "feature")
+    known, target = _made_up(generator), _made_up(generator)
+    for signals in (known, target):
+        signals.features[:300, 0] += 2.0
+    scores = score(known, target, config=CONFIG, generator=torch_generator(0))
+    ahead = scores["white_box_members"][:, None] > scores["white_box_nonmembers"][None, :]
+    # Two normal laws two deviations apart: AUC = Φ(2/√2) = 0.92.
+    assert ahead.mean() > 0.85
+
+
+def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells():
+    generator = torch_generator(0, "loss")
+    known, target = _made_up(generator, shift=1.5), _made_up(generator, shift=1.5)
+    scores = score(known, target, config=CONFIG, generator=torch_generator(0))
+    areas = {
+        variant: (scores[f"{variant}_members"][:, None] > scores[f"{variant}_nonmembers"][None, :]).mean()
+        for variant in ("white_box", "loss_threshold")
+    }
+    assert areas["loss_threshold"] > 0.7
+    assert areas["white_box"] > areas["loss_threshold"] - 0.02
+
+
+def test_attack_succeeds_on_an_overfitted_lenet(found):
+    rows, _ = found
+    areas = _values(rows, "auc")
+    assert _values(rows, "member_accuracy").loc["target", "value"] > 0.9
+    assert _values(rows, "nonmember_accuracy").loc["target", "value"] < 0.3
+    assert areas.loc["white_box", "low"] >= 0.75
+    assert areas.loc["loss_threshold", "low"] >= 0.75
+    assert areas.loc["white_box", "value"] >= areas.loc["loss_threshold", "value"] - 0.01
+
+
+def test_attack_on_a_model_that_has_seen_no_record_is_at_chance(found):
+    rows, _ = found
+    areas = _values(rows, "auc", replica=1)
+    # Known and scored records are drawn alike, so a 95 % interval leaves out 1/2 for 5 % of seeds; the seed is fixed.
+    assert (areas.low <= 0.5).all()
+    assert (areas.high >= 0.5).all()
+
+
+def test_attack_falls_to_chance_as_often_as_it_says():
+    """Twelve attacks on signals that are noise: more than three intervals without 1/2 have probability 0.002."""
+    missed = 0
+    for seed in range(12):
+        generator = torch_generator(seed, "noise")
+        scores = score(_made_up(generator, 100), _made_up(generator, 100), config=SHORT, generator=generator)
+        members, nonmembers = scores["white_box_members"], scores["white_box_nonmembers"]
+        area = (members[:, None] > nonmembers[None, :]).mean()
+        # The standard deviation of an AUC of chance with 100 and 100 scores is √(201/(12·100·100)).
+        missed += abs(area - 0.5) > 1.96 * np.sqrt(201 / 120_000)
+    assert missed <= 3
+
+
+def test_rows_and_scores_tell_of_every_replica_and_variant(found):
+    rows, arrays = found
+    assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high"]
+    expected = {
+        (variant, metric)
+        for variant in ("white_box", "loss_threshold")
+        for metric in ("auc", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001")
+    } | {("target", "member_accuracy"), ("target", "nonmember_accuracy")}
+    for replica in range(3):
+        chosen = rows[rows.replica == replica]
+        assert set(zip(chosen.variant, chosen.metric, strict=True)) == expected
+        assert len(chosen) == len(expected)
+    assert (rows.unit == -1).all()
+    assert {name: array.shape for name, array in arrays.items()} == {
+        f"{variant}_{kind}": (3, 200)
+        for variant in ("white_box", "loss_threshold")
+        for kind in ("members", "nonmembers")
+    }
+
+
+def test_diverged_replica_has_no_result_and_leaves_the_others_alone(found):
+    rows, arrays = found
+    assert rows[rows.replica == 2][["value", "low", "high"]].isna().all(axis=None)
+    assert rows[rows.replica < 2][["value", "low", "high"]].notna().all(axis=None)
+    assert all(np.isnan(array[2]).all() and np.isfinite(array[:2]).all() for array in arrays.values())
+
+
+def test_attack_repeats_by_seed_and_changes_with_it(digits):
+    weights = _untrained(digits, replicas=2)
+
+    def run(seed, slug, chosen=slice(None)):
+        part = {name: value[chosen] for name, value in weights.items()}
+        return attack(part, model="lenet", dataset=digits, config=SHORT, seed=seed, slug=slug)
+
+    first, again = run(0, "run"), run(0, "run")
+    pd.testing.assert_frame_equal(first[0], again[0], check_exact=True)
+    assert all(np.array_equal(first[1][name], again[1][name]) for name in first[1])
+    alone = run(0, "run", slice(0, 1))
+    assert all(np.array_equal(first[1][name][:1], alone[1][name]) for name in first[1])
+    for other in (run(1, "run"), run(0, "other")):
+        assert not np.array_equal(first[1]["white_box_members"], other[1]["white_box_members"])
+
+
+def test_attack_leaves_the_global_generator_alone(digits):
+    state = torch.get_rng_state()
+    attack(_untrained(digits), model="lenet", dataset=digits, config=SHORT, seed=0, slug="run")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_accuracies_are_those_of_the_scored_records(digits):
+    weights = _untrained(digits)
+    rows, _ = attack(weights, model="lenet", dataset=digits, config=SHORT, seed=0, slug="run")
+    division = divide(400, 400, 0.5, numpy_generator(0, "run", 0, "membership_division"))
+    network = models.build("lenet", 1, 10, torch_generator(0, "weights"))
+    with torch.no_grad():
+        choices = network(torch.from_numpy(digits.test.images[division.scored_nonmembers])).argmax(1).numpy()
+    expected = np.mean(choices == digits.test.labels[division.scored_nonmembers])
+    assert _values(rows, "nonmember_accuracy").loc["target", "value"] == pytest.approx(expected)
+
+
+def test_attack_succeeds_on_real_images(image_folder, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_DATA", str(image_folder))
+    dataset = prepare("cifar10", DatasetConfig(members=400, test=400, aux=10), seed=0)
+    rows, _ = attack(
+        _overfitted(dataset, steps=500, rate=0.03), model="lenet", dataset=dataset, config=CONFIG, seed=0, slug="run"
+    )
+    areas = _values(rows, "auc")
+    assert areas.loc["white_box", "low"] >= 0.75
+    assert areas.loc["white_box", "value"] >= areas.loc["loss_threshold", "value"] - 0.01
