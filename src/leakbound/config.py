@@ -173,7 +173,7 @@ class GradientInversionConfig(Settings):
     """Gradient inversion by cosine distance and total variation (Geiping et al. 2020)."""
 
     images: Annotated[int, Field(ge=1)] = 30
-    """Records whose gradients are inverted; metrics are means over them."""
+    """Records whose gradients are inverted, for each replica; metrics are means over them."""
     tuning_images: Annotated[int, Field(ge=1)] = 4
     """Auxiliary records on which the total-variation weight is chosen for each level."""
     iterations: Annotated[int, Field(ge=1)] = 1200

@@ -102,7 +102,7 @@ def quick() -> Config:
         datasets=("digits",),
         models=("lenet",),
         defenses={"none": (), **channels},
-        rounds=(600,),
+        rounds=(500,),
         batch_sizes=(32,),
         attacks=TRAINED_ATTACKS,
     )
@@ -110,9 +110,9 @@ def quick() -> Config:
     return Config(
         datasets={"digits": DatasetConfig(members=400, test=600, aux=600)},
         defenses={"dpsgd": DPSGD(learning_rates=faster), "dppsac": DPPSAC(learning_rates=faster)},
-        training=TrainingConfig(search_rounds=150),
+        training=TrainingConfig(search_rounds=100, evaluations=5),
         attacks=AttackConfig(
-            model_inversion=ModelInversionConfig(iterations=400, tv_weights=(0.0, 1e-2)),
+            model_inversion=ModelInversionConfig(iterations=300, tv_weights=(0.0, 1e-2)),
             gradient_inversion=GradientInversionConfig(
                 images=6, tuning_images=2, iterations=400, tv_weights=(1e-2, 1e-1)
             ),

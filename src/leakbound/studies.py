@@ -80,9 +80,9 @@ class Run:
 
 
 def runs_of(study: StudyConfig, replicas: int) -> Iterator[Run]:
-    """The runs of one study, each defense at its own levels; an untrained run has one replica."""
+    """The runs of one study, each defense at its own levels."""
     for dataset, model, rounds, batch_size in product(study.datasets, study.models, study.rounds, study.batch_sizes):
-        count = 1 if rounds == 0 else (study.replicas or replicas)
+        count = study.replicas or replicas
         for defense, levels in study.defenses.items():
             for level in levels or (None,):
                 yield Run(dataset, model, defense, level, rounds, batch_size, count)
@@ -247,9 +247,11 @@ class RunTable:
         config = (
             attacks.custom[attack] if attack in attacks.custom else getattr(attacks, attack).model_dump(mode="json")
         )
+        untrained = {"replicas": run.replicas} if run.rounds == 0 else {}  # weights say how many they are
         return {
             "attack": attack,
             "slug": run.slug,
+            **untrained,
             "model": run.model,
             "defense": self.config.defense(run.defense).model_dump(mode="json"),
             "level": run.level,
@@ -288,8 +290,7 @@ class RunTable:
             return text
         study = self.config.studies[figure.study]
         seeds = study.replicas or self.config.replicas
-        number = f" {seeds} seeds." if any(study.rounds) else ""
-        return f"{text} Data: {', '.join(study.datasets)}. Network: {', '.join(study.models)}.{number}"
+        return f"{text} Data: {', '.join(study.datasets)}. Network: {', '.join(study.models)}. {seeds} seeds."
 
     def claims_settings(self) -> dict[str, Any]:
         """All figures with claims, and the level of the tests."""

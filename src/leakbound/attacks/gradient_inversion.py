@@ -43,17 +43,21 @@ def attack(
     config: GradientInversionConfig,
     seed: int,
     slug: str,
+    replicas: int = 1,
     device: str | torch.device = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Reconstruct members from the gradient that a defended client uploads for each of them.
+
+    A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
+    inverted varies more from network to network than from image to image.
 
     Variants: ``attack`` uses the total-variation weight that was best on auxiliary records under the same defense,
     which the attacker can simulate; ``untuned`` uses the same weight everywhere. Controls: ``prior`` is the mean
     auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate from
     the noisy image itself, the image without a defense, and absent under DP, which makes no noisy image.
 
-    The network's weights, the members and the auxiliary records depend on the seed and the dataset only, so all levels
-    and defenses are compared on the same problems; the noise depends on the slug as well.
+    A replica's weights, members and auxiliary records depend on the seed and the dataset only, so all levels and
+    defenses are compared on the same problems; the noise depends on the slug as well.
 
     Args:
         model: Registered network; its weights are drawn, not trained.
@@ -65,13 +69,14 @@ def attack(
         config: Settings of the attack.
         seed: Seed of the configuration.
         slug: Name of the run.
+        replicas: Number of networks.
         device: Where gradients are computed and images optimised.
 
     Returns:
-        Rows (replica, variant, unit, metric, value, low, high) of replica 0, the unit being a member's index: ``mse``,
-        ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for both attacks ``bounded_mse`` = min(MSE,
-        MSE of the prior) and, with unit -1, the ``tv_weight`` used. And images (images, colors, 32, 32) by variant,
-        with ``truth`` and ``released`` (what the client's gradient was computed on).
+        Rows (replica, variant, unit, metric, value, low, high), the unit being a member's index: ``mse``, ``psnr``,
+        ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for both attacks ``bounded_mse`` = min(MSE, MSE of the
+        prior) and, with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with
+        ``truth`` and ``released`` (what the client's gradient was computed on).
 
     Raises:
         ValueError: If the defense is a trainer from outside, or lacks its channel or noise multiplier.
@@ -79,7 +84,24 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    scene = _Scene(model, dataset, channel, defense, level, config, seed, slug, torch.device(device))
+    tables, pictures = [], []
+    for replica in range(replicas):
+        scene = _Scene(model, dataset, channel, defense, level, config, seed, slug, replica, torch.device(device))
+        table, found = _reconstruct(scene, dataset, channel, moments, defense, config)
+        tables.append(table.assign(replica=replica))
+        pictures.append(found)
+    return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
+
+
+def _reconstruct(
+    scene: _Scene,
+    dataset: ImageDataset,
+    channel: Channel | None,
+    moments: Moments,
+    defense: Defense,
+    config: GradientInversionConfig,
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Rows and pictures of one replica."""
     own = scene.observe(dataset.aux, config.tuning_images, "tuning")
     errors = [float(metrics.mse(own.truth, tried).mean()) for tried in scene.solve(own, list(config.tv_weights))]
     weights = {"attack": config.tv_weights[int(np.argmin(errors))], "untuned": config.untuned_tv_weight}
@@ -94,8 +116,7 @@ def attack(
         pictures["oracle"] = linear_estimate(released, channel, moments)
     elif isinstance(defense, Undefended):
         pictures["oracle"] = observed.truth
-    table = _table(observed, pictures, weights)
-    return table, {"truth": observed.truth, "released": released, **pictures}
+    return _table(observed, pictures, weights), {"truth": observed.truth, "released": released, **pictures}
 
 
 def invert(
@@ -159,7 +180,7 @@ class _Observed:
 
 
 class _Scene:
-    """Network, client and attacker of one run."""
+    """Network, client and attacker of one replica."""
 
     def __init__(
         self,
@@ -171,9 +192,10 @@ class _Scene:
         config: GradientInversionConfig,
         seed: int,
         slug: str,
+        replica: int,
         device: torch.device,
     ) -> None:
-        self._words = (dataset.name, "gradient_inversion")
+        self._words = (dataset.name, "gradient_inversion", replica)
         self._client = partial(upload, defense=defense, level=level, channel=channel)
         self._config, self._seed, self._slug, self._device = config, seed, slug, device
         weights = torch_generator(seed, *self._words, model, "network")
@@ -185,7 +207,7 @@ class _Scene:
         generator = numpy_generator(self._seed, *self._words, purpose)
         units = np.sort(generator.permutation(len(records.labels))[:count])
         truth, labels = records.images[units], torch.from_numpy(records.labels[units]).to(self._device)
-        noise = torch_generator(self._seed, self._slug, 0, *self._words, purpose, device=self._device)
+        noise = torch_generator(self._seed, self._slug, *self._words, purpose, device=self._device)
         sent = self._client(self._network, torch.from_numpy(truth).to(self._device), labels, generator=noise)
         return _Observed(units, truth, labels, sent)
 

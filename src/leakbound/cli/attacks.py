@@ -100,4 +100,5 @@ def _gradient_inputs(
         "moments": Moments.from_arrays(storage.read_arrays(moments)),
         "defense": TypeAdapter(Defense).validate_python(given["defense"]),
         "level": given["level"],
+        "replicas": given["replicas"],
     }
