@@ -190,7 +190,7 @@ def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells():
 def test_attack_succeeds_on_an_overfitted_lenet(found):
     rows, _ = found
     areas = _values(rows, "auc")
-    assert _values(rows, "member_accuracy").loc["target", "value"] > 0.9
+    assert _values(rows, "member_accuracy").loc["target", "value"] > 0.8
     assert _values(rows, "nonmember_accuracy").loc["target", "value"] < 0.3
     assert areas.loc["white_box", "low"] >= 0.75
     assert areas.loc["loss_threshold", "low"] >= 0.75
