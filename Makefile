@@ -16,10 +16,13 @@ report: .venv/ready
 	snakemake -j 1 --configfile $(CONFIG) --report report.html
 
 ui: .venv/ready
-	leakbound ui
+	leakbound ui --configfile $(CONFIG)
 
 sync: .venv/ready
 	leakbound sync --configfile $(CONFIG)
+
+reference: .venv/ready
+	leakbound reference --configfile $(CONFIG)
 
 check: .venv/ready
 	ruff check

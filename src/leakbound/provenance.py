@@ -113,7 +113,7 @@ def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: flo
         "settings_hash": settings_hash(settings),
         "inputs": {role: file_hash(path) for role, path in sorted(inputs.items())},
         "device": device,
-        "platform": platform.platform(terse=True),
+        "platform": f"{platform.system()} {platform.machine()}",
         "versions": versions(),
         "seconds": round(seconds, 3),
         **facts,

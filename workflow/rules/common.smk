@@ -1,5 +1,6 @@
 # The run table, names of files, and what jobs ask for. No rule here.
 
+import os
 import sys
 
 from leakbound import presets, registry
@@ -28,6 +29,9 @@ CLAIM_FILES = [f"{ROOT}/claims.parquet", f"{ROOT}/scoreboard.md"] if TABLE.claim
 TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
 if LOGGED:
     TRACKING_FILES.append(f"{ROOT}/tracking/figures.json")
+
+if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
+    os.environ |= {"LEAKBOUND_LIVE": CONFIG.tracking.uri, "LEAKBOUND_PRESET": CONFIG.preset}
 
 
 wildcard_constraints:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from leakbound.cli import attacks, channels, configuration, data, figures, tracking, training
+from leakbound.cli import attacks, channels, configuration, data, figures, reference, tracking, training
 
 app = typer.Typer(
     help="Measure and bound how much a federated client's uploads tell about its data.",
@@ -32,6 +32,7 @@ for command in (
     tracking.sync,
     tracking.ui,
     configuration.config,
+    reference.reference,
 ):
     app.command()(command)
 

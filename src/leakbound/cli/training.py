@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +27,8 @@ from leakbound.cli.files import (
 from leakbound.config import Defense, TrainingConfig
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from leakbound.channels import Channel, Spectrum
     from leakbound.provenance import PrivacyEvent
     from leakbound.training import TrainingRequest
@@ -57,6 +61,8 @@ def train(
     provenance: Annotated[Path, typer.Option(help="Provenance with the privacy events, JSON.")],
     channel: ChannelOption = None,
     spectrum: SpectrumOption = None,
+    live: Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")] = None,
+    preset: Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")] = "bare",
 ) -> None:
     """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
     from leakbound.provenance import collect
@@ -69,7 +75,9 @@ def train(
     asked = {name: given[name] for name in ("rounds", "slug", "replicas")}
     checkpoint = weights.with_name("checkpoint.pt")
     began = time.time()
-    result = train_run(_request(given, dataset, found, learning_rate=learning_rate, checkpoint=checkpoint, **asked))
+    with _watching(live, preset, given) as on_rows:
+        more = {"learning_rate": learning_rate, "checkpoint": checkpoint, "on_rows": on_rows}
+        result = train_run(_request(given, dataset, found, **more, **asked))
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
     storage.write_rows(rows, result.curves)
     files = {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum}
@@ -105,6 +113,21 @@ def _request(given: dict[str, Any], dataset: Path, channel: Channel | None, **mo
         channel=channel,
         **more,
     )
+
+
+@contextmanager
+def _watching(live: str | None, preset: str, given: dict[str, Any]) -> Iterator[Callable[[pd.DataFrame], None] | None]:
+    """What takes the curves while they grow; nothing without a server."""
+    if live is None:
+        yield None
+        return
+    from leakbound import tracking
+
+    names = ("slug", "dataset", "model", "level", "rounds", "batch_size", "replicas")
+    defense, mechanism = given["variant"].partition("-")[0], given["defense"]["mechanism"]
+    facts = {name: given[name] for name in names} | {"preset": preset, "defense": defense, "mechanism": mechanism}
+    with tracking.LiveCurves(live, tracking.RunFacts(**facts)) as curves:
+        yield curves.on_rows
 
 
 def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, float] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -14,7 +16,7 @@ class ImageShapeError(ValueError):
     """Images of other colors or another size than the network was built for."""
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, ABC):
     """Network of images whose last layer, ``head``, is linear.
 
     A subclass sets ``head`` and defines :meth:`features`. Attackers read both: the gradient of the head has a closed
@@ -37,9 +39,9 @@ class Classifier(nn.Module):
             )
         self.image_shape = (colors, size, size)
 
+    @abstractmethod
     def features(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n width_of_head"]:
         """What the head sees of each image."""
-        raise NotImplementedError
 
     def forward(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n classes"]:
         """Logits of each class.

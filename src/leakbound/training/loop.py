@@ -25,6 +25,7 @@ from leakbound.training.progress import Progress, progress
 from leakbound.training.request import LabelledImages, TrainingRequest, TrainingResult
 
 logger = logging.getLogger("leakbound")
+_CURVE_COLUMNS = ["replica", "step", "metric", "value"]
 _CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
 
 
@@ -242,6 +243,8 @@ class _Course:
                 self._rows += [(replica, self._step, metric, value) for metric, value in values.items()]
             if diverged or last:
                 self._ended[slot] = learner.event(slot, self._step).to_dict()
+        if self._request.on_rows is not None:
+            self._request.on_rows(pd.DataFrame(self._rows, columns=_CURVE_COLUMNS))
         means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
         bar.report(self._replicas, self._step, self._request.rounds, {**means, **own})
 
@@ -287,7 +290,7 @@ def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
 def _merged(request: TrainingRequest, finished: list[dict[str, Any]]) -> TrainingResult:
     """One result of all replicas."""
     rows = [row for part in finished for row in part["rows"]]
-    curves = pd.DataFrame(rows, columns=["replica", "step", "metric", "value"])
+    curves = pd.DataFrame(rows, columns=_CURVE_COLUMNS)
     types = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
     curves = curves.astype(types).sort_values(["replica", "step"], kind="stable", ignore_index=True)
     return TrainingResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -64,6 +65,7 @@ class TrainingRequest:
         replicas: Number of models that differ by seed alone, >= 1.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
+        on_rows: Called at each point of the curves with those of the stack in training, for a live view.
     """
 
     dataset: TrainingData
@@ -80,6 +82,7 @@ class TrainingRequest:
     replicas: int = 1
     device: str = "cpu"
     checkpoint: Path | None = None
+    on_rows: Callable[[pd.DataFrame], None] | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

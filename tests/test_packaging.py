@@ -1,0 +1,44 @@
+"""The ways to install the project cannot drift apart."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+
+
+def name_of(requirement: str) -> str:
+    """Normalised name of a requirement's package."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~\[;]", requirement, maxsplit=1)[0]).lower()
+
+
+def test_conda_environment_installs_the_lock_and_nothing_else():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, packages = environment["dependencies"]
+    assert (python, pip) == ("python=" + PROJECT["requires-python"].removeprefix(">="), "pip")
+    assert packages == {"pip": ["-r requirements.lock", "-e ."]}
+
+
+def test_lock_pins_every_dependency_exactly():
+    pinned = {name_of(line) for line in LOCK if re.fullmatch(r"[A-Za-z0-9._-]+==[^\s+]+", line)}
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    assert {name_of(requirement) for requirement in wanted} <= pinned
+    assert LOCK[0] == "-c constraints-cuda.txt"
+    assert all("==" in line for line in LOCK[1:])
+
+
+def test_lock_names_no_machine():
+    text = (ROOT / "requirements.lock").read_text() + (ROOT / "constraints-cuda.txt").read_text()
+    assert "+cpu" not in text
+    assert "://" not in text
+    assert "--" not in text
+
+
+def test_readme_commands_are_make_targets():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    used = set(re.findall(r"^\s*make ([a-z]+)", (ROOT / "README.md").read_text(), re.M))
+    assert {"run", "test"} <= used <= targets

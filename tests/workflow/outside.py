@@ -1,0 +1,61 @@
+"""One of each kind from outside the package, as docs/extending.md describes them."""
+
+import numpy as np
+import pandas as pd
+import torch
+
+from leakbound.channels import Channel, Natural
+from leakbound.datasets import RawDataset
+from leakbound.datasets.digits import read as read_digits
+from leakbound.figures.claim_tests import Outcome
+from leakbound.models.classifier import Classifier
+from leakbound.training.loop import train_stack
+
+
+def read(name, config) -> RawDataset:
+    return read_digits(name, config)
+
+
+class Tiny(Classifier):
+    def __init__(self, colors: int, classes: int) -> None:
+        super().__init__(colors, classes)
+        self.convolution = torch.nn.Conv2d(colors, 4, 3, stride=4)
+        self.head = torch.nn.Linear(4 * 8 * 8, classes)
+
+    def features(self, images):
+        return torch.relu(self.convolution(images)).flatten(1)
+
+
+class Cautious(Natural):
+    """Twice the noise that the natural channel needs."""
+
+    @staticmethod
+    def calibrate(spectrum, capacity) -> Channel:
+        found = Natural.calibrate(spectrum, capacity)
+        return Channel("natural", capacity, 2 * found.variances)
+
+
+def train(request):
+    return train_stack(request)
+
+
+def attack(weights, *, model, dataset, config, seed, slug, device="cpu"):
+    replicas = len(next(iter(weights.values())))
+    columns = {"replica": range(replicas), "variant": "guess", "unit": -1, "metric": "auc", "value": config["auc"]}
+    return pd.DataFrame(columns).assign(low=np.nan, high=np.nan), {}
+
+
+def draw(rows, *, options):
+    from matplotlib.figure import Figure
+
+    picture = Figure()
+    picture.add_subplot().plot(rows["level"], rows["value"], options["marker"])
+    return picture
+
+
+def table(settings, *, dataset, moments, seed):
+    return pd.DataFrame({"metric": "number", "value": [1.0, 2.0], "level": [1.0, 2.0]})
+
+
+def always(rows, *, options, generator):
+    return Outcome(1.0, 1.0, 1.0, p_value=0.0, direction=1, replicas=2, detail="by definition", exact=True)

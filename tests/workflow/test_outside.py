@@ -1,0 +1,70 @@
+"""Things from outside the package run through the whole workflow by one line of configuration each."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+PLUGINS = {
+    "datasets": {"mine": "outside:read"},
+    "models": {"tiny": "outside:Tiny"},
+    "shapes": {"cautious": "outside:Cautious"},
+    "trainers": {"own": "outside:train"},
+    "attacks": {"guess": "outside:attack"},
+    "plots": {"dots": "outside:draw"},
+    "illustrations": {"numbers": "outside:table"},
+    "claim_tests": {"always": "outside:always"},
+}
+STUDY = {
+    "datasets": ["mine"],
+    "models": ["tiny"],
+    "defenses": {"careful": [16.0], "homemade": [1.0]},
+    "rounds": [4],
+    "batch_sizes": [16],
+    "attacks": ["guess"],
+}
+CLAIM = {"id": "holds", "text": "It holds.", "test": "always"}
+FIGURE = {"paper": "beyond", "title": "Mine", "plot": "dots", "options": {"marker": "o"}, "caption": "Mine."}
+
+
+def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
+    shutil.copy(Path(__file__).with_name("outside.py"), fresh.folder / "src")
+    figures = [
+        {"id": "guesses", "study": "own_study", "select": {"metric": "auc"}, "claims": [CLAIM], **FIGURE},
+        {"id": "numbers", "illustration": "numbers", **FIGURE},
+    ]
+    (fresh.folder / "config" / "own.yaml").write_text(yaml.safe_dump({"figures": figures}))
+    defenses = {
+        "careful": {"mechanism": "channel", "shape": "cautious"},
+        "homemade": {"mechanism": "custom", "trainer": "own"},
+    }
+    fresh.configure(
+        {
+            "preset": "tiny",
+            "replicas": 2,
+            "catalogue": "config/own.yaml",
+            "plugins": PLUGINS,
+            "datasets": {"mine": {"members": 60, "test": 60, "aux": 60}},
+            "defenses": defenses,
+            "training": {"search_rounds": 2, "evaluations": 1},
+            "attacks": {"custom": {"guess": {"auc": 0.75}}},
+            "studies": {"own_study": STUDY},
+            "illustrations": {"numbers": {}},
+            "tracking": {"enabled": False},
+        }
+    )
+    result = fresh.snakemake()
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+    rows = pd.read_parquet(fresh.results / "tables" / "own_study.parquet")
+    assert set(rows[rows["source"] == "guess"]["value"]) == {0.75}
+    assert set(rows["model"]) == {"tiny"}
+    assert pd.read_parquet(fresh.results / "claims.parquet")["verdict"].eq("reproduced").all()
+    assert (fresh.results / "figures" / "beyond" / "guesses.svg").is_file()
+    provenance = json.loads((fresh.results / "runs/mine/tiny/careful-16/n4-b16/provenance.json").read_text())
+    assert provenance["settings"]["plugins"]["models"] == {"tiny": "outside:Tiny"}
+
+    module = fresh.folder / "src" / "outside.py"
+    module.write_text(module.read_text().replace("stride=4", "stride=5"))
+    assert fresh.planned()["train"] == 2  # an edit of an outside module reruns what uses it
