@@ -2,7 +2,8 @@
 PYTHON ?= python3.11
 JOBS ?= 2
 CONFIG ?= config/config.yaml
-export PATH := $(CURDIR)/.venv/bin:$(PATH)    # rules call the command line: it must be on the jobs' PATH
+# Rules call the command line, so it must be on the PATH of jobs.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run test report ui sync check lock reference
 

@@ -42,3 +42,13 @@ def test_readme_commands_are_make_targets():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     used = set(re.findall(r"^\s*make ([a-z]+)", (ROOT / "README.md").read_text(), re.M))
     assert {"run", "test"} <= used <= targets
+
+
+def test_example_of_the_readme_runs_as_written(capsys):
+    text = (ROOT / "README.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    variance, capacity, error = (float(line) for line in capsys.readouterr().out.split())
+    assert variance > 0
+    assert 16 * (1 - 1e-9) <= capacity <= 16
+    assert 0 < error < 1
