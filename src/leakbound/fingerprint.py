@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 _PACKAGE = "leakbound"
+_COMMANDS = f"{_PACKAGE}.cli"
 # What these decide reaches a job as a parameter or by the choice of a module, which is hashed itself.
 _SETTLED_BEFORE = {
     f"{_PACKAGE}.{name}" for name in ("config", "presets", "studies", "registry", "fingerprint", "tracking")
@@ -26,7 +27,7 @@ def code_fingerprint(command: str, *modules: str) -> str:
     """Fingerprint of a command of the command line.
 
     Args:
-        command: ``"module:function"``; imports inside the function and the module's functions that it calls count.
+        command: ``"module:function"`` of the command line; what the function uses there counts, and what that imports.
         *modules: Further modules that the command will look up by name, e.g. that of a registered model. One outside
             the package is hashed alone, without its own imports.
 
@@ -36,36 +37,48 @@ def code_fingerprint(command: str, *modules: str) -> str:
     Raises:
         ModuleNotFoundError: If a module does not exist.
     """
-    module, _, function = command.partition(":")
-    tree = _tree(module)
-    used = _functions(tree, function)
     digest = hashlib.sha256()
-    for node in used:
+    roots = set(modules)
+    for node in _statements(*command.split(":")):
         digest.update(ast.dump(node).encode())
-    roots = {name for node in used for name in _imports(node)} | set(modules)
+        roots.update(_imports(node))
     for name in sorted(_closure(frozenset(roots))):
         digest.update(f"{name}:{_module_hash(name)};".encode())
     return digest.hexdigest()[:16]
 
 
-def _functions(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """The top-level function ``name`` and the module's own functions and values that it uses, in source order."""
+def _statements(module: str, function: str) -> list[ast.stmt]:
+    """Top-level statements of the command line that a function uses, in its own module and in the modules beside it."""
+    found: dict[tuple[str, int], ast.stmt] = {}
+    waiting = [(module, function)]
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        place = waiting.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        module, name = place
+        node = _definitions(module).get(name)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{_COMMANDS}."):
+            waiting.append((str(node.module), name))  # follow the name alone, not all that stands beside it
+        elif node is not None:
+            found[module, node.lineno] = node
+            waiting += [(module, inner.id) for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+    return [found[key] for key in sorted(found)]
+
+
+@cache
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    """Names that a module defines or imports at its top, and the statement of each."""
     definitions: dict[str, ast.stmt] = {}
-    for node in tree.body:
+    for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             definitions[node.name] = node
         elif isinstance(node, ast.Assign):
             definitions.update({target.id: node for target in node.targets if isinstance(target, ast.Name)})
         elif isinstance(node, ast.ImportFrom | ast.Import):
             definitions.update({alias.asname or alias.name: node for alias in node.names})
-    found: dict[str, ast.stmt] = {}
-    waiting = [name]
-    while waiting:
-        current = waiting.pop()
-        if current in definitions and current not in found:
-            found[current] = definitions[current]
-            waiting += [node.id for node in ast.walk(definitions[current]) if isinstance(node, ast.Name)]
-    return sorted(set(found.values()), key=lambda node: node.lineno)
+    return definitions
 
 
 def _closure(roots: frozenset[str]) -> set[str]:
