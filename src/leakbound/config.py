@@ -14,6 +14,9 @@ Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=100)], ...], Strict(Fals
 Weights = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Strict(False), Field(min_length=1)]
 Span = Annotated[tuple[int, int], Strict(False)]
 
+TRAINED_ATTACKS = ("membership", "model_inversion")
+"""Built-in attacks that need a trained network; the other one attacks gradients of an untrained one."""
+
 
 class Settings(BaseModel):
     """Base of all sections: immutable, no unknown keys, no silent conversion of types."""

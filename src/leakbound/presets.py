@@ -15,6 +15,7 @@ from leakbound import registry
 from leakbound.config import (
     DPPSAC,
     DPSGD,
+    TRAINED_ATTACKS,
     AttackConfig,
     Catalogue,
     ChannelDefense,
@@ -33,7 +34,6 @@ from leakbound.config import (
 )
 
 T = TypeVar("T", bound=Settings)
-TRAINED_ATTACKS = ("membership", "model_inversion")
 _TAGS = {"none", "channel", "dpsgd", "dppsac", "custom"}
 
 

@@ -71,17 +71,18 @@ def settings_hash(settings: Any) -> str:
 
 
 def commit() -> dict[str, Any]:
-    """Git commit of the working folder and whether it had uncommitted changes; nulls outside a repository."""
+    """Git commit of this package's source and whether it had uncommitted changes; nulls if git does not track it."""
     try:
-        head = _git("rev-parse", "HEAD")
-        return {"commit": head, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "-uno"))}
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "dirty": None}
 
 
 def _git(*words: str) -> str:
-    """Output of a git command in the working folder."""
-    return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
+    """Output of a git command in the package's folder."""
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def versions() -> dict[str, str]:

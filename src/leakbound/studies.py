@@ -6,6 +6,7 @@ in MLflow and in messages. Nothing here imports torch: Snakemake parses this for
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -141,7 +142,9 @@ class RunTable:
         settings = self.config.defense(defense)
         if not isinstance(settings, ChannelDefense):
             return None
-        return settings.shape if settings.weights == ChannelDefense().weights else defense
+        if settings.weights == ChannelDefense().weights:
+            return settings.shape
+        return f"{settings.shape}_{hashlib.sha256(settings.weights.model_dump_json().encode()).hexdigest()[:8]}"
 
     def _family_defense(self, family: str) -> ChannelDefense:
         """Settings of a defense of ``family``."""

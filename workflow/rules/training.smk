@@ -62,4 +62,4 @@ rule train:
     shell:
         "leakbound train --settings {params.settings:q} --dataset {input.dataset} {params.channel} "
         "--trials {input.trials} --weights {output.weights} --rows {output.rows} "
-        "--provenance {output.provenance} > {log} 2>&1"
+        "--provenance {output.provenance} --code {params.code} > {log} 2>&1"

@@ -19,9 +19,11 @@ from leakbound.cli.files import (
     device_name,
     read_channel,
     read_dataset,
+    read_moments,
     read_settings,
 )
 from leakbound.config import (
+    TRAINED_ATTACKS,
     Defense,
     GradientInversionConfig,
     MembershipConfig,
@@ -91,13 +93,11 @@ def _gradient_inputs(
     given: dict[str, Any], channel: Path | None, spectrum: Path | None, moments: Path | None
 ) -> dict[str, Any]:
     """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
-    from leakbound.channels import Moments
-
-    if moments is None:
-        raise typer.BadParameter("an attack on an untrained network needs --moments")
+    if moments is None or given["attack"] in TRAINED_ATTACKS:
+        raise typer.BadParameter(f"{given['attack']} needs --weights, or, if it attacks untrained networks, --moments")
     return {
         "channel": read_channel(channel, spectrum)[0],
-        "moments": Moments.from_arrays(storage.read_arrays(moments)),
+        "moments": read_moments(moments),
         "defense": TypeAdapter(Defense).validate_python(given["defense"]),
         "level": given["level"],
         "replicas": given["replicas"],

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import SettingsOption, read_settings, read_spectrum
+from leakbound.cli.files import SettingsOption, read_moments, read_settings, read_spectrum
 
 
 def spectrum(
@@ -17,12 +17,12 @@ def spectrum(
     out: Annotated[Path, typer.Option(help="Spectrum, safetensors.")],
 ) -> None:
     """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
-    from leakbound.channels import Moments, box_weights
+    from leakbound.channels import box_weights
     from leakbound.registry import SHAPES
 
     given = read_settings(settings)
     shape = SHAPES.get(given["shape"])
-    found = Moments.from_arrays(storage.read_arrays(moments))
+    found = read_moments(moments)
     box = given["weights"]
     weights = None
     if shape.takes_weights:

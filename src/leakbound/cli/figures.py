@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import SettingsOption, read_dataset, read_settings
+from leakbound.cli.files import SettingsOption, read_dataset, read_moments, read_settings
 
 RootOption = Annotated[Path, typer.Option(help="Folder of the configuration's results.")]
 
@@ -20,7 +20,6 @@ def illustrate(
     moments: Annotated[Path | None, typer.Option(help="Their mean and covariance.")] = None,
 ) -> None:
     """Compute the rows of a figure that needs no training."""
-    from leakbound.channels import Moments
     from leakbound.config import IllustrationConfig
     from leakbound.registry import ILLUSTRATIONS
 
@@ -28,7 +27,7 @@ def illustrate(
     rows = ILLUSTRATIONS.get(given["illustration"])(
         IllustrationConfig.model_validate(given["config"]),
         dataset=None if dataset is None else read_dataset(dataset),
-        moments=None if moments is None else Moments.from_arrays(storage.read_arrays(moments)),
+        moments=None if moments is None else read_moments(moments),
         seed=given["seed"],
     )
     storage.write_rows(out, rows)

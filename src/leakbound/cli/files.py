@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 from leakbound import registry, storage
 
 if TYPE_CHECKING:
-    from leakbound.channels import Channel, Spectrum
+    from leakbound.channels import Channel, Moments, Spectrum
     from leakbound.datasets import ImageDataset
 
 SettingsOption = Annotated[str, typer.Option(help="What the job depends on, as JSON.")]
@@ -53,15 +55,26 @@ def read_dataset(path: Path) -> ImageDataset:
     """Images as `prepare` wrote them."""
     from leakbound.datasets import ImageDataset
 
-    metadata = storage.read_metadata(path)
-    return ImageDataset.from_arrays(metadata["name"], tuple(json.loads(metadata["classes"])), storage.read_arrays(path))
+    with _expected(path, "prepare"):
+        metadata = storage.read_metadata(path)
+        classes = tuple(json.loads(metadata["classes"]))
+        return ImageDataset.from_arrays(metadata["name"], classes, storage.read_arrays(path))
 
 
 def read_spectrum(path: Path) -> Spectrum:
     """Spectrum as `spectrum` wrote it."""
     from leakbound.channels import Spectrum
 
-    return Spectrum.from_arrays(storage.read_arrays(path), storage.read_metadata(path))
+    with _expected(path, "spectrum"):
+        return Spectrum.from_arrays(storage.read_arrays(path), storage.read_metadata(path))
+
+
+def read_moments(path: Path) -> Moments:
+    """Mean and covariance as `covariance` wrote them."""
+    from leakbound.channels import Moments
+
+    with _expected(path, "covariance"):
+        return Moments.from_arrays(storage.read_arrays(path))
 
 
 def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel | None, Spectrum | None]:
@@ -77,18 +90,29 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     if channel is None or spectrum is None:
         return None, None
     found = read_spectrum(spectrum)
-    stored = Channel.from_arrays(storage.read_arrays(channel), storage.read_metadata(channel), found.basis)
+    with _expected(channel, "calibrate"):
+        stored = Channel.from_arrays(storage.read_arrays(channel), storage.read_metadata(channel), found.basis)
     return stored, found
 
 
+@contextmanager
+def _expected(path: Path, command: str) -> Iterator[None]:
+    """Turn what is missing in a readable file into an error that names the file and the command that writes it."""
+    try:
+        yield
+    except KeyError as error:
+        raise storage.DamagedFileError(path, f"it lacks {error}, so `leakbound {command}` did not write it") from error
+
+
 def device_name(asked: str) -> str:
-    """Torch device for ``auto``, ``cpu`` or ``cuda``.
+    """Torch device for ``auto``, ``cpu`` or ``cuda``, with convolutions in full float32 as on a CPU.
 
     Raises:
         typer.BadParameter: If ``cuda`` is asked for and there is none.
     """
     import torch
 
+    torch.backends.cudnn.allow_tf32 = False
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if asked == "cuda" and not torch.cuda.is_available():

@@ -6,6 +6,7 @@ import logging
 import sys
 
 import typer
+from pydantic import ValidationError
 
 from leakbound.cli import attacks, channels, configuration, data, figures, reference, tracking, training
 
@@ -40,11 +41,20 @@ for command in (
 def main() -> None:
     """Run the command line; a mistake in what was given ends with its message and exit code 2, without a traceback."""
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("leakbound").setLevel(logging.INFO)
     try:
         app(standalone_mode=True)
-    except (ValueError, FileNotFoundError, ImportError) as error:
-        if isinstance(error, ValueError) and not type(error).__module__.startswith("leakbound"):
+    except (ValueError, OSError, ImportError) as error:
+        if not _explains_itself(error):
             raise
         sys.stderr.write(f"leakbound: {error}\n")
         raise SystemExit(2) from error
+
+
+def _explains_itself(error: Exception) -> bool:
+    """Whether an error is a message to the user: raised by this package on purpose, or about a file or a setting."""
+    if not isinstance(error, ValueError) or isinstance(error, ValidationError):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("leakbound.")

@@ -61,6 +61,7 @@ def train(
     provenance: Annotated[Path, typer.Option(help="Provenance with the privacy events, JSON.")],
     channel: ChannelOption = None,
     spectrum: SpectrumOption = None,
+    code: Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")] = "bare",
     live: Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")] = None,
     preset: Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")] = "bare",
 ) -> None:
@@ -73,7 +74,7 @@ def train(
     searched = storage.read_rows(trials)
     learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
     asked = {name: given[name] for name in ("rounds", "slug", "replicas")}
-    checkpoint = weights.with_name("checkpoint.pt")
+    checkpoint = weights.with_name(f"checkpoint-{code}.pt")
     began = time.time()
     with _watching(live, preset, given) as on_rows:
         more = {"learning_rate": learning_rate, "checkpoint": checkpoint, "on_rows": on_rows}
@@ -88,13 +89,14 @@ def train(
         seconds=time.time() - began,
         started=began,
         learning_rate=learning_rate,
-        trials=searched.to_dict("records"),
+        trials=searched.astype(object).where(searched.notna(), None).to_dict("records"),  # NaN: diverged
         events=[event.to_dict() for event in result.events],
         diverged=result.diverged,
-        leakage=_leakage(result.events[0], found, source),
+        leakage=_leakage(max(result.events, key=lambda event: event.uses), found, source),
     )
     storage.write_json(provenance, record)
-    checkpoint.unlink(missing_ok=True)
+    for path in weights.parent.glob("checkpoint-*.pt"):
+        path.unlink()
 
 
 def _request(given: dict[str, Any], dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
@@ -131,7 +133,7 @@ def _watching(live: str | None, preset: str, given: dict[str, Any]) -> Iterator[
 
 
 def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, float] | None:
-    """What a replica's uses of the channel tell, in nats; none without a channel."""
+    """What the uses of the channel tell, in nats; none without a channel."""
     from leakbound.accounting import leakage
     from leakbound.channels import signal_to_noise
 
