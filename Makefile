@@ -42,7 +42,7 @@ lock:
 
 .venv/ready: requirements.lock constraints-cuda.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet torch==2.13.0
+	.venv/bin/python -m pip install --quiet -c constraints-cuda.txt torch==2.13.0
 	.venv/bin/python -m pip install --quiet -r requirements.lock
 	.venv/bin/python -m pip install --quiet --no-deps -e .
 	.venv/bin/python -m pip check

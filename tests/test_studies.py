@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,7 +101,7 @@ def job_settings(config) -> str:
     return repr(parts)
 
 
-CATALOGUE = presets.load_catalogue("config/figures.yaml", QUICK)
+CATALOGUE = presets.load_catalogue(Path(__file__).parents[1] / "config" / "figures.yaml", QUICK)
 
 
 def leaves(values, trail=()):

@@ -224,6 +224,8 @@ class IllustrationConfig(Settings):
     """Channel shape to capacities in nats."""
     images: Annotated[int, Field(ge=1, le=16)] = 3
     """Images shown."""
+    weights: BoxWeights = BoxWeights()
+    """β of the personalized shapes."""
 
 
 class TrackingConfig(Settings):
@@ -241,9 +243,14 @@ class ResourceConfig(Settings):
     threads: Annotated[int, Field(ge=1)] = 1
     """CPU threads."""
     mem_mb: Annotated[int, Field(ge=100)] = 1500
-    """Memory in MiB; a training or attack job asks for more when its estimate is higher."""
+    """Memory in MiB, as much again at each retry."""
     runtime: Annotated[int, Field(ge=1)] = 30
-    """Minutes."""
+    """Minutes, as many again at each retry."""
+
+
+class ComputeConfig(ResourceConfig):
+    """What one job that trains or attacks asks for."""
+
     gpu: Annotated[int, Field(ge=0, le=8)] = 0
     """GPUs."""
 
@@ -254,9 +261,9 @@ class ResourcesConfig(Settings):
     prepare: ResourceConfig = ResourceConfig(mem_mb=3000)
     covariance: ResourceConfig = ResourceConfig(mem_mb=3000)
     calibrate: ResourceConfig = ResourceConfig()
-    tune: ResourceConfig = ResourceConfig(runtime=240)
-    train: ResourceConfig = ResourceConfig(runtime=720)
-    attack: ResourceConfig = ResourceConfig(runtime=720)
+    tune: ComputeConfig = ComputeConfig(runtime=240)
+    train: ComputeConfig = ComputeConfig(runtime=720)
+    attack: ComputeConfig = ComputeConfig(runtime=720)
     figures: ResourceConfig = ResourceConfig()
 
 

@@ -155,8 +155,8 @@ def _tree(module: str) -> ast.Module:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
+        if isinstance(body, list) and any(_is_text(statement) for statement in body):
+            node.body = [part for part in body if not _is_text(part)] or [ast.Pass()]  # type: ignore[attr-defined]
     return tree
 
 

@@ -171,7 +171,7 @@ PLOTS = Registry(
 )
 
 CLAIM_TESTS = Registry(
-    "claim test",
+    "claim_test",
     {
         "increasing": "leakbound.figures.claim_tests:increasing",
         "decreasing": "leakbound.figures.claim_tests:decreasing",

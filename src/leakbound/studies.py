@@ -115,11 +115,16 @@ class RunTable:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
                 self.members[name].append(run.slug)
-        self.figures = {
-            f"{figure.paper}/{figure.id}": figure
-            for figure in catalogue.figures
-            if figure.study in config.studies or figure.illustration in config.illustrations
-        }
+        self.figures = {f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)}
+
+    def _can_show(self, figure: FigureConfig) -> bool:
+        """Whether the configuration has what a figure shows: its illustration, or its study and attacks."""
+        if figure.study is None:
+            return figure.illustration in self.config.illustrations
+        study = self.config.studies.get(figure.study)
+        sources = figure.select.get("source", [])
+        wanted = {sources} if isinstance(sources, str) else set(sources)
+        return study is not None and not wanted & set(registry.ATTACKS.names()) - set(study.attacks)
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -266,11 +271,14 @@ class RunTable:
 
     def illustration_settings(self, name: str) -> dict[str, Any]:
         """Everything but files that the rows of illustration ``name`` depend on."""
+        config = self.config.illustrations[name]
+        declared = self.config.plugins.shapes
+        shapes = {shape: declared[shape] for shape in config.levels if shape in declared}
         return {
             "illustration": name,
-            "config": self.config.illustrations[name].model_dump(mode="json"),
+            "config": config.model_dump(mode="json"),
             "seed": self.config.seed,
-            "plugins": self._plugins(illustrations=name),
+            "plugins": self._plugins(illustrations=name) | ({"shapes": shapes} if shapes else {}),
         }
 
     def table_settings(self, study: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ FIGURE_FILES = [f"{ROOT}/figures/{key}.{suffix}" for key in TABLE.figures for su
 TABLE_FILES = [TABLE.path("tables", study, ".parquet") for study in TABLE.members]
 CLAIM_FILES = [f"{ROOT}/claims.parquet", f"{ROOT}/scoreboard.md"] if TABLE.claiming() else []
 TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
-if LOGGED:
+if LOGGED and FIGURE_FILES:
     TRACKING_FILES.append(f"{ROOT}/tracking/figures.json")
 
 if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
@@ -94,6 +94,11 @@ def code(command, **names):
     }
     used = [module_of(kinds[kind], name, getattr(PLUGINS, kind)) for kind, given in names.items() for name in given]
     return code_fingerprint(f"leakbound.cli.{command}", *used)
+
+
+def tracking_code(command):
+    """Fingerprint of a command that logs, and of how it describes runs; how it sends them changes no value."""
+    return code_fingerprint(f"leakbound.cli.tracking:{command}", "leakbound.tracking.jobs")
 
 
 def trainer_of(run):

@@ -42,7 +42,11 @@ rule illustrate:
     params:
         settings=lambda w: as_text(TABLE.illustration_settings(w.illustration)),
         files=lambda w: options(illustration_files(w)),
-        code=lambda w: code("figures:illustrate", illustrations=[w.illustration]),
+        code=lambda w: code(
+            "figures:illustrate",
+            illustrations=[w.illustration],
+            shapes=list(CONFIG.illustrations[w.illustration].levels),
+        ),
     shell:
         "leakbound illustrate --settings {params.settings:q} {params.files} --out {output.rows} > {log} 2>&1"
 

@@ -19,6 +19,7 @@ rule log:
         tracking=1,
     params:
         settings=lambda w: as_text(TABLE.tracking_settings(w.run)),
+        code=tracking_code("log"),
         root=lambda w: ROOT,
     shell:
         "leakbound log --settings {params.settings:q} --root {params.root} --marker {output.marker} > {log} 2>&1"
@@ -26,6 +27,7 @@ rule log:
 
 rule log_figures:
     input:
+        tables=TABLE_FILES,
         figures=FIGURE_FILES,
         claims=CLAIM_FILES,
     output:
@@ -42,6 +44,7 @@ rule log_figures:
         tracking=1,
     params:
         preset=CONFIG.preset,
+        code=tracking_code("log_figures"),
         uri=CONFIG.tracking.uri,
         root=lambda w: ROOT,
     shell:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from leakbound import storage
+
+if TYPE_CHECKING:
+    from leakbound.studies import RunTable
 
 _FACES = "celeba"  # its agreement forbids publishing the pictures
 
@@ -24,34 +26,38 @@ def reference(
     import pandas as pd
 
     from leakbound import presets
+    from leakbound.studies import RunTable
 
     config = presets.load(configfile)
-    catalogue = presets.load_catalogue(config.catalogue, config)
+    table = RunTable(config, presets.load_catalogue(config.catalogue, config))
     root, target = Path(config.root), out or Path("results/reference") / config.preset
     if not (root / "claims.parquet").is_file():
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
-    pictures = {f"{figure.paper}/{figure.id}" for figure in catalogue.figures if figure.plot == "image_grid"}
-    kept = [path for kind in ("figures", "tables") for path in sorted((root / kind).rglob("*")) if path.is_file()]
-    kept += [root / "claims.parquet", root / "scoreboard.md"]
-    for path in kept:
-        inside = path.relative_to(root)
-        key = str(inside.with_suffix("").relative_to("figures")) if inside.parts[0] == "figures" else ""
-        if key in pictures and _FACES in set(pd.read_parquet(path.with_suffix(".parquet"))["dataset"]):
-            sys.stdout.write(f"left out {inside}: it shows faces\n")
-            continue
+    kept = [f"tables/{study}.parquet" for study in table.members] + ["claims.parquet", "scoreboard.md"]
+    faces = {name for name, dataset in config.datasets.items() if (dataset.reader or name) == _FACES}
+    for key, figure in table.figures.items():
+        if figure.plot == "image_grid" and faces & set(pd.read_parquet(root / f"figures/{key}.parquet")["dataset"]):
+            sys.stdout.write(f"left out {key}: it shows faces\n")
+        else:
+            kept += [f"figures/{key}.{suffix}" for suffix in ("svg", "png", "parquet")]
+    shutil.rmtree(target, ignore_errors=True)
+    for inside in kept:
         (target / inside).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target / inside)
-    storage.write_json(target / "provenance.json", _summary(root, config))
+        shutil.copyfile(root / inside, target / inside)
+    storage.write_json(target / "provenance.json", _summary(root, table))
     (target / "config.yaml").write_text(presets.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
 
 
-def _summary(root: Path, config: Any) -> dict[str, Any]:
+def _summary(root: Path, table: RunTable) -> dict[str, Any]:
     """What the runs say of where they come from, and what each box of the chain took."""
-    from leakbound.provenance import settings_hash
+    from leakbound.provenance import settings_hash, versions
 
-    runs = [json.loads(path.read_text()) for kind in ("runs", "attacks") for path in (root / kind).rglob("*.json")]
+    config = table.config
+    paths = [root / "runs" / slug / "provenance.json" for slug in table.trained()]
+    paths += [root / "attacks" / slug / f"{attack}.json" for slug in table.runs for attack in table.attacks[slug]]
+    runs = [storage.read_json(path) for path in paths]
     return {
         "preset": config.preset,
         "config_hash": settings_hash(config.model_dump(mode="json")),
@@ -59,9 +65,9 @@ def _summary(root: Path, config: Any) -> dict[str, Any]:
         "commits": dict(Counter(str(run["commit"]) for run in runs)),
         "dirty": any(run["dirty"] for run in runs),
         "devices": dict(Counter(run["device"] for run in runs)),
-        "versions": runs[0]["versions"],
+        "versions": versions(),
         "diverged_replicas": sum(sum(run.get("diverged", [])) for run in runs),
-        "data": {path.stem: json.loads(path.read_text())["content"] for path in sorted((root / "data").glob("*.json"))},
+        "data": {name: storage.read_json(root / f"data/{name}.json")["content"] for name in sorted(config.datasets)},
         "boxes": _costs(root / "benchmarks"),
     }
 

@@ -88,6 +88,7 @@ def train(
         device=device_label(device_name(given["device"])),
         seconds=time.time() - began,
         started=began,
+        code=code,
         learning_rate=learning_rate,
         trials=searched.astype(object).where(searched.notna(), None).to_dict("records"),  # NaN: diverged
         events=[event.to_dict() for event in result.events],
