@@ -65,6 +65,18 @@ def test_evaluation_equals_loss_and_accuracy_of_each_network():
         assert accuracy[slot].item() == pytest.approx((logits.argmax(1) == labels).float().mean().item())
 
 
+def test_stack_takes_networks_from_several_devices():
+    first, second = networks("lenet", 2)
+    shapes = {name: (2, *value.shape) for name, value in first.named_parameters()}
+    params = stack.stacked([first.to("meta"), second], "meta")
+    assert {value.device.type for value in params.values()} == {"meta"}
+    assert {name: tuple(value.shape) for name, value in params.items()} == shapes
+
+
+def test_a_scalar_parameter_is_looked_at_for_finiteness():
+    assert stack.finite_slots({"scale": torch.tensor([1.0, math.nan])}) == [True, False]
+
+
 def test_stack_copies_the_weights_that_it_is_made_of():
     (model,) = networks("lenet", 1)
     params = stack.stacked([model])

@@ -75,8 +75,8 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, replicas: range) -> None:
         self._request = request
         networks = [build(request, replica) for replica in replicas]
-        self.model = networks[0].to(request.device)
         self._params = stack.stacked(networks, request.device)
+        self.model = networks[0].to(request.device)
         self._optimizer = sgd(request, list(self._params.values()))
         members = request.dataset.train
         self._labels = torch.from_numpy(members.labels).to(request.device)

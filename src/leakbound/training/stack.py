@@ -22,11 +22,13 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
     """Parameters of equal networks, one slot each, as new leaf tensors that require gradients.
 
     Args:
-        models: One or more networks of one architecture.
+        models: One or more networks of one architecture, each on any device.
         device: Where the stack will live.
     """
     named = [dict(model.named_parameters()) for model in models]
-    return {name: torch.stack([slot[name].detach() for slot in named]).to(device).requires_grad_() for name in named[0]}
+    return {
+        name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]
+    }
 
 
 def slots_of(params: Mapping[str, Tensor]) -> int:
@@ -90,7 +92,7 @@ def evaluate(
 
 def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
     """Whether all parameters of a slot are finite, per slot."""
-    flags = torch.stack([value.detach().isfinite().flatten(1).all(1) for value in params.values()])
+    flags = torch.stack([value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()])
     return [bool(flag) for flag in flags.all(0)]
 
 
