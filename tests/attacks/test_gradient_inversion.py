@@ -43,6 +43,7 @@ def natural(moments: Moments, capacity: float) -> Channel:
 
 def attacked(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, replicas=1):
     defense = defense or (Undefended() if channel is None else ChannelDefense())
+    level = channel.capacity if level is None and channel is not None else level
     return attack(
         model="lenet_sigmoid",
         dataset=dataset,
@@ -297,6 +298,9 @@ def test_linear_estimate_reaches_its_predicted_error_for_every_shape(digits, sha
 def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
     with pytest.raises(ValueError, match=r"natural.*channel is missing"):
         attacked(digits, moments, defense=ChannelDefense())
+    for changes in ({"level": 9.0}, {"defense": ChannelDefense(shape="white")}):
+        with pytest.raises(ValueError, match="give the channel that the client uses"):
+            attacked(digits, moments, channel=natural(moments, 8.0), **changes)
     with pytest.raises(ValueError, match="noise multiplier"):
         attacked(digits, moments, defense=DPSGD())
     with pytest.raises(ValueError, match="custom"):

@@ -63,6 +63,8 @@ def test_training_refuses_a_channel_of_another_size_or_level(request_for, channe
     small = dataclasses.replace(channel("natural", 8.0), variances=np.ones(3072))
     with pytest.raises(UntrainableError, match="the channel has 3072 dimensions, the images 1024 values"):
         train(request_for(defense=ChannelDefense(), level=8.0, channel=small))
+    with pytest.raises(UntrainableError, match="the channel is of shape 'natural', the defense of shape 'white'"):
+        train(request_for(defense=ChannelDefense(shape="white"), level=8.0, channel=channel("natural", 8.0)))
     with pytest.raises(UntrainableError, match=r"calibrated to 8\.0 nats, the level is 9\.0"):
         train(request_for(defense=ChannelDefense(), level=9.0, channel=channel("natural", 8.0)))
     with pytest.raises(UntrainableError, match=r"a channel \(natural\) was given, but dpsgd has none"):

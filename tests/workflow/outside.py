@@ -1,10 +1,12 @@
 """One of each kind from outside the package, as docs/extending.md describes them."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import torch
 
-from leakbound.channels import Channel, Natural
+from leakbound.channels import Channel, Natural, Spectrum
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
 from leakbound.figures.claim_tests import Outcome
@@ -30,9 +32,13 @@ class Cautious(Natural):
     """Twice the noise that the natural channel needs."""
 
     @staticmethod
+    def decompose(moments, *, weights=None) -> Spectrum:
+        return dataclasses.replace(Natural.decompose(moments, weights=weights), shape="cautious")
+
+    @staticmethod
     def calibrate(spectrum, capacity) -> Channel:
         found = Natural.calibrate(spectrum, capacity)
-        return Channel("natural", capacity, 2 * found.variances)
+        return dataclasses.replace(found, shape="cautious", variances=2 * found.variances)
 
 
 def train(request):

@@ -51,17 +51,22 @@ def upload(
         images: Records.
         labels: Their classes.
         defense: What the client does.
-        level: Noise multiplier under DP; not read otherwise.
+        level: Capacity κ of the channel, or noise multiplier under DP; None without a defense.
         channel: The calibrated channel, needed for a channel defense only.
         generator: Source of the noise, on the device of the images.
 
     Raises:
         ValueError: If the defense is a trainer from outside, whose upload is not known here, or lacks its channel or
-            its noise multiplier.
+            its noise multiplier, or the channel is of another shape or capacity.
     """
     if isinstance(defense, ChannelDefense):
         if channel is None:
             raise ValueError(f"defense of shape {defense.shape!r}: its channel is missing; calibrate and give it")
+        if (channel.shape, channel.capacity) != (defense.shape, level):
+            raise ValueError(
+                f"a channel of shape {channel.shape!r} and {channel.capacity} nats for a defense of shape "
+                f"{defense.shape!r} at level {level}: give the channel that the client uses"
+            )
         _, colors, height, width = images.shape
         images = ChannelSampler(channel, (colors, height, width), images.device).apply(images, generator)
     elif not isinstance(defense, Undefended | DPSGD):

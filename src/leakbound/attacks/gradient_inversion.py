@@ -65,7 +65,7 @@ def attack(
         channel: The calibrated channel; None for a defense without one.
         moments: Mean and covariance of the members, for the oracle.
         defense: What the client does.
-        level: Its level: the noise multiplier under DP; the channel holds its own capacity.
+        level: Its level: capacity κ of the channel, or noise multiplier under DP.
         config: Settings of the attack.
         seed: Seed of the configuration.
         slug: Name of the run.
@@ -79,7 +79,8 @@ def attack(
         ``truth`` and ``released`` (what the client's gradient was computed on).
 
     Raises:
-        ValueError: If the defense is a trainer from outside, or lacks its channel or noise multiplier.
+        ValueError: If the defense is a trainer from outside, or lacks its noise multiplier or the
+            channel of its shape and level.
 
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.

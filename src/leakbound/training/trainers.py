@@ -91,6 +91,8 @@ def _level_problems(request: TrainingRequest) -> list[str]:
                 f"the channel has {channel.dimension} dimensions, the images {pixels} values; calibrate it on this "
                 "dataset"
             )
+        if channel.shape != defense.shape:
+            found.append(f"the channel is of shape {channel.shape!r}, the defense of shape {defense.shape!r}")
         if channel.capacity != level:
             found.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
         return found
