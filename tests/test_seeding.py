@@ -4,6 +4,11 @@ import torch
 from leakbound.seeding import derive_seed, numpy_generator, torch_generator
 
 
+def test_torch_on_a_cpu_reads_the_low_32_bits_of_a_seed_as_the_docstring_says():
+    low, high = (torch.Generator().manual_seed(seed) for seed in (5, 5 + (7 << 32)))
+    assert torch.equal(torch.rand(9, generator=low), torch.rand(9, generator=high))
+
+
 def test_seeds_differ_by_every_word_and_by_type():
     seeds = {
         derive_seed(0, "run", 0, "noise"),
