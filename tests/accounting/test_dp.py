@@ -78,6 +78,13 @@ def test_epsilon_at_the_end_of_the_orders_is_a_number_and_no_warning():
     assert accounting.poisson_epsilon(500.0, 0.001, 1, 1e-5) < 0.5
 
 
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+def test_clipping_without_noise_has_no_finite_epsilon(accountant):
+    event = dataclasses.replace(EVENT, noise_multiplier=0.0)
+    assert accounting.epsilon(event, 1e-5, accountant) == math.inf
+    assert accounting.poisson_epsilon(0.0, 0.01, 0, 1e-5, accountant) == 0.0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -101,6 +108,7 @@ def test_epsilon_refuses_events_it_was_not_derived_for(changes, message):
         (lambda: accounting.dp_noise_multiplier(-1.0, 64), "capacity = -1"),
         (lambda: accounting.dp_noise_multiplier(1e6, 64, 10), "no measurable noise"),
         (lambda: accounting.dp_capacity_from_epsilon(0.5, 1.0, 64), "delta = 1"),
+        (lambda: accounting.poisson_epsilon(-1.0, 0.1, 10, 1e-5), "noise_multiplier = -1"),
         (lambda: accounting.poisson_epsilon(1.0, 0.0, 10, 1e-5), "sample_rate = 0"),
         (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 0.0), "delta = 0"),
         (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 1e-5, "prv", [2.0]), "orders belong"),

@@ -83,6 +83,16 @@ def test_record_that_was_never_used_leaks_nothing():
         assert accounting.leakage(event, RATIOS) == accounting.Leakage(0, 0.0, 0.0, 0.0, 0.0)
 
 
+def test_direction_without_noise_leaks_without_bound():
+    event, ratios = dataclasses.replace(EVENT, capacity=math.inf), np.array([math.inf, 1.0, 0.0])
+    found = accounting.leakage(event, ratios)
+    assert (found.record, found.dataset, found.linear, found.printed) == (math.inf,) * 4
+    unused = dataclasses.replace(event, uses=0, steps=0)
+    assert accounting.leakage(unused, ratios) == accounting.Leakage(0, 0.0, 0.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match="capacity of inf nats"):
+        accounting.record_leakage(EVENT, ratios)
+
+
 @pytest.mark.parametrize("mechanism", ["none", "dpsgd", "dppsac", "something else"])
 @pytest.mark.parametrize("account", [accounting.printed_leakage, accounting.linear_leakage])
 def test_events_of_other_mechanisms_are_refused(mechanism, account):

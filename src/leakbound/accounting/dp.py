@@ -99,7 +99,7 @@ def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, a
 
 
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
-    """ε of a whole DP training at δ.
+    """ε of a whole DP training at δ; ∞ for one that clipped without noise.
 
     Args:
         event: What the training did.
@@ -135,7 +135,7 @@ def poisson_epsilon(
     """ε of ``steps`` Poisson-subsampled Gaussian mechanisms at δ, by Opacus.
 
     Args:
-        noise_multiplier: Noise standard deviation over the clipping bound, > 0.
+        noise_multiplier: Noise standard deviation over the clipping bound, >= 0.
         sample_rate: Probability that a record takes part in a step, in (0, 1].
         steps: Number of steps.
         delta: δ, in (0, 1).
@@ -143,12 +143,13 @@ def poisson_epsilon(
         orders: Rényi orders of the ``rdp`` accountant, each > 1; None for Opacus' own.
 
     Returns:
-        ε >= 0; ∞ where it cannot be bounded.
+        ε >= 0; ∞ where it cannot be bounded, as after any step without noise.
 
     Raises:
         ValueError: If an argument is out of range, or ``orders`` are given for another accountant.
     """
-    _check(noise_multiplier=noise_multiplier)
+    if not 0 <= noise_multiplier < math.inf:
+        raise ValueError(f"noise_multiplier = {noise_multiplier}: it must be >= 0 and finite")
     _check_delta(delta)
     if not 0 < sample_rate <= 1 or steps < 0:
         raise ValueError(f"sample_rate = {sample_rate} must be in (0, 1] and steps = {steps} >= 0")
@@ -158,6 +159,8 @@ def poisson_epsilon(
         raise ValueError("orders belong to the 'rdp' accountant; leave them out")
     if not steps:
         return 0.0
+    if not noise_multiplier:
+        return math.inf
     from opacus.accountants import create_accountant
 
     keeper = create_accountant(mechanism=accountant)

@@ -7,6 +7,7 @@ tell up to ln(classes) nats per record on top.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,7 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
         printed=printed_leakage(event),
         linear=linear_leakage(event),
         record=record,
-        dataset=event.population * record,
+        dataset=_total(event.population, record),
     )
 
 
@@ -63,23 +64,23 @@ def record_leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> floa
 
     Args:
         event: What the training did; its ``uses`` is the count of the most used record.
-        ratios: (d,) variance ratios μ_i/σ of one use of its channel.
+        ratios: (d,) variance ratios μ_i/σ of one use of its channel, in [0, ∞].
 
     Returns:
-        Nats, between κ and k·κ for fresh noise.
+        Nats, between κ and k·κ for fresh noise; ∞ if a ratio is and the record was used.
 
     Raises:
         ValueError: If the event is not that of a channel, or its capacity is exceeded by the ratios.
     """
     capacity = _channel_capacity(event)
-    reached = gaussian_capacity(ratios, 1.0)
+    reached = _capacity(ratios)
     if reached > capacity * (1.0 + 1e-9):
         raise ValueError(
             f"the variance ratios have a capacity of {reached:.6g} nats, the event states {capacity:.6g}: they belong "
             "to another channel; compute them from the channel file of this run"
         )
     uses = independent_uses(event)
-    return gaussian_capacity(ratios, 1.0, float(uses)) if uses else 0.0
+    return _capacity(ratios, float(uses)) if uses else 0.0
 
 
 def linear_leakage(event: PrivacyEvent) -> float:
@@ -88,7 +89,7 @@ def linear_leakage(event: PrivacyEvent) -> float:
     Raises:
         ValueError: If the event is not that of a channel.
     """
-    return independent_uses(event) * _channel_capacity(event)
+    return _total(independent_uses(event), _channel_capacity(event))
 
 
 def printed_leakage(event: PrivacyEvent) -> float:
@@ -102,7 +103,7 @@ def printed_leakage(event: PrivacyEvent) -> float:
     Source:
         Tan et al. 2024, Section V.
     """
-    return event.steps * _channel_capacity(event)
+    return _total(event.steps, _channel_capacity(event))
 
 
 def independent_uses(event: PrivacyEvent) -> int:
@@ -113,6 +114,16 @@ def independent_uses(event: PrivacyEvent) -> int:
     """
     _channel_capacity(event)
     return event.uses if event.noise == "fresh" else min(event.uses, 1)
+
+
+def _total(count: int, nats: float) -> float:
+    """So many times the nats; nothing for none, also of ∞."""
+    return count * nats if count else 0.0
+
+
+def _capacity(ratios: Float[np.ndarray, " d"], uses: float = 1.0) -> float:
+    """½ Σ ln(1 + k ratio), ∞ if a ratio is infinite."""
+    return math.inf if np.isposinf(ratios).any() else gaussian_capacity(ratios, 1.0, uses)
 
 
 def _channel_capacity(event: PrivacyEvent) -> float:
