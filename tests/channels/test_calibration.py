@@ -130,6 +130,19 @@ def test_water_filling_distorts_less_than_any_noise_after_shrinkage(eigenvalues,
         assert filling.distortion <= shrunk * (1 + 1e-7)
 
 
+@pytest.mark.parametrize("capacity", [1e-160, 1e-300, 2000.0])
+def test_least_power_level_that_float64_cannot_hold_is_refused_by_name(capacity):
+    with pytest.raises(ValueError, match="which float64 cannot hold"):
+        calibration.least_power_level(np.array([3.0, 1.0]), capacity)
+
+
+@pytest.mark.parametrize("capacity", [1e-150, 690.0])
+def test_least_power_level_is_found_up_to_the_ends_of_float64(capacity):
+    eigenvalues = np.array([3.0, 1.0])
+    variances = calibration.least_power_variances(eigenvalues, calibration.least_power_level(eigenvalues, capacity))
+    assert_met_from_below(gaussian_capacity(eigenvalues, variances), capacity)
+
+
 def test_edges_of_the_capacity_pass_nothing_or_everything():
     eigenvalues = np.array([2.0, 1.0, 0.0])
     assert calibration.noise_scale(eigenvalues, 0.0) == math.inf

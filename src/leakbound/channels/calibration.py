@@ -196,14 +196,17 @@ def least_power_level(
         return math.log(reached) - math.log(capacity * AIM)
 
     low = high = math.log(float(signal.max()))
+    top = _LARGEST - 2.0 - max(0.0, 0.5 * math.log(float(shape.max())))  # up to here no variance overflows on the way
     stride = 1.0
-    while excess(low) < 0 and low > _SMALLEST:
-        low, stride = low - stride, 2.0 * stride
+    while low > _SMALLEST and excess(low) < 0:
+        low, stride = max(low - stride, _SMALLEST), 2.0 * stride
     stride = 1.0
-    while excess(high) > 0 and high < _LARGEST:
-        high, stride = high + stride, 2.0 * stride
-    if low <= _SMALLEST or high >= _LARGEST:
-        return representable(low if low <= _SMALLEST else high, capacity)
+    while high < top and excess(high) > 0:
+        high, stride = min(high + stride, top), 2.0 * stride
+    if excess(low) < 0:
+        return representable(_SMALLEST, capacity)
+    if excess(high) > 0:
+        return representable(_LARGEST, capacity)
     return math.exp(brentq(excess, low, high, xtol=1e-13, rtol=8.9e-16))
 
 
