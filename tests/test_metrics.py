@@ -147,6 +147,18 @@ def test_auc_interval_covers_the_truth_as_often_as_it_says():
     assert 0.91 <= covered <= 0.985
 
 
+@pytest.mark.parametrize(("m", "n"), [(20, 30), (7, 9)])
+def test_auc_interval_of_scores_that_all_tie_is_not_a_point(m, n):
+    interval = metrics.auc_interval(np.zeros(m), np.zeros(n))
+    assert interval.value == 0.5
+    pairs = min(m, n)
+    low = metrics.proportion_interval(pairs // 2, pairs).low
+    high = metrics.proportion_interval(-(-pairs // 2), pairs).high
+    assert (interval.low, interval.high) == (low, high)
+    assert low < 0.35
+    assert high > 0.65
+
+
 def test_auc_interval_of_perfect_separation_is_not_a_point():
     interval = metrics.auc_interval(np.arange(10.0, 20.0), np.arange(8.0))
     assert (interval.value, interval.high) == (1.0, 1.0)

@@ -134,8 +134,8 @@ def auc_interval(
     """Area under the ROC curve with DeLong's interval: P(member > non-member) + ½ P(equal).
 
     The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where the scores
-    separate perfectly that variance is 0 and says nothing; the exact binomial interval of min(m, n) disjoint pairs,
-    all of them ordered alike, takes its place.
+    separate perfectly, or all tie, that variance is 0 and says nothing; the exact binomial interval of min(m, n)
+    disjoint pairs, of which the area is the part that is ordered rightly, takes its place.
 
     Args:
         members: Scores of the members, higher means member.
@@ -160,9 +160,13 @@ def auc_interval(
     placements_of_members = (ranks[:m] - stats.rankdata(members)) / n
     placements_of_nonmembers = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
     variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
-    if area in (0.0, 1.0):
+    if variance == 0:
         pairs = min(m, n)
-        return proportion_interval(round(area * pairs), pairs, confidence)
+        edges = [
+            proportion_interval(count, pairs, confidence)
+            for count in (math.floor(area * pairs), math.ceil(area * pairs))
+        ]
+        return Interval(area, edges[0].low, edges[1].high)
     half = stats.norm.ppf(0.5 + confidence / 2) * math.sqrt(variance)
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
 
