@@ -4,8 +4,8 @@ Rounding in float32. Standard deviations along the pixels are rounded up. Along 
 rounded to nearest, which changes a noise variance by at most about 1e-7 of itself. A channel with a gain computes the
 shrunk image before any noise, and the rounding of that differs from record to record in all directions, also in those
 that pass nothing and have no noise; it is the same at each use and would be a fingerprint. So its noise gets a dither:
-independent noise on every pixel, with 1e-3 of the largest standard deviation along the axes. It adds at most d millionths
-of the largest variance, comes after the release and so takes no capacity, and buries the residue.
+independent noise on every pixel, with 1e-3 of the largest standard deviation along the axes. It adds d millionths of
+the largest variance, comes after the release and so takes no capacity, and buries the residue.
 
 What is outside the guarantee. The capacity is that of real-valued Gaussian noise; this noise is pseudo-random, from a
 generator whose seed must stay unknown, and in float32. Which floating-point values a noisy sum can take depends on the
