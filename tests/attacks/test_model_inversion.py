@@ -6,6 +6,7 @@ from torch.func import functional_call
 
 from leakbound import datasets
 from leakbound.attacks.model_inversion import attack, class_means, invert, stopping_times
+from leakbound.attacks.scoring import image_values
 from leakbound.config import DatasetConfig, ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
@@ -145,3 +146,13 @@ def test_class_without_auxiliary_records_is_known_by_the_mean_of_all():
     images = np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1) * np.ones((3, 1, 32, 32), np.float32) / 2
     means = class_means(Split(images, np.array([0, 0, 2])), [0, 1, 2])
     np.testing.assert_allclose(means[:, 0, 0, 0], [0.25, 0.5, 1.0])
+
+
+def test_an_image_that_is_not_finite_spoils_no_other_one():
+    generator = np.random.default_rng(0)
+    truth, candidates = (generator.uniform(-1, 1, (3, 1, 32, 32)).astype(np.float32) for _ in range(2))
+    expected = image_values(truth, candidates)
+    candidates[1, 0, 3, 4] = np.inf
+    for name, found in image_values(truth, candidates).items():
+        assert np.isnan(found[1]), name
+        np.testing.assert_array_equal(found[[0, 2]], expected[name][[0, 2]])

@@ -22,11 +22,15 @@ def image_values(
 
     Args:
         truth: Images on [-1, 1].
-        candidates: What an attacker made of them, same scale. All values are NaN if one pixel is not finite.
+        candidates: What an attacker made of them, same scale. Values of an image are NaN if one of its
+            pixels is not finite.
     """
-    if not np.isfinite(candidates).all():
-        return {name: np.full(len(truth), np.nan) for name in _METRICS}
-    return {name: metric(truth, candidates) for name, metric in _METRICS.items()}
+    finite = np.isfinite(candidates).all(axis=(1, 2, 3))
+    values = {name: np.full(len(truth), np.nan) for name in _METRICS}
+    if finite.any():
+        for name, metric in _METRICS.items():
+            values[name][finite] = metric(truth[finite], candidates[finite])
+    return values
 
 
 def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Float[np.ndarray, " n"]]) -> pd.DataFrame:
