@@ -95,3 +95,13 @@ def test_memory_of_a_slot_counts_parameters_and_layer_outputs():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
     outputs = 12 + 5
     assert stack.slot_bytes(model, (3, 2, 2), 8) == 4 * (5 * 65 + 3 * 8 * (outputs + 12))
+    assert stack.slot_bytes(model, (3, 2, 2), 8, 100) - stack.slot_bytes(model, (3, 2, 2), 8) == 4 * 100 * 12
+    assert stack.predict_bytes(model, (3, 2, 2)) == 4 * 500 * (outputs + 12)
+
+
+def test_predictions_of_more_slots_take_fewer_images_at_a_time():
+    singles = networks("lenet", 3)
+    seen = []
+    singles[0].conv1.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    stack.predict(singles[0], stack.stacked(singles), torch.zeros(7, 1, 32, 32), batch_size=9)
+    assert seen == [3, 3, 1]

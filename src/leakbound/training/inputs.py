@@ -65,7 +65,9 @@ class FrozenInputs:
         sampler: ChannelSampler,
         generators: list[torch.Generator],
     ) -> None:
-        self._copies = torch.stack([sampler.freeze(images, generator) for generator in generators])
+        self._copies = images.new_empty((len(generators), *images.shape))
+        for copy, generator in zip(self._copies, generators, strict=True):
+            copy.copy_(sampler.freeze(images, generator))
         self._slots = torch.arange(len(generators), device=images.device)[:, None]
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:

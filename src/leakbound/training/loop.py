@@ -57,9 +57,15 @@ class Learner(Protocol):
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
     """Train by SGD, on clean images or through a channel, as many replicas at a time as ``max_stack`` allows."""
-    model = build(request, 0)
+    frozen = isinstance(request.defense, ChannelDefense) and request.defense.noise == "frozen"
     size = stack.stack_size(
-        request.config.max_stack, request.replicas, request.device, model, request.image_shape, request.batch_size
+        request.config.max_stack,
+        request.replicas,
+        request.device,
+        build(request, 0),
+        request.image_shape,
+        request.batch_size,
+        len(request.dataset.train.labels) if frozen else 0,
     )
     return run(request, StackLearner, size)
 

@@ -6,6 +6,7 @@ batched network. Both give the same result within float32 rounding, and on a CPU
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 Parameters = dict[str, Tensor]
+_PREDICTED = 500  # images of all slots in one forward pass without gradients
 
 
 def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
@@ -26,9 +28,7 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
         device: Where the stack will live.
     """
     named = [dict(model.named_parameters()) for model in models]
-    return {
-        name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]
-    }
+    return {name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]}
 
 
 def slots_of(params: Mapping[str, Tensor]) -> int:
@@ -63,7 +63,7 @@ def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],
     images: Float[Tensor, "n colors height width"],
-    batch_size: int = 500,
+    batch_size: int = _PREDICTED,
 ) -> Float[Tensor, "slots n classes"]:
     """Logits of every slot for the same images, without gradients.
 
@@ -71,10 +71,11 @@ def predict(
         model: Architecture.
         params: Parameter name to its values (slots, ...).
         images: On the device of the stack.
-        batch_size: Images per forward pass; bounds memory.
+        batch_size: Images per forward pass, counted over all slots together; bounds memory.
     """
     slots = slots_of(params)
-    parts = [forward(model, params, part.expand(slots, *part.shape)) for part in images.split(batch_size)]
+    chunk = max(1, batch_size // slots)
+    parts = [forward(model, params, part.expand(slots, *part.shape)) for part in images.split(chunk)]
     return torch.cat(parts, dim=1)
 
 
@@ -103,6 +104,7 @@ def stack_size(
     model: nn.Module,
     image_shape: tuple[int, int, int],
     batch_size: int,
+    kept_images: int = 0,
 ) -> int:
     """How many of ``slots`` models are trained as one batch.
 
@@ -115,21 +117,37 @@ def stack_size(
         model: One of them, on the CPU.
         image_shape: (colors, height, width).
         batch_size: Records per step and slot.
+        kept_images: Images that a slot keeps for itself all the time, e.g. its noisy copies of the members.
     """
     if max_stack != "auto":
         return min(max_stack, slots)
     if torch.device(device).type != "cuda":
         return 1
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(slots, int(0.6 * free) // slot_bytes(model, image_shape, batch_size)))
+    left = int(0.6 * free) - predict_bytes(model, image_shape)
+    return max(1, min(slots, left // slot_bytes(model, image_shape, batch_size, kept_images)))
 
 
-def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: int) -> int:
+def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Estimate of the memory of one forward pass of :func:`predict`, in bytes, however many slots share it."""
+    return 4 * _PREDICTED * (_layer_outputs(model, image_shape) + math.prod(image_shape))
+
+
+def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: int, kept_images: int = 0) -> int:
     """Estimate of the memory that one slot needs while it is trained, in bytes.
 
     Five copies of the parameters (value, gradient, momentum, two temporary), and three times what the layers put out
-    for one batch (kept for the backward pass, its gradient, results of functions that are no layers).
+    for one batch (kept for the backward pass, its gradient, results of functions that are no layers); and the images
+    that the slot keeps for itself.
     """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    pixels = math.prod(image_shape)
+    outputs = _layer_outputs(model, image_shape)
+    return 4 * (5 * parameters + 3 * batch_size * (outputs + pixels) + kept_images * pixels)
+
+
+def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Values that all layers together put out for one image."""
     outputs = [0]
 
     def count(_: nn.Module, __: object, output: Tensor) -> None:
@@ -142,6 +160,4 @@ def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: 
         model(torch.zeros(1, *image_shape))
     for handle in handles:
         handle.remove()
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    pixels = image_shape[0] * image_shape[1] * image_shape[2]
-    return 4 * (5 * parameters + 3 * batch_size * (outputs[0] + pixels))
+    return outputs[0]
