@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from leakbound import models
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config import ChannelDefense
+from leakbound.datasets import Split
 from leakbound.provenance import PrivacyEvent
 from leakbound.seeding import torch_generator
 from leakbound.training import stack
@@ -22,7 +23,7 @@ from leakbound.training.batches import ShuffledBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs, Inputs
 from leakbound.training.progress import Progress, progress
-from leakbound.training.request import LabelledImages, TrainingRequest, TrainingResult
+from leakbound.training.request import TrainingRequest, TrainingResult
 
 logger = logging.getLogger("leakbound")
 _CURVE_COLUMNS = ["replica", "step", "metric", "value"]
@@ -278,7 +279,7 @@ class _Course:
         }
 
 
-def _measure(learner: Learner, split: LabelledImages, last: bool) -> tuple[np.ndarray, np.ndarray]:
+def _measure(learner: Learner, split: Split, last: bool) -> tuple[np.ndarray, np.ndarray]:
     """Loss and accuracy (slots,) on clean images: all at the last point, else at most 2,000 spread over the split."""
     count = len(split.labels)
     rows = np.arange(count) if last else np.unique(np.linspace(0, count - 1, _CURVE_RECORDS).astype(int))

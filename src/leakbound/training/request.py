@@ -5,45 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-import numpy as np
 import pandas as pd
 from torch import Tensor
 
 from leakbound.channels.channel import Channel
 from leakbound.config import Defense, TrainingConfig
+from leakbound.datasets import ImageDataset
 from leakbound.provenance import PrivacyEvent
-
-
-@runtime_checkable
-class LabelledImages(Protocol):
-    """Images (n, colors, height, width), float32, and labels (n,), int64."""
-
-    @property
-    def images(self) -> np.ndarray:
-        """Pixels."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Class indices."""
-
-
-@runtime_checkable
-class TrainingData(Protocol):
-    """What training reads of a dataset, e.g. of ``leakbound.datasets.ImageDataset``."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
-
-    @property
-    def train(self) -> LabelledImages:
-        """The members."""
-
-    @property
-    def test(self) -> LabelledImages:
-        """The non-members."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +37,7 @@ class TrainingRequest:
         on_rows: Called at each point of the curves with those of the stack in training, for a live view.
     """
 
-    dataset: TrainingData
+    dataset: ImageDataset
     model: str
     defense: Defense
     level: float | None

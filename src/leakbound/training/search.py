@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from leakbound.datasets import ImageDataset, Split
 from leakbound.seeding import numpy_generator
-from leakbound.training.request import LabelledImages, TrainingRequest
+from leakbound.training.request import TrainingRequest
 from leakbound.training.trainers import train
 
 logger = logging.getLogger("leakbound")
@@ -28,23 +29,6 @@ class LearningRateSearch:
 
     table: pd.DataFrame
     learning_rate: float
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some records of a split."""
-
-    images: np.ndarray
-    labels: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Divided:
-    """Members as a training part and a validation part."""
-
-    classes: tuple[str, ...]
-    train: _Part
-    test: _Part
 
 
 def search_learning_rate(request: TrainingRequest) -> LearningRateSearch:
@@ -85,15 +69,17 @@ def search_learning_rate(request: TrainingRequest) -> LearningRateSearch:
     return LearningRateSearch(table, float(table.loc[best, "learning_rate"]))
 
 
-def _divide(request: TrainingRequest) -> _Divided:
+def _divide(request: TrainingRequest) -> ImageDataset:
     """Members divided at random, the part held out as ``test``."""
     members = request.dataset.train
     order = numpy_generator(request.seed, request.slug, 0, "validation").permutation(len(members.labels))
     held_out = math.ceil(request.config.validation_fraction * len(order))
-    return _Divided(request.dataset.classes, _part(members, order[held_out:]), _part(members, order[:held_out]))
+    return dataclasses.replace(
+        request.dataset, train=_part(members, order[held_out:]), test=_part(members, order[:held_out])
+    )
 
 
-def _part(members: LabelledImages, rows: np.ndarray) -> _Part:
+def _part(members: Split, rows: np.ndarray) -> Split:
     """Some members, in their order."""
     chosen = np.sort(rows)
-    return _Part(members.images[chosen], members.labels[chosen])
+    return Split(members.images[chosen], members.labels[chosen])
