@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
+from skimage.metrics import structural_similarity
 from sklearn.metrics import mean_squared_error, roc_auc_score
 
 from leakbound import metrics
@@ -47,6 +48,19 @@ def test_ssim_of_two_constant_images_is_the_luminance_term_alone():
     first, second = np.full((1, 16, 16), 0.2), np.full((1, 16, 16), -0.4)
     a, b, constant = 0.6, 0.3, 0.01**2
     assert float(metrics.ssim(first, second)) == pytest.approx((2 * a * b + constant) / (a**2 + b**2 + constant))
+
+
+def test_ssim_is_the_mean_of_its_map_where_the_window_is_whole():
+    first, second = np.random.default_rng(2).uniform(-1, 1, (2, 4, 3, 32, 24))
+    expected = [
+        structural_similarity(
+            (a + 1) / 2, (b + 1) / 2, channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5,
+            use_sample_covariance=False,
+        )
+        for a, b in zip(first, second, strict=True)
+    ]  # fmt: skip
+    np.testing.assert_allclose(metrics.ssim(first, second), expected, rtol=1e-12)
+    assert metrics.similarity_map(first, second).shape == first.shape
 
 
 def test_ssim_falls_as_noise_grows():

@@ -17,6 +17,8 @@ Images = Float[np.ndarray, "..."]
 PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray
 
+_WINDOW = 11  # pixels along a side of SSIM's window
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -77,19 +79,43 @@ def ssim(truth: Images, candidate: Images) -> PerImage:
     Source:
         Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
     """
+    inner = slice(_WINDOW // 2, -(_WINDOW // 2))
+    return np.asarray(similarity_map(truth, candidate)[..., inner, inner].mean(axis=(-3, -2, -1)))
+
+
+def similarity_map(truth: Images, candidate: Images) -> Images:
+    """Structural similarity around each pixel, of which :func:`ssim` is the mean over the pixels with a whole window.
+
+    Args:
+        truth: Images (..., colors, height, width) on [−1, 1], at least 11 pixels high and wide.
+        candidate: Images of the same shape.
+
+    Returns:
+        Similarities of the images' shape, float64. Within 5 pixels of the border the window sees the image mirrored.
+
+    Raises:
+        ValueError: If the shapes differ or are not those of images, or an image is smaller than the window.
+    """
     from skimage.metrics import structural_similarity
 
     truth, candidate = _pixels(truth, candidate)
-    if min(truth.shape[-2:]) < 11:
+    if min(truth.shape[-2:]) < _WINDOW:
         raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 11×11")
-    image_shape = truth.shape[-3:]
-    values = [
+    planes = (-1, *truth.shape[-3:])
+    maps = [
         structural_similarity(
-            first, second, channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
-        )
-        for first, second in zip(truth.reshape(-1, *image_shape), candidate.reshape(-1, *image_shape), strict=True)
+            first,
+            second,
+            channel_axis=0,
+            data_range=1.0,
+            gaussian_weights=True,
+            sigma=1.5,
+            use_sample_covariance=False,
+            full=True,
+        )[1]
+        for first, second in zip(truth.reshape(planes), candidate.reshape(planes), strict=True)
     ]
-    return np.asarray(values, dtype=np.float64).reshape(truth.shape[:-3])
+    return np.asarray(maps, dtype=np.float64).reshape(truth.shape)
 
 
 def cosine(truth: Images, candidate: Images) -> PerImage:
