@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from leakbound import illustrations
-from leakbound.channels import Moments, estimate_moments
+from leakbound.channels import Channel, Moments, Spectrum, estimate_moments
 from leakbound.config import DatasetConfig, IllustrationConfig
 from leakbound.datasets import ImageDataset, prepare
 from leakbound.registry import ILLUSTRATIONS, SHAPES
@@ -238,3 +238,27 @@ def test_an_illustration_of_data_names_the_missing_dataset(name):
 def test_an_illustration_without_levels_says_so(name, digits, moments):
     with pytest.raises(ValueError, match=rf"illustrations.{name}.levels"):
         ILLUSTRATIONS.get(name)(NOTHING, dataset=digits, moments=moments, seed=0)
+
+
+class PixelByPixel:
+    """A shape from outside whose noise lies along the pixels, though its spectrum holds the data's eigenvalues."""
+
+    @staticmethod
+    def decompose(moments, *, weights=None):
+        eigenvalues = np.linalg.eigvalsh(moments.covariance)[::-1].clip(min=0)
+        return Spectrum("pixelwise", eigenvalues, moments.total_variance, moments.mean, eigenvalues)
+
+    @staticmethod
+    def calibrate(spectrum, capacity):
+        return Channel("pixelwise", capacity, np.linspace(1.0, 30.0, spectrum.dimension))
+
+
+def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(digits, moments, monkeypatch):
+    monkeypatch.setitem(SHAPES._entries, "pixelwise", PixelByPixel)
+    settings = IllustrationConfig(levels={"pixelwise": (8.0,)})
+    rows = illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
+    covariance = moments.covariance
+    total = covariance + np.diag(np.linspace(1.0, 30.0, 1024))
+    expected = np.trace(covariance - covariance @ np.linalg.solve(total, covariance)) / moments.total_variance
+    found = measured(rows, "attacker_error", "defense")["pixelwise"]
+    assert found == pytest.approx(expected, rel=1e-6)

@@ -194,7 +194,7 @@ def shapes(
             channel = SHAPES.get(shape).calibrate(spectrum, level)
             found = {
                 "noise_power": channel.noise_power / moments.total_variance,
-                "distortion": _distortion(channel, spectrum) / moments.total_variance,
+                "distortion": _distortion(channel, spectrum, moments) / moments.total_variance,
                 "attacker_error": _attacker_error(channel, spectrum, moments) / moments.total_variance,
                 "capacity": channel_capacity(channel, spectrum),
             }
@@ -202,16 +202,23 @@ def shapes(
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
-def _distortion(channel: Channel, spectrum: Spectrum) -> float:
+def _distortion(channel: Channel, spectrum: Spectrum, moments: Moments) -> float:
     """E‖D − D̃‖²: the noise and, with a gain, what the shrinking takes away."""
-    if channel.gain is None or spectrum.data_eigenvalues is None:
+    if channel.gain is None:
         return channel.noise_power
-    return channel.noise_power + float(((1.0 - channel.gain) ** 2 * spectrum.data_eigenvalues).sum())
+    if channel.basis is None:
+        along = np.diag(moments.covariance)
+    elif spectrum.data_eigenvalues is None:
+        along = np.einsum("ij,ij->j", channel.basis, moments.covariance @ channel.basis)
+    else:
+        along = spectrum.data_eigenvalues
+    return channel.noise_power + float(((1.0 - channel.gain) ** 2 * along).sum())
 
 
 def _attacker_error(channel: Channel, spectrum: Spectrum, moments: Moments) -> float:
     """E‖D − D̂‖² of the best linear estimate D̂ from one use of the channel."""
-    if spectrum.data_eigenvalues is None:
+    if spectrum.data_eigenvalues is None or (channel.basis is None and channel.gain is None):
+        # Eigenvalues of the data, where the spectrum holds some, are not the variances of its pixels.
         return linear_mmse_from_covariances(moments.covariance, channel.variances)
     if channel.gain is None:
         return linear_mmse(spectrum.data_eigenvalues, channel.variances)
@@ -239,7 +246,8 @@ def noisy_images(
         ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric ``pixel`` is a pixel.
         The others are one value per image, with color, row and column -1: ``ssim`` to the clean image, and
         ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized
-        shapes hide most. All are on the pixel scale [0, 1].
+        shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose
+        window is not whole; ``ssim_outside`` counts them with the image mirrored there.
 
     Raises:
         ValueError: If there is no dataset, or there are no moments or levels.
@@ -284,7 +292,7 @@ def _likeness_rows(
     """Likeness of pictures to the clean ones: in all, inside the box and outside."""
     box = np.zeros((_SIZE, _SIZE), dtype=bool)
     box[slice(*_BOX.rows), slice(*_BOX.columns)] = True
-    similarity = _similarity_maps(clean, seen)
+    similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
     found = {
         "ssim": metrics.ssim(clean, seen),
@@ -295,28 +303,6 @@ def _likeness_rows(
     }
     where = {"defense": shape, "level": level, "replica": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
     return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in found.items()])
-
-
-def _similarity_maps(
-    clean: Float[np.ndarray, "n colors 32 32"], seen: Float[np.ndarray, "n colors 32 32"]
-) -> Float[np.ndarray, "n 32 32"]:
-    """Local structural similarity of each two images, with the window of :func:`leakbound.metrics.ssim`."""
-    from skimage.metrics import structural_similarity
-
-    maps = [
-        structural_similarity(
-            (first + 1.0) / 2.0,
-            (second + 1.0) / 2.0,
-            channel_axis=0,
-            data_range=1.0,
-            gaussian_weights=True,
-            sigma=1.5,
-            use_sample_covariance=False,
-            full=True,
-        )[1]
-        for first, second in zip(clean, seen, strict=True)
-    ]
-    return np.stack(maps).mean(axis=1)
 
 
 def _box_weights(colors: int) -> Float[np.ndarray, " d"]:
