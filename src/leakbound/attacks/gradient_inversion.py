@@ -238,7 +238,7 @@ def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Map
     """Rows of all variants; ``weights`` holds the total-variation weight of those that are attacks."""
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
     for variant in weights:
-        values[variant]["bounded_mse"] = metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"])
+        values[variant]["bounded_mse"] = np.asarray(metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"]))
     if "oracle" in values and not np.isfinite(values["oracle"]["psnr"]).all():
         del values["oracle"]["psnr"]
     units = observed.units.tolist()
