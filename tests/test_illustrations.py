@@ -243,6 +243,8 @@ def test_an_illustration_without_levels_says_so(name, digits, moments):
 class PixelByPixel:
     """A shape from outside whose noise lies along the pixels, though its spectrum holds the data's eigenvalues."""
 
+    takes_weights = False
+
     @staticmethod
     def decompose(moments, *, weights=None):
         eigenvalues = np.linalg.eigvalsh(moments.covariance)[::-1].clip(min=0)

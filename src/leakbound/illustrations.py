@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 _SIZE = 32
 _COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
-_WEIGHTED = ("personalized", "personalized_printed")
-_BOX = BoxWeights()
 
 
 def capacity_surface(
@@ -37,7 +35,7 @@ def capacity_surface(
     The figure does not say d, which only scales the surface: here d = 1.
 
     Args:
-        settings: Not used, nor are the others.
+        settings: ``weights``: the rectangle and its β.
         dataset: Not used.
         moments: Not used.
         seed: Not used.
@@ -63,7 +61,7 @@ def toy_example(
     lets more pass at W = 6, where the gradient varies more; the second one never does.
 
     Args:
-        settings: Not used, nor are the others.
+        settings: ``weights``: the rectangle and its β.
         dataset: Not used.
         moments: Not used.
         seed: Not used.
@@ -103,7 +101,7 @@ def weights(
     """Noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
 
     Args:
-        settings: Not used, nor are the others.
+        settings: ``weights``: the rectangle and its β.
         dataset: Not used.
         moments: Not used.
         seed: Not used.
@@ -111,7 +109,7 @@ def weights(
     Returns:
         Columns ``row``, ``column``, ``metric`` (``weight``), ``value``; one row per pixel.
     """
-    beta = _box_weights(1)
+    beta = _box_weights(1, settings.weights)
     row, column = np.divmod(np.arange(beta.size), _SIZE)
     return pd.DataFrame({"row": row, "column": column, "metric": "weight", "value": beta})
 
@@ -189,7 +187,7 @@ def shapes(
     rows: list[dict[str, Any]] = []
     capacities = sorted({level for levels in settings.levels.values() for level in levels})
     for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
-        spectrum = _decompose(shape, moments)
+        spectrum = _decompose(shape, moments, settings.weights)
         for level in capacities:
             channel = SHAPES.get(shape).calibrate(spectrum, level)
             found = {
@@ -257,11 +255,11 @@ def noisy_images(
     clean = dataset.train.images[: settings.images].astype(np.float64)
     frames = [_picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
-        spectrum = _decompose(shape, moments)
+        spectrum = _decompose(shape, moments, settings.weights)
         normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal((len(clean), clean[0].size))
         for level in levels:
             seen = _released(SHAPES.get(shape).calibrate(spectrum, level), clean, normal)
-            frames += [_picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen)]
+            frames += [_picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen, settings.weights)]
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
 
 
@@ -287,11 +285,15 @@ def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 
 
 
 def _likeness_rows(
-    shape: str, level: float, clean: Float[np.ndarray, "n colors 32 32"], seen: Float[np.ndarray, "n colors 32 32"]
+    shape: str,
+    level: float,
+    clean: Float[np.ndarray, "n colors 32 32"],
+    seen: Float[np.ndarray, "n colors 32 32"],
+    weights: BoxWeights,
 ) -> pd.DataFrame:
     """Likeness of pictures to the clean ones: in all, inside the box and outside."""
     box = np.zeros((_SIZE, _SIZE), dtype=bool)
-    box[slice(*_BOX.rows), slice(*_BOX.columns)] = True
+    box[slice(*weights.rows), slice(*weights.columns)] = True
     similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
     found = {
@@ -305,15 +307,16 @@ def _likeness_rows(
     return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in found.items()])
 
 
-def _box_weights(colors: int) -> Float[np.ndarray, " d"]:
-    """Published weights β for images of so many colors."""
-    return box_weights(colors, _SIZE, _SIZE, _BOX.weight, _BOX.rows, _BOX.columns)
+def _box_weights(colors: int, box: BoxWeights) -> Float[np.ndarray, " d"]:
+    """Weights β for images of so many colors."""
+    return box_weights(colors, _SIZE, _SIZE, box.weight, box.rows, box.columns)
 
 
-def _decompose(shape: str, moments: Moments) -> Spectrum:
-    """Spectrum of the data for a shape, with the published weights where the shape takes some."""
-    beta = _box_weights(moments.dimension // _SIZE**2) if shape in _WEIGHTED else None
-    return SHAPES.get(shape).decompose(moments, weights=beta)
+def _decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
+    """Spectrum of the data for a shape, with the weights where the shape takes some."""
+    kind = SHAPES.get(shape)
+    beta = _box_weights(moments.dimension // _SIZE**2, weights) if kind.takes_weights else None
+    return kind.decompose(moments, weights=beta)
 
 
 def _needed(value: T | None, illustration: str) -> T:

@@ -50,11 +50,6 @@ class PrivacyEvent:
         """Probability that a record takes part in a step."""
         return self.batch_size / self.population
 
-    @property
-    def expected_uses(self) -> float:
-        """Mean number of times that a record was used."""
-        return self.steps * self.sample_rate
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return dataclasses.asdict(self)

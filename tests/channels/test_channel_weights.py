@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
 
-from leakbound.channels import box_weights, eye_mask
+from leakbound.channels import box_weights
+from leakbound.config import BoxWeights
 
 
-def test_eye_mask_is_the_published_one():
-    mask = eye_mask(3).reshape(3, 32, 32)
+def test_default_box_is_the_published_one():
+    box = BoxWeights()
+    mask = box_weights(3, 32, 32, box.weight, box.rows, box.columns).reshape(3, 32, 32)
     assert set(np.unique(mask)) == {1.0, 50.0}
     rows, columns = np.nonzero(mask[0] == 50)
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (12, 19, 8, 23)

@@ -15,7 +15,7 @@ from leakbound.channels.shapes import (
     Shape,
     White,
 )
-from leakbound.channels.weights import box_weights, eye_mask
+from leakbound.channels.weights import box_weights
 
 __all__ = [
     "Channel",
@@ -31,7 +31,6 @@ __all__ = [
     "box_weights",
     "channel_capacity",
     "estimate_moments",
-    "eye_mask",
     "noise_scale",
     "signal_to_noise",
 ]

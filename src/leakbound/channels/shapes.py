@@ -235,7 +235,7 @@ def _weights(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
 def _personalized(shape: str, moments: Moments, weights: Float[np.ndarray, " n"] | None) -> Spectrum:
     """Spectrum of noise in proportion to ``weights``, with the published bound where the shape asks for it."""
     if weights is None:
-        raise ValueError(f"shape {shape!r} needs weights, one > 0 per pixel; `eye_mask` builds the published ones")
+        raise ValueError(f"shape {shape!r} needs weights, one > 0 per pixel; `box_weights` builds some")
     beta = np.asarray(weights, dtype=np.float64)
     if beta.shape != moments.mean.shape:
         raise ValueError(f"weights: {beta.size} given, the images have {moments.dimension} pixels times colors")

@@ -35,27 +35,3 @@ def box_weights(
     weights = np.ones((colors, height, width))
     weights[:, slice(*rows), slice(*columns)] = weight
     return weights.reshape(-1)
-
-
-def eye_mask(
-    colors: int,
-    height: int = 32,
-    width: int = 32,
-    weight: float = 50.0,
-    rows: tuple[int, int] = (12, 20),
-    columns: tuple[int, int] = (8, 24),
-) -> Float[np.ndarray, " d"]:
-    """Published weights (Tan et al. 2024, Fig. 17): 50 on the eye region of a 32×32 face, 1 elsewhere.
-
-    Args:
-        colors: Planes of an image, 1 or 3.
-        height: Rows of pixels.
-        width: Columns of pixels.
-        weight: Relative noise variance on the eyes.
-        rows: First row of the region and the one after its last.
-        columns: First column of the region and the one after its last.
-
-    Raises:
-        ValueError: As :func:`box_weights`.
-    """
-    return box_weights(colors, height, width, weight, rows, columns)
