@@ -11,7 +11,7 @@ from leakbound.figures.tables import RunPart, tabulate
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}
 LEVELS = (1.0, 4.0, 16.0)
-MULTIPLIERS = (0.5, 2.0)
+MULTIPLIERS = (0.5, 1.5, 2.0)
 
 
 def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
@@ -87,6 +87,8 @@ def inverted_gradients(
         for variant, errors in results.items():
             frames.append(unit_rows(replica, variant, "mse", errors))
             frames.append(unit_rows(replica, variant, "psnr", -10 * np.log10(errors)))
+            if variant in ("attack", "untuned"):
+                frames.append(unit_rows(replica, variant, "bounded_mse", np.minimum(errors, prior)))
     return RunPart(
         run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b1",
         dataset=dataset,
@@ -122,6 +124,14 @@ def study(make_study: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def gradients() -> pd.DataFrame:
-    generator = np.random.default_rng(6)
-    return tabulate(inverted_gradients("digits", *pair, 3, generator) for pair in sweep(private=False))
+def make_gradients() -> Callable[..., pd.DataFrame]:
+    def make(replicas: int):
+        generator = np.random.default_rng(6)
+        return tabulate(inverted_gradients("digits", *pair, replicas, generator) for pair in sweep(private=False))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def gradients(make_gradients: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    return make_gradients(8)

@@ -92,6 +92,25 @@ def test_claims_that_the_rows_were_made_for_are_reproduced(tables, key):
     assert (verdicts["verdict"] == "reproduced").all()
 
 
+def test_every_claim_on_gradients_counts_only_replicas():
+    claims = [claim for figure in FIGURES.values() if figure.study == "gradient_inversion" for claim in figure.claims]
+    assert claims
+    assert all(claim.options["blocks"] for claim in claims)
+
+
+@pytest.mark.parametrize("key", ["tan2024/fig14", "tan2024/fig14_bounded", "beyond/attack_strength_gradients"])
+def test_three_networks_decide_trends_of_gradient_inversion_but_no_differences(make_gradients, key):
+    verdicts = evaluate(FIGURES[key], make_gradients(3), alpha=0.05)
+    expected = {"decreasing": "reproduced", "greater": "undecided"}
+    assert verdicts["verdict"].tolist() == [expected[test] for test in verdicts["test"]]
+    assert (verdicts["n"] == 3).all()
+    assert verdicts[verdicts["test"] == "greater"]["detail"].str.contains("least p-value that 3 can give is 0.25").all()
+
+
+def test_no_caption_says_what_the_preset_decides():
+    assert not [figure.id for figure in CATALOGUE.figures if "iterations" in figure.caption]
+
+
 def test_a_study_without_an_attack_is_named_when_its_figure_is_asked_for(study):
     without = study[study["source"] != "model_inversion"]
     with pytest.raises(EmptySelectionError, match=r"select.source = 'model_inversion' leaves no row"):

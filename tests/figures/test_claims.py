@@ -197,6 +197,105 @@ def fronts(shift: float, seed: int = 0, replicas: int = 5) -> pd.DataFrame:
     return pd.concat(frames)
 
 
+def blocks(seed: int, *, replicas: int = 3, shift: float = 0.0, slope: float = 0.0) -> pd.DataFrame:
+    """Two defenses at four levels; a replica is one problem everywhere, and favours one defense by chance."""
+    generator = np.random.default_rng(seed)
+    problem = generator.normal(0, 1, replicas)
+    reaction = generator.normal(0, 0.5, (2, replicas))
+    frames = [
+        pd.DataFrame(
+            {
+                "replica": np.arange(replicas),
+                "value": problem
+                + reaction[index]
+                + slope * level
+                + shift * index
+                + generator.normal(0, 0.05, replicas),
+            }
+        ).assign(defense=defense, level=float(level), run=f"{defense}-{level}", dataset="digits", model="lenet")
+        for index, defense in enumerate(("natural", "white"))
+        for level in (1, 2, 3, 4)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+WHITE_ABOVE = {"a": {"defense": "white"}, "b": {"defense": "natural"}}
+NATURAL_RISES = {"where": {"defense": "natural"}}
+
+
+def alarms(test: str, options: dict, replicas: int, trials: int) -> int:
+    verdicts = [
+        verdict(evaluate(figure((test, options)), blocks(seed, replicas=replicas), ALPHA)) for seed in range(trials)
+    ]
+    return trials - verdicts.count("undecided")
+
+
+def test_differences_of_blocks_keep_their_level_where_pairs_of_replica_and_level_do_not():
+    # A replica favours one defense by chance, at all levels alike: pairs count that four times.
+    assert alarms("greater", {**WHITE_ABOVE, "paired": True}, 6, 40) > 10
+    # Sign flips of 6 means have level 2/64 at most below 0.05; more than 6 of 60 has probability 2e-3.
+    assert alarms("greater", {**WHITE_ABOVE, "blocks": True}, 6, 60) <= 6
+
+
+def test_trends_of_blocks_keep_their_level():
+    # More than 11 of 60 at level 0.05 has probability 7e-5.
+    assert alarms("increasing", {**NATURAL_RISES, "blocks": True}, 3, 60) <= 11
+
+
+def test_blocks_find_a_trend_that_unequal_problems_hide():
+    rows = blocks(1, slope=0.3)
+    assert verdict(evaluate(figure(("increasing", NATURAL_RISES)), rows, ALPHA)) == "undecided"
+    assert verdict(evaluate(figure(("increasing", {**NATURAL_RISES, "blocks": True})), rows, ALPHA)) == "reproduced"
+
+
+def test_differences_of_blocks_need_six_replicas():
+    options = {**WHITE_ABOVE, "blocks": True}
+    few, enough = (evaluate(figure(("greater", options)), blocks(2, replicas=n, shift=9.0), ALPHA) for n in (3, 6))
+    assert (verdict(few), few["p_value"].iloc[0]) == ("undecided", 0.25)
+    assert (verdict(enough), enough["p_value"].iloc[0]) == ("reproduced", 2 / 64)
+    assert few["seeds_needed"].iloc[0] >= 6
+
+
+def test_the_interval_of_blocks_is_students_of_their_means():
+    rows = blocks(3, replicas=5, shift=1.0)
+    claims = evaluate(figure(("greater", {**WHITE_ABOVE, "blocks": True})), rows, ALPHA)
+    means = rows.groupby(["defense", "replica"])["value"].mean().unstack("replica")
+    differences = (means.loc["white"] - means.loc["natural"]).to_numpy()
+    expected = stats.ttest_1samp(differences, 0.0).confidence_interval()
+    assert claims["effect"].iloc[0] == pytest.approx(differences.mean())
+    assert claims[["low", "high"]].iloc[0].tolist() == pytest.approx([expected.low, expected.high])
+
+
+def test_a_replica_that_lacks_a_level_is_no_block():
+    rows = blocks(4, replicas=6, shift=9.0)
+    rows = rows[~((rows["replica"] == 2) & (rows["level"] == 3.0))]
+    claims = evaluate(
+        figure(("greater", {**WHITE_ABOVE, "blocks": True}), ("increasing", {**NATURAL_RISES, "blocks": True})),
+        rows,
+        ALPHA,
+    )
+    assert set(claims["n"]) == {5}
+
+
+def test_blocks_go_with_no_other_design():
+    for test, options in (
+        ("greater", {**WHITE_ABOVE, "blocks": True, "paired": True}),
+        ("increasing", {"blocks": True, "within": ["defense"]}),
+    ):
+        with pytest.raises(OptionsError, match="blocks goes with neither"):
+            evaluate(figure((test, options)), blocks(0), ALPHA)
+
+
+def test_the_interval_of_an_association_resamples_replicas_within_runs():
+    x = sweep(8.0, metric="x")
+    y = sweep(8.0, metric="y", seed=1)
+    options = {"x": {"metric": "x"}, "y": {"metric": "y"}}
+    claims = evaluate(figure(("concordant", options)), pd.concat([x, y]), ALPHA)
+    # Between levels all pairs agree whatever is drawn, so only the 12 of 66 within a level can vary.
+    assert claims["low"].iloc[0] > 0.2
+    assert claims["low"].iloc[0] < claims["effect"].iloc[0] < claims["high"].iloc[0] <= 1
+
+
 FRONT = {"best": "natural", "x": {"metric": "gdc"}, "y": {"metric": "acc"}}
 
 
@@ -210,6 +309,16 @@ def test_equal_fronts_are_hardly_ever_told_apart():
         verdict(evaluate(figure(("front", FRONT)), fronts(0.0, seed), ALPHA)) != "undecided" for seed in range(12)
     )
     assert decided <= 4  # level 0.05: more than 4 of 12 has probability 2e-4
+
+
+def test_fronts_of_different_numbers_of_levels_are_not_compared():
+    rows = fronts(0.2)
+    rows = rows[~((rows["defense"] == "white") & (rows["level"] == 4.0))]
+    claims = evaluate(figure(("front", FRONT)), rows, ALPHA)
+    assert verdict(claims) == "undecided"
+    assert "different numbers of levels (natural 4, dpsgd 4, white 3)" in claims["detail"].iloc[0]
+    without = evaluate(figure(("front", {**FRONT, "against": ["dpsgd"]})), rows, ALPHA)
+    assert verdict(without) == "reproduced"
 
 
 def test_exact_claims_hold_or_fail_without_chance():

@@ -97,16 +97,18 @@ def test_diverged_replicas_are_counted_and_have_no_results():
     assert "gdc" in set(own[own["replica"] == 1]["metric"])
 
 
-def test_gradient_inversion_is_bounded_by_the_prior_image_by_image():
+def test_gradient_inversion_is_summarised_by_the_mean_over_images():
     rows = pd.concat(
         [
             attack("attack", "mse", {(0, 0): 0.01, (0, 1): 0.50}),
-            attack("prior", "mse", {(0, 0): 0.06, (0, 1): 0.08}),
+            attack("attack", "bounded_mse", {(0, 0): 0.01, (0, 1): 0.08}),
+            attack("attack", "tv_weight", {(0, -1): 0.1}),
         ]
     )
     table = tabulate([RunPart("slug", "digits", "lenet", "none", None, 0, 1, (), None, {"gradient_inversion": rows})])
     assert value(table, variant="attack", metric="mse", unit=-1) == pytest.approx(0.255)
-    assert value(table, variant="attack", metric="mse_bounded", unit=-1) == pytest.approx(0.045)
+    assert value(table, variant="attack", metric="bounded_mse", unit=-1) == pytest.approx(0.045)
+    assert value(table, variant="attack", metric="tv_weight", unit=-1) == 0.1
 
 
 def test_select_chooses_by_value_list_and_missing_value():

@@ -19,8 +19,16 @@ class Trend(Settings):
     """Column along which the value moves."""
     within: Columns = ()
     """Columns whose values are compared only among themselves."""
+    blocks: bool = False
+    """Whether replica r is the same problem at every value of ``by``, so that values compare only within replicas."""
     exact: bool = False
     """Whether the rows are closed forms, which must be strictly monotone."""
+
+    @model_validator(mode="after")
+    def _has_one_design(self) -> Trend:
+        if self.blocks and (self.exact or self.within):
+            raise ValueError("blocks goes with neither exact nor within: the replicas are the blocks")
+        return self
 
 
 class Order(Settings):
@@ -51,6 +59,8 @@ class Difference(Settings):
     """How much larger a must be."""
     paired: bool = False
     """Whether equal replicas of both series belong together, as two attackers on one model do."""
+    blocks: bool = False
+    """Whether replica r is the same problem at every match and in both series, so that only replicas count."""
     exact: bool = False
     """Whether the rows leave nothing to chance; the means of both series must differ in every match."""
 
@@ -58,6 +68,8 @@ class Difference(Settings):
     def _has_one_reference(self) -> Difference:
         if (self.b is None) == (self.value is None):
             raise ValueError("give exactly one of b and value")
+        if self.blocks and (self.exact or self.paired):
+            raise ValueError("blocks goes with neither exact nor paired: the replicas are the blocks")
         return self
 
 
@@ -80,7 +92,7 @@ class Association(Settings):
 
 
 class Front(Settings):
-    """One series' front above each other's."""
+    """One series' front above each other's; all must have equally many levels."""
 
     where: Conditions = Field(default_factory=dict)
     """Rows that are compared."""

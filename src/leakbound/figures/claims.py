@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from leakbound.config import ClaimConfig, FigureConfig
-from leakbound.figures.claim_tests import Outcome
+from leakbound.figures.outcomes import Outcome
 from leakbound.figures.selection import EmptySelectionError, select
 from leakbound.figures.statistics import holm, replicas_needed
 from leakbound.registry import CLAIM_TESTS
@@ -56,8 +56,13 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
 
     Returns:
         Table with the columns ``COLUMNS``: for each claim its settings, then the row over all. ``n`` is the least
-        number of replicas compared; ``seeds_needed`` estimates how many would decide an undecided claim with 80 %
-        power, and is missing where that cannot be told or more than 1,000 would be needed.
+        number of independent replicas compared. ``low`` and ``high`` are a 95 % interval that allows for few replicas:
+        Student's t about mean differences (Welch's where groups differ); about shares of pairs and differences of
+        hypervolumes, the standard error of resampled replicas times √(n/(n − 1)) and Student's t with n − 1 degrees of
+        freedom, shares cut off at −1 and 1; missing where replicas show no spread. Verdicts come from p-values of
+        permutations, which near the level may differ from whether the interval holds 0. ``seeds_needed`` estimates how
+        many would decide an undecided claim with 80 % power, and is missing where that cannot be told or more than
+        1,000 would be needed.
 
     Raises:
         OptionsError: If a claim's options are wrong.

@@ -61,7 +61,7 @@ def check(figure: FigureConfig) -> None:
 
 
 def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:
-    """Text under a figure: the catalogue's words, and how many replicas the rows hold.
+    """Text under a figure: the catalogue's words, and the data, networks and number of seeds that the rows hold.
 
     Args:
         figure: Entry of the catalogue.
@@ -72,7 +72,6 @@ def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:
         return text
     counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
     least, most = int(counts.min()), int(counts.max())
-    number = str(least) if least == most else f"{least} to {most}"
-    datasets = ", ".join(style.written(name) for name in sorted(rows["dataset"].unique()))
-    models = ", ".join(style.written(name) for name in sorted(rows["model"].unique()))
-    return f"{text} Data: {datasets}; network: {models}; n = {number} replicas."
+    seeds = str(least) if least == most else f"{least} to {most}"
+    datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
+    return f"{text} Data: {datasets}. Network: {models}. n = {seeds} seeds."

@@ -113,7 +113,7 @@ _AXIS_LABELS = {
     "train_accuracy": "training accuracy",
     "auc": "membership AUC",
     "mse": "MSE (pixel scale [0, 1])",
-    "mse_bounded": "min(MSE, prior's MSE)",
+    "bounded_mse": "min(MSE, prior's MSE)",
     "gain": "gain over the start (MSE)",
     "psnr": "PSNR (dB)",
     "ssim": "SSIM",
@@ -130,7 +130,7 @@ BOUNDS = {
     "train_accuracy": (0.0, 1.0),
     "auc": (0.0, 1.0),
     "mse": (0.0, float("inf")),
-    "mse_bounded": (0.0, float("inf")),
+    "bounded_mse": (0.0, float("inf")),
     "ssim": (-1.0, 1.0),
     "cosine": (-1.0, 1.0),
 }

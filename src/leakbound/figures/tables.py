@@ -30,7 +30,7 @@ COLUMNS = (
 )
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
 SETTING = ("dataset", "model", "rounds", "batch_size")
-SIMILARITIES = ("mse", "psnr", "ssim", "cosine", "gain")
+SIMILARITIES = ("mse", "bounded_mse", "psnr", "ssim", "cosine", "gain")
 _ALL = -1
 
 
@@ -68,11 +68,10 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
 
     A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
     attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
-    mean over images of gradient inversion, with ``mse_bounded`` = min(MSE, prior's MSE) image by image. Source
-    ``derived`` holds, for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size)
-    is in ``parts``: ``imp_mia``, ``imp_dra`` and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which
-    measure the tuned inversion by its gain over the start (NaN where even the undefended one gains nothing). Replicas
-    that diverged have no rows but ``diverged`` = 1.
+    mean over images of gradient inversion. Source ``derived`` holds, for each replica of a run whose undefended
+    counterpart (same dataset, model, rounds, batch size) is in ``parts``: ``imp_mia``, ``imp_dra`` and ``gdc`` as
+    printed, and ``imp_dra_gain`` and ``gdc_gain``, which measure the tuned inversion by its gain over the start (NaN
+    where even the undefended one gains nothing). Replicas that diverged have no rows but ``diverged`` = 1.
 
     Args:
         parts: Runs, in any order.
@@ -112,20 +111,9 @@ def _summaries(name: str, rows: pd.DataFrame) -> list[pd.DataFrame]:
     if name not in ("model_inversion", "gradient_inversion"):
         return []
     units = rows[(rows["unit"] >= 0) & rows["metric"].isin(SIMILARITIES)]
-    if name == "gradient_inversion":
-        units = pd.concat([units, _bounded(units)], ignore_index=True)
     groups = units.groupby(["replica", "variant", "metric"])["value"]
     summary = groups.median() if name == "model_inversion" else groups.mean()
     return [summary.reset_index().assign(unit=_ALL)]
-
-
-def _bounded(units: pd.DataFrame) -> pd.DataFrame:
-    """Errors of attackers that return the prior image where it is closer, image by image."""
-    errors = units[units["metric"] == "mse"]
-    priors = errors[errors["variant"] == "prior"][["replica", "unit", "value"]]
-    both = errors[errors["variant"] != "prior"].merge(priors, on=["replica", "unit"], suffixes=("", "_prior"))
-    value = metrics.bounded_mse(both["value"].to_numpy(float), both["value_prior"].to_numpy(float))
-    return both[["replica", "variant", "unit"]].assign(metric="mse_bounded", value=value)
 
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
