@@ -301,7 +301,7 @@ class RunTable:
             return text
         study = self.config.studies[figure.study]
         seeds = study.replicas or self.config.replicas
-        return f"{text} Data: {', '.join(study.datasets)}. Network: {', '.join(study.models)}. {seeds} seeds."
+        return f"{text} Data: {', '.join(study.datasets)}. Network: {', '.join(study.models)}. n = {seeds} seeds."
 
     def claims_settings(self) -> dict[str, Any]:
         """All figures with claims, and the level of the tests."""
