@@ -334,12 +334,15 @@ def test_push_of_figures_keeps_folders_and_counts_of_claims(uri, tmp_path):
     path = tmp_path / "figures" / "tan2024" / "fig14.svg"
     path.parent.mkdir(parents=True)
     path.write_text("<svg/>")
-    made = describe_figures("quick", [path], tmp_path / "figures", {"reproduced": 3, "contradicted": 1})
+    top = tmp_path / "figures" / "scoreboard.md"
+    top.write_text("| claim |")
+    made = describe_figures("quick", [path, top], tmp_path / "figures", {"reproduced": 3, "contradicted": 1})
     for _ in range(2):
         push(made, uri)
     (run,), _ = stored_runs(uri, "quick/figures")
     assert run.data.metrics == {"claims/reproduced": 3.0, "claims/contradicted": 1.0}
     assert [file.path for file in connect(uri).list_artifacts(run.info.run_id, "tan2024")] == ["tan2024/fig14.svg"]
+    assert "scoreboard.md" in [file.path for file in connect(uri).list_artifacts(run.info.run_id)]
 
 
 def _push_level(level: float, uri: str, ready) -> None:

@@ -148,7 +148,7 @@ def describe_figures(
     if not files:
         raise ValueError(f"{root}: there are no figures to log; draw them first")
     end = max(int(path.stat().st_mtime * 1000) for path in files)
-    folders = [path.relative_to(root).parent.as_posix() for path in files]
+    folders = [path.relative_to(root).parent.as_posix().removeprefix(".") for path in files]  # "." is the top
     artifacts = [Artifact.of(path, folder) for path, folder in zip(files, folders, strict=True)]
     return RunRecord(
         key="figures",
