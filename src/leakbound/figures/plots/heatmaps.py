@@ -55,7 +55,7 @@ def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         label: found for label, where in options.constants.items() if len(found := select_or_nothing(rows, where))
     }
     settings = len(cells[["dataset", "model"]].drop_duplicates())
-    wide = min(style.TWO_COLUMNS, 1.9 + 0.62 * (len(levels) + len(constants)) * settings)
+    wide = 1.9 + 0.62 * (len(levels) + len(constants)) * settings  # as wide as the numbers need
     made = panels(levelled, width=wide, height=0.95 + 0.4 * len(names))
     shown = pd.concat([levelled, *constants.values()])
     means = shown.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
