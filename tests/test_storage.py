@@ -28,7 +28,8 @@ def test_arrays_that_are_views_are_stored_by_value(tmp_path):
 def test_equal_contents_give_equal_bytes(tmp_path, kind):
     for name in ("one", "two"):
         if kind == "arrays":
-            storage.write_arrays(tmp_path / name, {"a": np.ones(3), "b": np.zeros(2)}, {"z": "1", "a": "2"})
+            strings = {str(index): "x" for index in range(20)}
+            storage.write_arrays(tmp_path / name, {"a": np.ones(3), "b": np.zeros(2)}, strings)
         elif kind == "rows":
             storage.write_rows(tmp_path / name, pd.DataFrame({"x": [1.5, np.nan], "y": ["a", "b"]}))
         else:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+_STRINGS = "strings"
+
 
 class DamagedFileError(ValueError):
     """A file that is missing, truncated or of another kind than its name says."""
@@ -71,14 +73,17 @@ def arrays_hash(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
-    """Write named arrays, and strings about them, as one safetensors file."""
+    """Write named arrays, and strings about them, as one safetensors file; equal contents give equal bytes.
+
+    The strings go into one entry, because safetensors writes several in random order.
+    """
     from safetensors.numpy import save_file
 
     with atomic(path) as temporary:
         save_file(
             {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},
             temporary,
-            dict(sorted(metadata.items())) if metadata else None,
+            {_STRINGS: json.dumps(dict(metadata), sort_keys=True)} if metadata else None,
         )
 
 
@@ -107,7 +112,7 @@ def read_metadata(path: Path | str) -> dict[str, str]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            return dict(file.metadata() or {})
+            return json.loads((file.metadata() or {}).get(_STRINGS, "{}"))
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedFileError(Path(path), error) from error
 
