@@ -1,0 +1,71 @@
+"""Every setting: its name, type, unit, bounds and default. The default YAML and the JSON schema are made from here."""
+
+from leakbound.config.attacks import (
+    TRAINED_ATTACKS,
+    AttackConfig,
+    GradientInversionConfig,
+    MembershipConfig,
+    ModelInversionConfig,
+)
+from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import (
+    DPPSAC,
+    DPSGD,
+    BoxWeights,
+    ChannelDefense,
+    Compression,
+    CustomDefense,
+    Defense,
+    GradientCompression,
+    LargeBatch,
+    ParameterNoise,
+    Undefended,
+    default_defenses,
+)
+from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
+from leakbound.config.settings import Levels, Name, Names, Rates, Settings, Span, Weights
+from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
+from leakbound.config.training import TrainingConfig
+from leakbound.config.whole import Config
+
+__all__ = [
+    "DPPSAC",
+    "DPSGD",
+    "TRAINED_ATTACKS",
+    "AttackConfig",
+    "BoxWeights",
+    "Catalogue",
+    "ChannelDefense",
+    "ClaimConfig",
+    "Compression",
+    "ComputeConfig",
+    "Config",
+    "CustomDefense",
+    "DatasetConfig",
+    "Defense",
+    "EfficiencyConfig",
+    "FigureConfig",
+    "GradientCompression",
+    "GradientInversionConfig",
+    "IllustrationConfig",
+    "LargeBatch",
+    "Levels",
+    "MembershipConfig",
+    "ModelInversionConfig",
+    "Name",
+    "Names",
+    "ParameterNoise",
+    "PluginsConfig",
+    "Rates",
+    "ResourceConfig",
+    "ResourcesConfig",
+    "Settings",
+    "Span",
+    "StudyConfig",
+    "TrackingConfig",
+    "TrainingConfig",
+    "Undefended",
+    "Weights",
+    "default_defenses",
+]

@@ -1,0 +1,66 @@
+"""Figures, tables and the claims they make."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict, model_validator
+
+from leakbound.config.settings import Name, Settings
+
+
+class ClaimConfig(Settings):
+    """A paper's statement about a figure, as a test on the figure's own rows."""
+
+    id: Name
+    text: str
+    """The statement, in one sentence."""
+    test: Name
+    """Registered claim test."""
+    options: dict[str, Any] = {}
+    """What the test compares: selections, columns, margins."""
+
+
+class FigureConfig(Settings):
+    """One figure or table of a paper."""
+
+    id: Name
+    paper: Literal["tan2024", "zeng2022", "pmidp", "wang2020", "beyond"]
+    title: str
+    """A few words for lists and the report."""
+    study: Name | None = None
+    """Study whose rows it shows; exactly one of ``study``, ``illustration`` and ``table``."""
+    illustration: Name | None = None
+    """Illustration whose rows it shows."""
+    table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
+    """Other table whose rows it shows: ``efficiency``, or a world and its part, e.g. ``theory/case2``."""
+    select: dict[str, Any] = {}
+    """Column to the value, or list of values, that its rows have."""
+    plot: Name
+    """Registered plot."""
+    options: dict[str, Any] = {}
+    """Passed to the plot."""
+    caption: str
+    """Text under the figure: what is shown, what the paper leaves open and how it was decided."""
+    claims: Annotated[tuple[ClaimConfig, ...], Strict(False)] = ()
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> FigureConfig:
+        if sum(source is not None for source in (self.study, self.illustration, self.table)) != 1:
+            raise ValueError(f"figure {self.id}: give exactly one of study, illustration and table")
+        return self
+
+
+class Catalogue(Settings):
+    """All figures and tables (``config/figures.yaml``)."""
+
+    figures: Annotated[tuple[FigureConfig, ...], Strict(False)]
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> Catalogue:
+        seen: set[tuple[str, str]] = set()
+        for figure in self.figures:
+            if (key := (figure.paper, figure.id)) in seen:
+                raise ValueError(f"figure {figure.paper}/{figure.id} appears twice")
+            seen.add(key)
+        return self

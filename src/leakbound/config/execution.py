@@ -1,0 +1,61 @@
+"""Settings of what surrounds the computing: MLflow, resources of jobs, things from outside the package."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from leakbound.config.settings import Name, Settings
+
+
+class TrackingConfig(Settings):
+    """Where MLflow keeps runs."""
+
+    enabled: bool = True
+    """Whether finished jobs are logged at all."""
+    uri: str = "sqlite:///results/mlflow.db"
+    """Tracking store: a database or a server; files stay the truth whatever happens to it."""
+
+
+class ResourceConfig(Settings):
+    """What one job of a rule asks for."""
+
+    threads: Annotated[int, Field(ge=1)] = 1
+    """CPU threads."""
+    mem_mb: Annotated[int, Field(ge=100)] = 1500
+    """Memory in MiB, as much again at each retry."""
+    runtime: Annotated[int, Field(ge=1)] = 30
+    """Minutes, as many again at each retry."""
+
+
+class ComputeConfig(ResourceConfig):
+    """What one job that trains or attacks asks for."""
+
+    gpu: Annotated[int, Field(ge=0, le=8)] = 0
+    """GPUs."""
+
+
+class ResourcesConfig(Settings):
+    """Resources per box of the chain."""
+
+    prepare: ResourceConfig = ResourceConfig(mem_mb=3000)
+    covariance: ResourceConfig = ResourceConfig(mem_mb=3000)
+    calibrate: ResourceConfig = ResourceConfig()
+    tune: ComputeConfig = ComputeConfig(runtime=240)
+    train: ComputeConfig = ComputeConfig(runtime=720)
+    attack: ComputeConfig = ComputeConfig(runtime=720)
+    figures: ResourceConfig = ResourceConfig()
+
+
+class PluginsConfig(Settings):
+    """Things from outside the package: name to ``module:attribute``, imported when a job uses them."""
+
+    datasets: dict[Name, str] = {}
+    models: dict[Name, str] = {}
+    shapes: dict[Name, str] = {}
+    trainers: dict[Name, str] = {}
+    attacks: dict[Name, str] = {}
+    plots: dict[Name, str] = {}
+    illustrations: dict[Name, str] = {}
+    claim_tests: dict[Name, str] = {}

@@ -1,0 +1,59 @@
+"""Settings of sweeps, and of rows that need no training."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, Strict
+
+from leakbound.config.defenses import BoxWeights
+from leakbound.config.settings import Levels, Name, Names, Settings
+
+
+class StudyConfig(Settings):
+    """A sweep: the product of its lists, each defense at its own levels."""
+
+    datasets: Names
+    models: Names
+    defenses: dict[Name, Levels]
+    """Defense to its levels: capacities in nats for channels, noise multipliers for DP, an empty list for ``none``."""
+    rounds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Strict(False)]
+    """Local optimisation steps; 0 leaves the network untrained, which gradient inversion needs."""
+    batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Strict(False)] = (64,)
+    """Records in a step."""
+    attacks: Names = ()
+    replicas: Annotated[int, Field(ge=1)] | None = None
+    """Seeds of each run; by default the configuration's ``replicas``."""
+
+
+class IllustrationConfig(Settings):
+    """Rows of a figure that needs no training."""
+
+    dataset: Name | None = None
+    """Dataset whose images or spectrum are shown, if any."""
+    levels: dict[Name, Levels] = {}
+    """Channel shape to capacities in nats."""
+    images: Annotated[int, Field(ge=1, le=16)] = 3
+    """Images shown."""
+    weights: BoxWeights = BoxWeights()
+    """β of the personalized shapes."""
+
+
+class EfficiencyConfig(Settings):
+    """Training times, measured step by step with all defenses of a network interleaved in one process."""
+
+    dataset: Name
+    """Dataset whose images are used."""
+    models: Names
+    defenses: dict[Name, Levels]
+    """Defense to its levels, of which the first is timed; an empty list for ``none``, which all are compared with."""
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    """Records in a step."""
+    steps: Annotated[int, Field(ge=1)] = 5
+    """Steps of each defense in a round of measurements."""
+    repeats: Annotated[int, Field(ge=1)] = 5
+    """Rounds of measurements; in each, every defense has its turn."""
+    epochs: Annotated[int, Field(ge=1)] = 25
+    """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
+    records: Annotated[int, Field(ge=1)] = 50000
+    """Records of an epoch that times are stated for."""

@@ -1,0 +1,28 @@
+"""Settings of training, the same for every defense."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from leakbound.config.settings import Rates, Settings
+
+
+class TrainingConfig(Settings):
+    """How target models are trained, the same for every defense."""
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of SGD."""
+    learning_rates: Rates = (0.003, 0.01, 0.03)
+    """Candidates of the learning-rate search; every defense and level tries equally many."""
+    search_rounds: Annotated[int, Field(ge=1)] = 300
+    """Steps of each trial of the learning-rate search."""
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Part of the members that the search holds out to judge a trial."""
+    evaluations: Annotated[int, Field(ge=1)] = 10
+    """Points of the accuracy and loss curves, the last one at the end."""
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """Least time between two checkpoints, in seconds."""
+    max_stack: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Models trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""

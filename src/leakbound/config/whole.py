@@ -1,0 +1,58 @@
+"""A whole configuration."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from leakbound.config.attacks import AttackConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import Defense, default_defenses
+from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
+from leakbound.config.settings import Name, Settings
+from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
+from leakbound.config.training import TrainingConfig
+
+
+class Config(Settings):
+    """A whole configuration: what ``snakemake --configfile FILE`` runs."""
+
+    preset: Name = "quick"
+    """Name of the configuration; results lie under ``results/<preset>``."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Every random number derives from it."""
+    replicas: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Seeds of each run."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models are trained and attacked."""
+    catalogue: str = "config/figures.yaml"
+    """Catalogue of figures; those are drawn whose study or illustration the configuration has."""
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Level of the claim tests, Holm-corrected within a figure."""
+    plugins: PluginsConfig = PluginsConfig()
+    datasets: dict[Name, DatasetConfig]
+    defenses: dict[Name, Defense] = {}
+    """Defenses beside the known ones, or known ones with other settings; see ``default_defenses``."""
+    training: TrainingConfig = TrainingConfig()
+    attacks: AttackConfig = AttackConfig()
+    studies: dict[Name, StudyConfig]
+    illustrations: dict[Name, IllustrationConfig] = {}
+    efficiency: EfficiencyConfig | None = None
+    """What table02 measures; nothing if not given."""
+    tracking: TrackingConfig = TrackingConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+
+    @property
+    def root(self) -> PurePosixPath:
+        """Folder of the configuration's results."""
+        return PurePosixPath("results") / self.preset
+
+    def defense(self, name: str) -> Defense:
+        """The declared defense ``name``, or the default of that name.
+
+        Raises:
+            KeyError: If there is none; a loaded configuration has been checked for that.
+        """
+        return {**default_defenses(), **self.defenses}[name]
