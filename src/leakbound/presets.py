@@ -26,6 +26,7 @@ from leakbound.config import (
     Defense,
     GradientInversionConfig,
     IllustrationConfig,
+    MembershipConfig,
     ModelInversionConfig,
     Settings,
     StudyConfig,
@@ -112,7 +113,7 @@ def quick() -> Config:
         datasets=("digits",),
         models=("lenet",),
         defenses={"none": (), **channels},
-        rounds=(500,),
+        rounds=(400,),
         batch_sizes=(32,),
         attacks=TRAINED_ATTACKS,
     )
@@ -123,9 +124,10 @@ def quick() -> Config:
         defenses={"dpsgd": DPSGD(learning_rates=faster), "dppsac": DPPSAC(learning_rates=faster)},
         training=TrainingConfig(search_rounds=100, evaluations=5),
         attacks=AttackConfig(
-            model_inversion=ModelInversionConfig(iterations=300, tv_weights=(0.0, 1e-2)),
+            membership=MembershipConfig(epochs=30),
+            model_inversion=ModelInversionConfig(iterations=200, tv_weights=(0.0, 1e-2)),
             gradient_inversion=GradientInversionConfig(
-                images=6, tuning_images=2, iterations=400, tv_weights=(1e-2, 1e-1)
+                images=4, tuning_images=2, iterations=400, tv_weights=(1e-2, 1e-1)
             ),
         ),
         studies={
