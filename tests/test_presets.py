@@ -35,11 +35,15 @@ def test_committed_default_and_schema_are_what_the_models_say():
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
 def test_committed_presets_are_valid(path):
-    if path.name == "figures.yaml":
-        assert presets.load_catalogue(path, presets.quick()).figures
-    else:
-        config = presets.load(path)
-        assert presets.load_catalogue(REPOSITORY / config.catalogue, config).figures
+    config = presets.load(path)
+    assert presets.load_catalogue(REPOSITORY / config.catalogue, config).figures
+
+
+def test_catalogue_is_one_file_or_all_of_a_folder():
+    folder = REPOSITORY / "config" / "figures"
+    parts = [presets.load_catalogue(path, presets.quick()).figures for path in sorted(folder.glob("*.yaml"))]
+    assert len(parts) > 1
+    assert presets.load_catalogue(folder, presets.quick()).figures == tuple(f for part in parts for f in part)
 
 
 def test_unknown_key_names_the_nearest():

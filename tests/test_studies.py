@@ -101,7 +101,7 @@ def job_settings(config) -> str:
     return repr(parts)
 
 
-CATALOGUE = presets.load_catalogue(Path(__file__).parents[1] / "config" / "figures.yaml", QUICK)
+CATALOGUE = presets.load_catalogue(Path(__file__).parents[1] / "config" / "figures", QUICK)
 
 
 def leaves(values, trail=()):
@@ -129,7 +129,7 @@ def changed(value):
 SPELT_OUT = {
     ("device",): "cpu",
     ("preset",): "other",
-    ("catalogue",): "config/./figures.yaml",
+    ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
     ("tracking", "uri"): "http://127.0.0.1:5000",
 }

@@ -74,12 +74,12 @@ def check(values: dict[str, Any], source: str) -> Config:
 
 
 def load_catalogue(path: Path | str, config: Config) -> Catalogue:
-    """Read the catalogue of figures and check its names.
+    """Read the catalogue of figures, a file or all YAML files of a folder, and check its names.
 
     Raises:
-        ConfigError: If the file cannot be read, or with every mistake found in it.
+        ConfigError: If a file cannot be read, or with every mistake found in them.
     """
-    catalogue = _parse(Catalogue, _read_yaml(Path(path)), str(path))
+    catalogue = _read_catalogue(Path(path))
     plots = _known(registry.PLOTS, config.plugins.plots)
     tests = _known(registry.CLAIM_TESTS, config.plugins.claim_tests)
     mistakes = []
@@ -98,6 +98,14 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
     if mistakes:
         raise ConfigError(str(path), mistakes)
     return catalogue
+
+
+def _read_catalogue(path: Path) -> Catalogue:
+    """The figures of one file, or of all files of a folder by name."""
+    if not path.is_dir():
+        return _parse(Catalogue, _read_yaml(path), str(path))
+    parts = [_parse(Catalogue, _read_yaml(part), str(part)) for part in sorted(path.glob("*.yaml"))]
+    return _parse(Catalogue, {"figures": [figure for part in parts for figure in part.figures]}, str(path))
 
 
 def quick() -> Config:

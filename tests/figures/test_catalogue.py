@@ -10,8 +10,11 @@ from leakbound.figures.claims import evaluate
 from leakbound.figures.drawing import check, draw, figure_rows
 from leakbound.figures.selection import EmptySelectionError
 
-PATH = Path(__file__).parents[2] / "config" / "figures.yaml"
-CATALOGUE = Catalogue.model_validate(yaml.safe_load(PATH.read_text(encoding="utf-8")))
+PATH = Path(__file__).parents[2] / "config" / "figures"
+FIGURES = [
+    f for path in sorted(PATH.glob("*.yaml")) for f in yaml.safe_load(path.read_text(encoding="utf-8"))["figures"]
+]
+CATALOGUE = Catalogue.model_validate({"figures": FIGURES})
 FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in CATALOGUE.figures}
 SHAPES = ("natural", "white", "personalized")
 

@@ -21,7 +21,8 @@ def edited(project, *way_and_value):
 
 
 def test_chain_makes_every_figure_table_and_verdict(finished):
-    catalogue = yaml.safe_load((finished.folder / "config" / "figures.yaml").read_text())["figures"]
+    files = (finished.folder / "config" / "figures").glob("*.yaml")
+    catalogue = [figure for path in files for figure in yaml.safe_load(path.read_text())["figures"]]
     expected = {
         f"{figure['paper']}/{figure['id']}"
         for figure in catalogue

@@ -52,7 +52,7 @@ class FigureConfig(Settings):
 
 
 class Catalogue(Settings):
-    """All figures and tables (``config/figures.yaml``)."""
+    """All figures and tables (``config/figures/*.yaml``)."""
 
     figures: Annotated[tuple[FigureConfig, ...], Strict(False)]
 

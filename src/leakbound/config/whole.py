@@ -27,8 +27,8 @@ class Config(Settings):
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models are trained and attacked."""
-    catalogue: str = "config/figures.yaml"
-    """Catalogue of figures; those are drawn whose study or illustration the configuration has."""
+    catalogue: str = "config/figures"
+    """Catalogue of figures, a file or a folder of files; those are drawn whose study or illustration the configuration has."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""
     plugins: PluginsConfig = PluginsConfig()
