@@ -14,7 +14,7 @@ PATH = Path(__file__).parents[2] / "config" / "figures"
 FIGURES = [
     f for path in sorted(PATH.glob("*.yaml")) for f in yaml.safe_load(path.read_text(encoding="utf-8"))["figures"]
 ]
-CATALOGUE = Catalogue.model_validate({"figures": FIGURES})
+CATALOGUE = Catalogue.model_validate({"figures": [figure for file in FILES for figure in file["figures"]]})
 FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in CATALOGUE.figures}
 SHAPES = ("natural", "white", "personalized")
 

@@ -28,7 +28,7 @@ class Config(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models are trained and attacked."""
     catalogue: str = "config/figures"
-    """Catalogue of figures, a file or a folder of files; those are drawn whose study or illustration the configuration has."""
+    """Catalogue of figures, a file or a folder; those are drawn whose rows the configuration makes."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""
     plugins: PluginsConfig = PluginsConfig()
