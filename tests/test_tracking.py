@@ -35,6 +35,7 @@ from leakbound.tracking import (
     upgrade_store,
 )
 from leakbound.tracking.jobs import metric_name
+from leakbound.tracking.sending import experiment_id
 from leakbound.tracking.store import connect
 
 FACTS = RunFacts(
@@ -322,6 +323,29 @@ def test_push_takes_an_experiment_out_of_the_bin(uri):
     assert len(below[parent.info.run_id]) == 2
 
 
+def test_experiment_that_another_job_makes_in_between_is_used(uri):
+    client = connect(uri)
+
+    class Late:
+        """The store as a job sees it that looks just before another one makes the experiment."""
+
+        looked = False
+
+        def __getattr__(self, name):
+            return getattr(client, name)
+
+        def get_experiment_by_name(self, name):
+            if not self.looked:
+                self.looked = True
+                assert client.get_experiment_by_name(name) is None
+                client.create_experiment(name)
+                return None
+            return client.get_experiment_by_name(name)
+
+    found = experiment_id(Late(), uri, "quick/digits", "about")
+    assert client.get_experiment(found).name == "quick/digits"
+
+
 def test_push_refuses_an_artifact_that_changed(uri, tmp_path):
     (tmp_path / "figure.svg").write_text("<svg/>")
     made = record(files=(tmp_path / "figure.svg",))
@@ -388,6 +412,18 @@ def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path)
     found = {run.data.tags["leakbound.key"]: run for run in stored_runs(uri)[0]}
     assert {key: stored_values(uri, run) for key, run in found.items()} == {r.key: values(r) for r in (made, other)}
     assert [file.path for file in connect(uri).list_artifacts(found[made.key].info.run_id)] == ["figure.svg"]
+
+
+def test_marker_says_where_the_run_stands_as_soon_as_it_is_stored(uri, tmp_path):
+    marker = tmp_path / "run.json"
+    log(record(), f"http://127.0.0.1:{free_port()}", marker)
+    assert json.loads(marker.read_text())["place"] is None
+    sync(tmp_path, uri)
+    (run,) = stored_runs(uri)[0]
+    expected = {"experiment_id": run.info.experiment_id, "run_id": run.info.run_id}
+    assert json.loads(marker.read_text())["place"] == expected
+    sync(tmp_path, uri, everything=True)
+    assert json.loads(marker.read_text())["place"] == expected
 
 
 def test_log_to_a_server_that_hangs_is_pending(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from leakbound.storage import DamagedFileError, atomic, read_json
 from leakbound.tracking.records import RunRecord
-from leakbound.tracking.sending import OutdatedRecordError, push
+from leakbound.tracking.sending import OutdatedRecordError, Place, push
 from leakbound.tracking.store import check_uri, exclusive, failures, reason, unreachable
 
 Status = Literal["stored", "pending", "damaged"]
@@ -24,11 +24,13 @@ class Outcome:
         marker: The file that keeps the record.
         status: ``stored``; ``pending`` if the store did not take it; ``damaged`` if the file cannot be read.
         reason: Why it is not stored.
+        place: Where the run stands in the store, if it is stored.
     """
 
     marker: Path
     status: Status
     reason: str = ""
+    place: Place | None = None
 
 
 def log(record: RunRecord, uri: str, marker: Path) -> Outcome:
@@ -77,10 +79,9 @@ def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
 
 def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
     """Push a record and write its marker."""
-    outcome = Outcome(marker, "stored")
     expected: tuple[type[Exception], ...] = (*failures(), OutdatedRecordError)
     try:
-        push(record, uri)
+        outcome = Outcome(marker, "stored", place=push(record, uri))
     except expected as error:
         outcome = Outcome(marker, "pending", reason(error))
     _write(outcome, record)
@@ -88,8 +89,13 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
 
 
 def _write(outcome: Outcome, record: RunRecord) -> None:
-    """Write a marker: status, reason, and the record with artifacts as paths relative to it."""
-    value = {"status": outcome.status, "reason": outcome.reason, "record": record.to_dict(outcome.marker.parent)}
+    """Write a marker: status, reason, place in the store, and the record with artifacts as paths relative to it."""
+    value = {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "place": None if outcome.place is None else outcome.place._asdict(),
+        "record": record.to_dict(outcome.marker.parent),
+    }
     with atomic(outcome.marker) as temporary:
         temporary.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8")
 

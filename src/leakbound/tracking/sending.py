@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from leakbound.storage import file_hash
 from leakbound.tracking.records import Artifact, RunRecord
@@ -14,6 +14,13 @@ ARTIFACTS = "leakbound.artifacts"
 PARENT = "mlflow.parentRunId"
 _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be params
 _MAX_PARAMS = 100
+
+
+class Place(NamedTuple):
+    """Where a run stands in a store: the identifiers that its page is found by."""
+
+    experiment_id: str
+    run_id: str
 
 
 class OutdatedRecordError(ValueError):
@@ -28,7 +35,7 @@ def live_key(key: str) -> str:
     return f"{key}#live"
 
 
-def push(record: RunRecord, uri: str) -> None:
+def push(record: RunRecord, uri: str) -> Place:
     """Make the run of ``record`` stand in the store once, with exactly the record's values.
 
     A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key and other
@@ -37,6 +44,9 @@ def push(record: RunRecord, uri: str) -> None:
     Args:
         record: The run.
         uri: Database or server.
+
+    Returns:
+        Where the run stands now.
 
     Raises:
         OutdatedRecordError: If an artifact is not the file that was recorded.
@@ -52,14 +62,21 @@ def push(record: RunRecord, uri: str) -> None:
         if is_server(uri):
             for run in runs_of(client, experiment, live_key(record.key)):
                 client.delete_run(run.info.run_id)
-        _bring(client, experiment, record, parent=None)
+        return Place(str(experiment), _bring(client, experiment, record, parent=None))
 
 
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
     """Identifier of the experiment ``name``, made with its description, or taken out of the bin if need be."""
+    from mlflow.exceptions import MlflowException
+
     found = client.get_experiment_by_name(name)
     if found is None:
-        return client.create_experiment(name, artifact_location(uri, name), {"mlflow.note.content": about})
+        try:
+            return client.create_experiment(name, artifact_location(uri, name), {"mlflow.note.content": about})
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another job may have made it in between
+            if found is None:
+                raise
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
     return found.experiment_id
@@ -71,11 +88,11 @@ def runs_of(client: Any, experiment: str, key: str, parent: str | None = None) -
     return list(client.search_runs([experiment], query, max_results=100))
 
 
-def _bring(client: Any, experiment: str, record: RunRecord, parent: str | None) -> None:
-    """Find or make the run of ``record``, fill it, then its children, and close it last."""
+def _bring(client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
+    """Find or make the run of ``record``, fill it, then its children, and close it last; returns its identifier."""
     run = _find(client, experiment, record, parent)
     if run is not None and run.info.status == record.status:
-        return
+        return str(run.info.run_id)
     if run is None:
         tags = {**record.tags, KEY: record.key, CONTENT: record.content} | ({PARENT: parent} if parent else {})
         run = client.create_run(experiment, start_time=record.start, tags=tags, run_name=record.name)
@@ -88,6 +105,7 @@ def _bring(client: Any, experiment: str, record: RunRecord, parent: str | None) 
             client.log_artifact(run_id, str(artifact.path), artifact.folder or None)
         client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
     client.set_terminated(run_id, record.status, record.end)
+    return str(run_id)
 
 
 def _find(client: Any, experiment: str, record: RunRecord, parent: str | None) -> Any:
