@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import leakbound
 from leakbound import storage
 from leakbound.cli.main import main
 
@@ -33,6 +34,11 @@ def run(*words: object) -> None:
         sys.argv = before
     if ended.value.code:
         raise SystemExit(ended.value.code)
+
+
+def test_version_is_the_package_s(capsys):
+    run("--version")
+    assert capsys.readouterr().out == f"leakbound {leakbound.__version__}\n"
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
+from leakbound import __version__
 from leakbound.cli import attacks, channels, configuration, data, figures, reference, tracking, training
 
 app = typer.Typer(
@@ -36,6 +38,22 @@ for command in (
     reference.reference,
 ):
     app.command()(command)
+
+
+def _show_version(asked: bool) -> None:
+    """Show the version and stop, if asked to."""
+    if asked:
+        sys.stdout.write(f"leakbound {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _leakbound(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Measure and bound how much a federated client's uploads tell about its data."""
 
 
 def main() -> None:
