@@ -9,7 +9,7 @@ from PIL import Image
 
 import datasets
 from leakbound.config import DatasetConfig
-from leakbound.datasets import DatasetError, prepare
+from leakbound.datasets import DatasetError, may_be_published, prepare
 from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10
 from leakbound.datasets.pixels import resized
 from leakbound.datasets.splits import draw
@@ -246,3 +246,14 @@ def test_an_unreachable_hub_says_to_set_the_folder(hub, monkeypatch):
 def test_hub_columns_are_those_of_the_published_repositories():
     assert read_cifar10.hub == HubSource("uoft-cs/cifar10", None, "img", "label")
     assert read_celeba.hub == HubSource("flwrlabs/celeba", None, "image", "Smiling")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("cifar10", True), ("digits", True), ("celeba", False), ("parquet", False)]
+)
+def test_readers_say_whether_their_images_may_be_published(name, allowed):
+    assert may_be_published(DATASETS.get(name)) is allowed
+
+
+def test_reader_that_says_nothing_means_that_its_images_may_not_be_published():
+    assert not may_be_published(lambda name, config: None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from leakbound.config import DatasetConfig
@@ -11,24 +13,37 @@ _INK = 16
 """Largest pixel value of the original images."""
 
 
-def read(name: str, config: DatasetConfig) -> RawDataset:
-    """Read the embedded digits, one pool without an original test split.
+@dataclass(frozen=True)
+class DigitsReader:
+    """Reader of the digits: ``reader(name, config)`` gives its original records.
 
-    Resized to 32×32 they span few dimensions (rank 61 of 1,024), so capacities that are strict for photographs hardly
-    touch them.
-
-    Raises:
-        DatasetError: If the settings ask for a source or a label column, of which there is none.
+    Attributes:
+        publishable: Whether its images may be shown in public.
     """
-    from sklearn.datasets import load_digits
 
-    if config.source != "auto":
-        raise DatasetError(
-            f"datasets.{name}.source = {config.source!r}: the digits come with scikit-learn; only 'auto' is allowed"
-        )
-    if config.label is not None:
-        raise DatasetError(f"datasets.{name}.label = {config.label!r}: the digits have no other label; remove it")
-    bunch = load_digits()
-    pixels = (bunch.images * (255 / _INK)).astype(np.float32)[..., None]
-    pool = Records("scikit-learn's digits", bunch.target.astype(np.int64), lambda rows: pixels[rows])
-    return RawDataset(classes=tuple("0123456789"), train=pool, test=None)
+    publishable: bool = True
+
+    def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
+        """Read the embedded digits, one pool without an original test split.
+
+        Resized to 32×32 they span few dimensions (rank 61 of 1,024), so capacities that are strict for photographs
+        hardly touch them.
+
+        Raises:
+            DatasetError: If the settings ask for a source or a label column, of which there is none.
+        """
+        from sklearn.datasets import load_digits
+
+        if config.source != "auto":
+            raise DatasetError(
+                f"datasets.{name}.source = {config.source!r}: the digits come with scikit-learn; only 'auto' is allowed"
+            )
+        if config.label is not None:
+            raise DatasetError(f"datasets.{name}.label = {config.label!r}: the digits have no other label; remove it")
+        bunch = load_digits()
+        pixels = (bunch.images * (255 / _INK)).astype(np.float32)[..., None]
+        pool = Records("scikit-learn's digits", bunch.target.astype(np.int64), lambda rows: pixels[rows])
+        return RawDataset(classes=tuple("0123456789"), train=pool, test=None)
+
+
+read = DigitsReader()

@@ -48,10 +48,12 @@ class ImageReader:
         files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``; None takes the
             dataset's own name.
         hub: Where the hub has it; None if it has not.
+        publishable: Whether its images may be shown in public: not if its terms forbid it, or if nobody knows.
     """
 
     files: str | None = None
     hub: HubSource | None = None
+    publishable: bool = True
 
     def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
         """Read labels and encoded images of both original splits.
@@ -80,12 +82,13 @@ class ImageReader:
         return _dataset(train, test, image=self.hub.image, label=config.label or self.hub.label, origins=origins)
 
 
-read_parquet = ImageReader()
+read_parquet = ImageReader(publishable=False)  # anybody's images
 read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"))
 read_fashion_mnist = ImageReader("fashion_mnist", HubSource("zalando-datasets/fashion_mnist"))
 read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"))
 read_svhn = ImageReader("svhn", HubSource("ufldl-stanford/svhn", configuration="cropped_digits"))
-read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"))
+# Its agreement forbids to publish the pictures.
+read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"), publishable=False)
 
 
 def _table_of_file(path: Path, label: str) -> pa.Table:

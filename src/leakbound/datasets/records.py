@@ -46,6 +46,15 @@ class RawDataset:
     test: Records | None
 
 
+def may_be_published(reader: object) -> bool:
+    """Whether a reader says that its images may be shown in public; one that says nothing means no.
+
+    Args:
+        reader: Registered reader of a dataset, ``publishable`` if its terms allow it.
+    """
+    return bool(getattr(reader, "publishable", False))
+
+
 def checked_labels(values: np.ndarray, *, classes: int | None, column: str, origin: str) -> Int[np.ndarray, " n"]:
     """Labels as int64 after a look at every row.
 
