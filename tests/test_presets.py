@@ -9,6 +9,8 @@ from leakbound.presets import ConfigError
 REPOSITORY = Path(__file__).parents[1]
 PLAIN = yaml.safe_load(presets.as_yaml(presets.quick()))
 
+TIMED = {"dataset": "digits", "models": ["lenet"], "defenses": {"none": []}}
+
 
 def mistakes_of(**changes) -> str:
     """Message for the quick configuration with settings changed, dots written as ``__``."""
@@ -89,6 +91,11 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"defenses": {"x": {"mechanism": "dpsgd", "learning_rates": [0.1, 0.1, 0.1]}}}, "appears twice"),
         ({"studies__gradient_inversion__attacks": []}, "nobody attacks"),
         ({"illustrations__noisy_images__dataset": "digitz"}, "did you mean 'digits'?"),
+        ({"efficiency": {**TIMED, "models": ["lenett"]}}, "efficiency.models[0] = 'lenett': unknown model"),
+        ({"efficiency": {**TIMED, "dataset": "digts"}}, "efficiency.dataset = 'digts': unknown dataset"),
+        ({"efficiency": {**TIMED, "defenses": {"none": [], "naturl": [1.0]}}}, "did you mean 'natural'?"),
+        ({"efficiency": {**TIMED, "defenses": {"natural": [1.0]}}}, "efficiency.defenses: lacks none"),
+        ({"studies__efficiency": PLAIN["studies"]["capacity"]}, "give the study another name"),
     ],
 )
 def test_mistake_is_named_with_key_value_and_what_is_allowed(changes, expected):
@@ -118,6 +125,15 @@ def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
     path = tmp_path / "figures.yaml"
     path.write_text(yaml.safe_dump({"figures": [figure]}))
     with pytest.raises(ConfigError, match="did you mean 'levels'"):
+        presets.load_catalogue(path, presets.quick())
+
+
+@pytest.mark.parametrize("table", ["efficency", "theoy/case2", "capacity"])
+def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
+    figure = {"id": "x", "paper": "beyond", "title": "x", "table": table, "plot": "levels", "caption": "x"}
+    path = tmp_path / "figures.yaml"
+    path.write_text(yaml.safe_dump({"figures": [figure]}))
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/PART"):
         presets.load_catalogue(path, presets.quick())
 
 

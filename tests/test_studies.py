@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import presets
-from leakbound.config import Catalogue, ChannelDefense, StudyConfig
+from leakbound.config import Catalogue, ChannelDefense, Config, EfficiencyConfig, FigureConfig, Settings, StudyConfig
 from leakbound.studies import Run, RunTable, level_text, runs_of
 
 QUICK = presets.quick()
@@ -84,6 +84,65 @@ def test_run_without_channel_reads_no_channel_files():
     assert table().channel_files(Run("digits", "lenet", "dpsgd", 1.0, 10, 8)) == {}
 
 
+class Part(Settings):
+    points: int = 3
+
+
+class World(Settings):
+    """A section of a world with what its parts share, and two parts of which one may be left out."""
+
+    servers: int = 20
+    first: Part = Part()
+    second: Part | None = None
+
+    def parts(self) -> tuple[str, ...]:
+        return ("first",) if self.second is None else ("first", "second")
+
+
+class ConfigWithWorld(Config):
+    consensus: World | None = None  # type: ignore[assignment,unused-ignore]
+
+
+def world_of(**settings) -> RunTable:
+    figures = [figure(name, table=f"consensus/{name}") for name in ("first", "second")]
+    config = ConfigWithWorld(**{**dict(QUICK), "consensus": World(**settings)})
+    return RunTable(config, Catalogue(figures=tuple(figures)))
+
+
+def figure(name, **source) -> FigureConfig:
+    return FigureConfig(id=name, paper="beyond", title="t", plot="lines", caption="Times.", **source)
+
+
+def test_every_part_of_a_world_has_a_table():
+    both = world_of(second=Part())
+    assert both.tables["consensus/second"] == "results/quick/tables/consensus/second.parquet"
+    assert both.rows_file(both.figures["beyond/second"]) == both.tables["consensus/second"]
+    assert {"capacity", "consensus/first"} <= both.tables.keys()
+
+
+def test_figure_whose_table_is_not_made_is_left_out():
+    assert set(world_of().figures) == {"beyond/first"}
+
+
+def test_part_of_a_world_depends_on_no_other_part():
+    alone, both = world_of(), world_of(second=Part(points=9))
+    first = both.world_settings("consensus", "first")
+    assert first == alone.world_settings("consensus", "first")
+    assert first == {"part": "first", "config": {"servers": 20, "first": {"points": 3}}, "seed": 0}
+    assert first != world_of(servers=5).world_settings("consensus", "first")
+
+
+def test_table_of_times_is_there_only_if_they_are_measured():
+    shown = figure("table02", table="efficiency")
+    efficiency = EfficiencyConfig(dataset="digits", models=("lenet",), defenses={"none": ()}, repeats=7)
+    measured = RunTable(QUICK.model_copy(update={"efficiency": efficiency}), Catalogue(figures=(shown,)))
+    assert measured.tables["efficiency"] == "results/quick/tables/efficiency.parquet"
+    assert measured.caption("beyond/table02") == "Times. Data: digits. Networks: lenet. n = 7 repetitions."
+    unmeasured = RunTable(QUICK.model_copy(update={"efficiency": None}), Catalogue(figures=(shown,)))
+    assert unmeasured.figures == {}
+    assert "efficiency" not in unmeasured.tables
+
+
 def job_settings(config) -> str:
     """All that any job of a configuration is told, as one text."""
     jobs = RunTable(config, CATALOGUE)
@@ -96,6 +155,7 @@ def job_settings(config) -> str:
     parts += [jobs.channel_settings(key) for key in sorted({jobs.channel_key(run) for run in runs} - {None})]
     parts += [jobs.illustration_settings(name) for name in config.illustrations]
     parts += [jobs.table_settings(name) for name in config.studies]
+    parts += [jobs.world_settings(*name.split("/")) for name in jobs.tables if "/" in name]
     parts += [jobs.tracking_settings(slug) for slug in jobs.runs] if config.tracking.enabled else []
     parts += [jobs.claims_settings(), sorted(jobs.figures), config.resources.model_dump(), config.catalogue]
     return repr(parts)

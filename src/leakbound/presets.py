@@ -16,7 +16,9 @@ from leakbound import registry
 from leakbound.config import (
     DPPSAC,
     DPSGD,
+    EFFICIENCY,
     TRAINED_ATTACKS,
+    WORLDS,
     AttackConfig,
     Catalogue,
     ChannelDefense,
@@ -24,6 +26,7 @@ from leakbound.config import (
     CustomDefense,
     DatasetConfig,
     Defense,
+    EfficiencyConfig,
     GradientInversionConfig,
     IllustrationConfig,
     MembershipConfig,
@@ -88,6 +91,8 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
         mistakes += _unknown(f"{where}.plot", figure.plot, "plot", plots)
         for claim in figure.claims:
             mistakes += _unknown(f"{where}.claims.{claim.id}.test", claim.test, "claim test", tests)
+        if figure.table is not None:
+            mistakes += _table_mistakes(f"{where}.table", figure.table, config)
         study = config.studies.get(figure.study or "")
         for field in ("rounds", "batch_sizes"):
             if study is not None and len(getattr(study, field)) > 1:
@@ -98,6 +103,17 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
     if mistakes:
         raise ConfigError(str(path), mistakes)
     return catalogue
+
+
+def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
+    """The message for a figure's table if no configuration can make it, or if this one's world has no such part."""
+    world, _, part = table.partition("/")
+    if part and world in WORLDS:
+        section = getattr(config, world, None)
+        parts = getattr(type(section), "PARTS", ()) or (section.parts() if section else ())
+        return _unknown(key, part, f"part of {world}", sorted(parts)) if parts else []
+    known = [EFFICIENCY, *(f"{name}/PART" for name in WORLDS)]
+    return _unknown(key, table, "table", known) if table != EFFICIENCY else []
 
 
 def _read_catalogue(path: Path) -> Catalogue:
@@ -286,7 +302,11 @@ def _mistakes(config: Config) -> Iterator[str]:
     for name in config.attacks.custom:
         known = _known(registry.ATTACKS, config.plugins.attacks)
         yield from _unknown(f"attacks.custom.{name}", name, "attack", known)
+    if config.efficiency is not None:
+        yield from _efficiency_mistakes(config.efficiency, config)
     for name, study in config.studies.items():
+        if name == EFFICIENCY:
+            yield f"studies.{name}: its table would be that of the section efficiency; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
     known = _known(registry.ILLUSTRATIONS, config.plugins.illustrations)
     for name, illustration in config.illustrations.items():
@@ -332,13 +352,7 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
             yield f"{key}.{field}: is empty; give at least one"
-    declared = sorted({*default_defenses(), *config.defenses})
-    for name, levels in study.defenses.items():
-        where = f"{key}.defenses.{name}"
-        if name not in declared:
-            yield from _unknown(where, name, "defense", declared)
-        else:
-            yield from _level_mistakes(where, config.defense(name), levels)
+    yield from _sweep_mistakes(key, study.defenses, config)
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {list(study.rounds)}: an untrained network that nobody attacks shows nothing"
     attacks = sorted({"membership", "model_inversion", "gradient_inversion", *config.attacks.custom})
@@ -366,6 +380,28 @@ def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...]) -> It
                 yield f'{key}[{index}] = {level}: a capacity must be > 0 nats. For no noise use the defense "none"'
     if len(set(levels)) < len(levels):
         yield f"{key} = {list(levels)}: a level appears twice"
+
+
+def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterator[str]:
+    """Names that the table of training times uses and nobody declared, levels that do not fit, nothing to compare."""
+    yield from _unknown("efficiency.dataset", efficiency.dataset, "dataset", sorted(config.datasets))
+    models = _known(registry.MODELS, config.plugins.models)
+    for index, name in enumerate(efficiency.models):
+        yield from _unknown(f"efficiency.models[{index}]", name, "model", models)
+    yield from _sweep_mistakes("efficiency", efficiency.defenses, config)
+    if "none" not in efficiency.defenses:
+        yield "efficiency.defenses: lacks none, which all times are compared with; add none: []"
+
+
+def _sweep_mistakes(key: str, sweep: dict[str, tuple[float, ...]], config: Config) -> Iterator[str]:
+    """Defenses that nobody declared, and levels that a defense cannot have."""
+    declared = sorted({*default_defenses(), *config.defenses})
+    for name, levels in sweep.items():
+        where = f"{key}.defenses.{name}"
+        if name not in declared:
+            yield from _unknown(where, name, "defense", declared)
+        else:
+            yield from _level_mistakes(where, config.defense(name), levels)
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:

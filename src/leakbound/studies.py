@@ -16,7 +16,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from leakbound import registry
-from leakbound.config import Catalogue, ChannelDefense, Config, CustomDefense, FigureConfig, StudyConfig
+from leakbound.config import (
+    EFFICIENCY,
+    WORLDS,
+    Catalogue,
+    ChannelDefense,
+    Config,
+    CustomDefense,
+    FigureConfig,
+    StudyConfig,
+)
 
 _SLUG = re.compile(
     r"(?P<dataset>[a-z][a-z0-9_]*)/(?P<model>[a-z][a-z0-9_]*)/"
@@ -94,11 +103,12 @@ class RunTable:
 
     Args:
         config: A checked configuration.
-        catalogue: The figures to choose from; those are kept whose study or illustration the configuration has.
+        catalogue: The figures to choose from; those are kept whose study, illustration or table the configuration has.
 
     Attributes:
         runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
         attacks: Slug to the names of the attacks on that run, sorted.
+        tables: Name to path of every table: each study's, ``efficiency``, and ``<world>/<part>`` of each world.
         figures: ``paper/id`` to figure.
     """
 
@@ -115,12 +125,24 @@ class RunTable:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
                 self.members[name].append(run.slug)
+        self.tables = {name: self.path("tables", name, ".parquet") for name in self._table_names()}
         self.figures = {f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)}
 
+    def _table_names(self) -> Iterator[str]:
+        """Names of all tables that the configuration makes."""
+        yield from self.members
+        if self.config.efficiency is not None:
+            yield EFFICIENCY
+        for world in WORLDS:
+            section = getattr(self.config, world, None)
+            yield from (f"{world}/{part}" for part in (section.parts() if section else ()))
+
     def _can_show(self, figure: FigureConfig) -> bool:
-        """Whether the configuration has what a figure shows: its illustration, or its study and attacks."""
-        if figure.study is None:
+        """Whether the configuration has what a figure shows: its illustration, its table, or its study and attacks."""
+        if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
+        if figure.study is None:
+            return figure.table in self.tables
         study = self.config.studies.get(figure.study)
         sources = figure.select.get("source", [])
         wanted = {sources} if isinstance(sources, str) else set(sources)
@@ -188,6 +210,12 @@ class RunTable:
         }
         attacks = [self.path("attacks", run.slug, f"/{attack}.parquet") for attack in self.attacks[run.slug]]
         return {**files, "attacks": attacks}
+
+    def rows_file(self, figure: FigureConfig) -> str:
+        """File of the rows that a figure shows."""
+        if figure.illustration is not None:
+            return self.path("illustrations", figure.illustration, ".parquet")
+        return self.tables[figure.study or figure.table or ""]
 
     # -- what each job depends on ----------------------------------------------------------------------------------
 
@@ -285,6 +313,16 @@ class RunTable:
         """Runs and attacks that the table of ``study`` gathers, in order, and where their files lie below the root."""
         return {"study": study, "runs": {slug: self.attacks[slug] for slug in self.members[study]}}
 
+    def world_settings(self, world: str, part: str) -> dict[str, Any]:
+        """What the table ``<world>/<part>`` depends on: its world's section without what belongs to other parts."""
+        section = getattr(self.config, world)
+        others = {name for name in section.parts() if name != part}
+        return {
+            "part": part,
+            "config": section.model_dump(mode="json", exclude=others, exclude_none=True),
+            "seed": self.config.seed,
+        }
+
     def figure_settings(self, key: str) -> dict[str, Any]:
         """What the figure ``paper/id`` depends on beside its rows; claims do not change its looks."""
         figure = self.figures[key]
@@ -297,6 +335,12 @@ class RunTable:
         """Caption of the figure ``paper/id`` with the data, networks and number of seeds that it is drawn from."""
         figure = self.figures[key]
         text = " ".join(figure.caption.split())
+        efficiency = self.config.efficiency
+        if figure.table == EFFICIENCY and efficiency is not None:
+            return (
+                f"{text} Data: {efficiency.dataset}. Networks: {', '.join(efficiency.models)}. "
+                f"n = {efficiency.repeats} repetitions."
+            )
         if figure.study is None:
             return text
         study = self.config.studies[figure.study]

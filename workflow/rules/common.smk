@@ -24,7 +24,7 @@ ROOT = str(TABLE.root)
 PLUGINS = CONFIG.plugins
 LOGGED = sorted(TABLE.runs) if CONFIG.tracking.enabled else []
 FIGURE_FILES = [f"{ROOT}/figures/{key}.{suffix}" for key in TABLE.figures for suffix in ("svg", "png", "parquet")]
-TABLE_FILES = [TABLE.path("tables", study, ".parquet") for study in TABLE.members]
+TABLE_FILES = list(TABLE.tables.values())
 CLAIM_FILES = [f"{ROOT}/claims.parquet", f"{ROOT}/scoreboard.md"] if TABLE.claiming() else []
 TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
 if LOGGED and FIGURE_FILES:
@@ -38,9 +38,10 @@ wildcard_constraints:
     dataset=r"[a-z][a-z0-9_]*",
     family=r"[a-z][a-z0-9_]*",
     attack=r"[a-z][a-z0-9_]*",
-    study=r"[a-z][a-z0-9_]*",
+    study="|".join(TABLE.members) or "none",
     illustration=r"[a-z][a-z0-9_]*",
     level=r"[0-9.e+-]+",
+    part=r"[a-z][a-z0-9_]*",
     run=r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*/[a-z0-9_.e+-]+/n[0-9]+-b[0-9]+",
     figure=r"[a-z0-9]+/[a-z][a-z0-9_]*",
 
@@ -75,9 +76,7 @@ def study_inputs(wildcards):
 
 def figure_rows(figure):
     """The table that a figure shows."""
-    if figure.study is not None:
-        return TABLE.path("tables", figure.study, ".parquet")
-    return TABLE.path("illustrations", figure.illustration, ".parquet")
+    return TABLE.rows_file(figure)
 
 
 def code(command, **names):

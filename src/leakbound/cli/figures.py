@@ -102,7 +102,9 @@ def claims(
     found = []
     for values in given["figures"]:
         figure = FigureConfig.model_validate({"plot": "none", "caption": "", **values})
-        kind, name = ("tables", figure.study) if figure.study else ("illustrations", figure.illustration)
+        kind, name = "tables", figure.study or figure.table
+        if figure.illustration is not None:
+            kind, name = "illustrations", figure.illustration
         found.append(evaluate(figure, storage.read_rows(root / kind / f"{name}.parquet"), given["alpha"]))
     verdicts = pd.concat(found, ignore_index=True)
     storage.write_rows(out, verdicts)

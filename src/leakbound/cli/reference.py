@@ -33,7 +33,7 @@ def reference(
     root, target = Path(config.root), out or Path("results/reference") / config.preset
     if not (root / "claims.parquet").is_file():
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
-    kept = [f"tables/{study}.parquet" for study in table.members] + ["claims.parquet", "scoreboard.md"]
+    kept = [f"tables/{name}.parquet" for name in table.tables] + ["claims.parquet", "scoreboard.md"]
     faces = {name for name, dataset in config.datasets.items() if (dataset.reader or name) == _FACES}
     for key, figure in table.figures.items():
         if figure.plot == "image_grid" and faces & set(pd.read_parquet(root / f"figures/{key}.parquet")["dataset"]):

@@ -7,7 +7,7 @@ from leakbound.config.attacks import (
     MembershipConfig,
     ModelInversionConfig,
 )
-from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, WORLDS, Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
     DPPSAC,
@@ -32,7 +32,9 @@ from leakbound.config.whole import Config
 __all__ = [
     "DPPSAC",
     "DPSGD",
+    "EFFICIENCY",
     "TRAINED_ATTACKS",
+    "WORLDS",
     "AttackConfig",
     "BoxWeights",
     "Catalogue",

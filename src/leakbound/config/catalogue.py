@@ -8,6 +8,11 @@ from pydantic import Field, Strict, model_validator
 
 from leakbound.config.settings import Name, Settings
 
+EFFICIENCY = "efficiency"
+"""Name of the table of training times."""
+WORLDS = ("theory", "consensus", "federated")
+"""Sections of a configuration that make tables of their own, ``<world>/<part>``, beside the chain."""
+
 
 class ClaimConfig(Settings):
     """A paper's statement about a figure, as a test on the figure's own rows."""
