@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 
 import pandas as pd
@@ -16,6 +17,56 @@ _CSS = (
 )
 
 
+@dataclass(frozen=True)
+class WrittenClaim:
+    """A claim with its verdict and numbers as text.
+
+    Attributes:
+        figure: ``paper/id``.
+        text: The statement.
+        verdict: ``reproduced``, ``contradicted`` or ``undecided``.
+        effect: Effect size with its 95 % interval.
+        p: p-value after Holm's correction, or that the statement is exact.
+        seeds: Independent replicas compared.
+        needed: Replicas that would decide an undecided claim.
+        detail: What was compared.
+        setting: Dataset and network, empty for the verdict over all settings and where there are none.
+    """
+
+    figure: str
+    text: str
+    verdict: str
+    effect: str
+    p: str
+    seeds: str
+    needed: str
+    detail: str
+    setting: str
+
+
+def overall(claims: pd.DataFrame) -> pd.DataFrame:
+    """Of the rows of ``evaluate`` those over all settings, one for each claim."""
+    return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
+
+
+def written(claims: pd.DataFrame) -> list[WrittenClaim]:
+    """Rows of ``evaluate`` as text, in their order."""
+    return [
+        WrittenClaim(
+            figure=f"{row.paper}/{row.figure}",
+            text=str(row.text),
+            verdict=str(row.verdict),
+            effect=_with_interval(float(row.effect), float(row.low), float(row.high)),
+            p=_p_value(float(row.p_adjusted), str(row.detail)),
+            seeds=str(row.n),
+            needed=_needed(row.verdict, row.seeds_needed),
+            detail=str(row.detail),
+            setting="" if row.dataset == OVERALL else ", ".join(part for part in (row.dataset, row.model) if part),
+        )
+        for row in claims.itertuples(index=False)
+    ]
+
+
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     """Count verdicts by paper.
 
@@ -25,8 +76,8 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns paper, reproduced, contradicted, undecided, claims; one row per paper and a last one for ``all``.
     """
-    overall = _overall(claims)
-    counts = pd.crosstab(overall["paper"], overall["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
+    judged = overall(claims)
+    counts = pd.crosstab(judged["paper"], judged["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
     counts.loc["all"] = counts.sum()
     counts["claims"] = counts.sum(axis=1)
     return counts.astype("int64").rename_axis(index="paper", columns=None).reset_index()
@@ -62,24 +113,11 @@ def _tables(claims: pd.DataFrame) -> list[tuple[list[str], list[list[str]]]]:
     """Head and body of both tables, as plain text: counts by paper, then every claim."""
     counts = [[str(value) for value in row] for row in scoreboard(claims).itertuples(index=False)]
     listed = [
-        [
-            f"{row.paper}/{row.figure}",
-            str(row.text),
-            str(row.verdict),
-            _with_interval(float(row.effect), float(row.low), float(row.high)),
-            _p_value(float(row.p_adjusted), str(row.detail)),
-            str(row.n),
-            _needed(row.verdict, row.seeds_needed),
-        ]
-        for row in _overall(claims).itertuples(index=False)
+        [claim.figure, claim.text, claim.verdict, claim.effect, claim.p, claim.seeds, claim.needed]
+        for claim in written(overall(claims))
     ]
     head = ["figure", "claim", "verdict", "effect [95 %]", "p (Holm)", "seeds", "seeds to decide"]
     return [(["paper", *VERDICTS, "claims"], counts), (head, listed)]
-
-
-def _overall(claims: pd.DataFrame) -> pd.DataFrame:
-    """The rows over all settings."""
-    return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
 def _markdown(head: list[str], body: list[list[str]]) -> str:
