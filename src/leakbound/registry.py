@@ -110,6 +110,9 @@ MODELS = Registry(
     {
         "lenet": "leakbound.models.lenet:LeNet",
         "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
+        "alexnet": "leakbound.models.alexnet:AlexNet",
+        "vgg16": "leakbound.models.vgg:VGG16",
+        "resnet10": "leakbound.models.resnet:ResNet10",
     },
 )
 
