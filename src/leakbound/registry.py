@@ -170,6 +170,7 @@ PLOTS = Registry(
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
+        "table": "leakbound.figures.plots.table:table",
     },
 )
 

@@ -11,9 +11,7 @@ from leakbound.figures.drawing import check, draw, figure_rows
 from leakbound.figures.selection import EmptySelectionError
 
 PATH = Path(__file__).parents[2] / "config" / "figures"
-FIGURES = [
-    f for path in sorted(PATH.glob("*.yaml")) for f in yaml.safe_load(path.read_text(encoding="utf-8"))["figures"]
-]
+FILES = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(PATH.glob("*.yaml"))]
 CATALOGUE = Catalogue.model_validate({"figures": [figure for file in FILES for figure in file["figures"]]})
 FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in CATALOGUE.figures}
 SHAPES = ("natural", "white", "personalized")

@@ -11,8 +11,9 @@ import pandas as pd
 from leakbound import metrics
 from leakbound.figures import intervals, statistics
 from leakbound.figures.claim_options import Difference, Identity
-from leakbound.figures.outcomes import Outcome, exact_outcome, require, split, undecidable, with_strength
+from leakbound.figures.outcomes import Outcome, exact_outcome, require, split, undecidable
 from leakbound.figures.selection import SelectionError, select
+from leakbound.figures.strength import with_strength
 
 
 def compare(rows: pd.DataFrame, options: Difference, generator: np.random.Generator) -> Outcome:

@@ -17,7 +17,6 @@ from leakbound.figures.selection import SelectionError, select
 from leakbound.registry import nearest
 
 T = TypeVar("T", bound=Settings)
-MULTIPLIER_DEFENSES = ("dpsgd", "dppsac")
 
 
 @dataclass(frozen=True)
@@ -107,17 +106,6 @@ def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ..
         return {(): rows}
     groups = rows.groupby(columns, sort=True, dropna=False)
     return {tuple(None if pd.isna(part) else part for part in key): group for key, group in groups}
-
-
-def with_strength(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the rank of their level among their defense's levels, the strongest first.
-
-    A small capacity protects most, and so does a large noise multiplier.
-    """
-    if not {"defense", "level"} <= set(rows.columns):
-        return rows
-    signed = rows["level"].where(~rows["defense"].isin(MULTIPLIER_DEFENSES), -rows["level"])
-    return rows.assign(strength=signed.groupby(rows["defense"]).rank(method="dense"))
 
 
 def both_quantities(rows: pd.DataFrame, x: Conditions, y: Conditions) -> pd.DataFrame:

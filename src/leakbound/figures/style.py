@@ -82,6 +82,16 @@ _LOOKS = {
     "rate_distortion": Look("rate-distortion", "#AA3377", "P"),
     "dpsgd": Look("DP-SGD", "#B8860B", "X"),
     "dppsac": Look("DP-PSAC", "#332288", "*"),
+    "parameter_noise": Look("parameter noise", "#EE7733", "<"),
+    "gradient_compression": Look("gradient compression", "#999933", "p"),
+    "large_batch": Look("large batch", "#882255", "d"),
+    "compression": Look("compression", "#663311", ">"),
+    "lenet": Look("LeNet", "#4477AA", "o"),
+    "lenet_sigmoid": Look("sigmoid LeNet", "#66CCEE", "8"),
+    "resnet10": Look("ResNet10", "#228833", "^"),
+    "alexnet": Look("AlexNet", "#CC6677", "s"),
+    "vgg16": Look("VGG16", "#AA3377", "D"),
+    "auc": Look("membership AUC", "#B8860B", "X"),
     "white_box": Look("white-box attack", "#4477AA", "o"),
     "loss_threshold": Look("loss threshold", "#CC6677", "s"),
     "printed": Look("as printed", "#4477AA", "o"),
@@ -91,24 +101,28 @@ _LOOKS = {
     "test_accuracy": Look("test", "#4477AA", "o"),
     "untuned": Look("untuned attacker", "#4477AA", "o"),
 }
-_SPARE_COLORS = ("#999933", "#882255", "#44AA99", "#DDCC77", "#661100", "#0077BB")
-_SPARE_MARKERS = ("<", ">", "p", "d", "8", "H")
+_SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
+_SPARE_MARKERS = ("H", "8", "<", ">")
 
 NAMES = {
-    "digits": "digits",
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
     "cifar10": "CIFAR-10",
-    "svhn": "SVHN",
     "celeba": "CelebA",
-    "lenet": "LeNet",
+    "svhn": "SVHN",
+    "fashion_mnist": "Fashion-MNIST",
+    "mnist": "MNIST",
+    "digits": "digits",
     "lenet_sigmoid": "sigmoid LeNet",
+    "lenet": "LeNet",
+    "resnet10": "ResNet10",
     "alexnet": "AlexNet",
     "vgg16": "VGG16",
-    "resnet10": "ResNet10",
 }
+"""Datasets in the paper's order, models by their number of parameters."""
+
 _AXIS_LABELS = {
     "level": "capacity per use κ (nats)",
+    "rounds": "rounds n (local steps)",
+    "batch_size": "batch size B",
     "test_accuracy": "test accuracy",
     "train_accuracy": "training accuracy",
     "auc": "membership AUC",
@@ -118,6 +132,8 @@ _AXIS_LABELS = {
     "psnr": "PSNR (dB)",
     "ssim": "SSIM",
     "cosine": "cosine similarity",
+    "member_accuracy": "accuracy on members",
+    "nonmember_accuracy": "accuracy on others",
     "epsilon": "privacy budget ε",
     "imp_mia": "IMP_MIA",
     "imp_dra": "IMP_DRA",
@@ -157,6 +173,12 @@ def ordered(series: set[str]) -> list[str]:
     """Series in the order of legends: the known ones first, others by name."""
     known = known_series()
     return sorted(series, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def ordered_names(names: set[str]) -> list[str]:
+    """Datasets or models in the order of panels: the known ones first, others by name."""
+    known = list(NAMES)
+    return sorted(names, key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
 def axis_label(quantity: str) -> str:

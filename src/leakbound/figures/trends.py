@@ -22,9 +22,9 @@ from leakbound.figures.outcomes import (
     require,
     split,
     undecidable,
-    with_strength,
 )
 from leakbound.figures.selection import SelectionError, select
+from leakbound.figures.strength import with_strength
 
 
 def follow(sign: int, rows: pd.DataFrame, options: Trend, generator: np.random.Generator) -> Outcome:

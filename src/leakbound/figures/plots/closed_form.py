@@ -11,25 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from leakbound.config import Settings
 from leakbound.figures import style
+from leakbound.figures.plot_options import NoOptions, ShapesOptions
 from leakbound.figures.plots.panels import fitting_columns, handle, level_axis
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.selection import EmptySelectionError, select
 
 _FILL = "#c9ccd1"
 _SPACES = {"parameters": ("white", "noise on the gradient"), "data": ("natural", "noise on the data")}
-
-
-class NoOptions(Settings):
-    """A plot that has none."""
-
-
-class ShapesOptions(Settings):
-    """Options of the plot ``shapes``."""
-
-    labels: dict[str, str]
-    """Metric to the label of its panel's y axis, in the order of the panels."""
 
 
 def _surface(rows: pd.DataFrame, options: NoOptions) -> Figure:

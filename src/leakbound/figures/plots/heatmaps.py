@@ -11,38 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from pydantic import Field
 
-from leakbound.config import Settings
 from leakbound.figures import style
-from leakbound.figures.options import Conditions
-from leakbound.figures.plots.lines import select_or_nothing
-from leakbound.figures.plots.panels import panels, with_setting
+from leakbound.figures.plot_options import HeatmapOptions
+from leakbound.figures.plots.panels import select_or_nothing, with_setting
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.selection import EmptySelectionError, select
 
-
-class HeatmapOptions(Settings):
-    """Options of the plot ``heatmap``."""
-
-    where: Conditions = Field(default_factory=dict)
-    """Rows of the cells."""
-    constants: dict[str, Conditions] = Field(default_factory=dict)
-    """Label to the rows of a control that has no level: a column of its own at the right, e.g. the prior."""
-    floor: Conditions | None = None
-    """Rows of a control with the cells' levels, printed small in each cell, e.g. the oracle."""
-    floor_label: str = "oracle"
-    """Name of that control."""
-    label: str | None = None
-    """Label of the colours, with unit; by default the metric's."""
-    log: bool = False
-    """Logarithmic colours."""
-    digits: int = Field(default=4, ge=0, le=6)
-    """Decimals printed."""
+_CELL = 0.54
+_LINE = 0.36
 
 
 def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
-    """Draw a heatmap of defenses by levels."""
+    """Draw heatmaps of defenses by levels, one under the other for each dataset and model."""
     rows = with_setting(rows)
     require(rows, "defense", "level", "value")
     cells = select(rows, options.where)
@@ -54,28 +35,46 @@ def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     constants = {
         label: found for label, where in options.constants.items() if len(found := select_or_nothing(rows, where))
     }
-    settings = len(cells[["dataset", "model"]].drop_duplicates())
-    wide = 1.9 + 0.62 * (len(levels) + len(constants)) * settings  # as wide as the numbers need
-    made = panels(levelled, width=wide, height=0.95 + 0.4 * len(names))
+    settings = _settings(levelled)
+    wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
+    titled = 0.2 if len(settings) > 1 else 0.0
+    tall = 0.55 + len(settings) * (titled + 0.12 + _LINE * len(names))
+    figure = Figure(figsize=(wide, tall), layout="constrained")
+    grid = figure.subplots(len(settings), 1, sharex=True, squeeze=False)[:, 0]
     shown = pd.concat([levelled, *constants.values()])
     means = shown.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
     bounds = float(means.min()), float(means.max())
     norm = LogNorm(*bounds) if options.log and bounds[0] > 0 else Normalize(*bounds)
-    for axes, own in made.each(levelled):
-        same = rows[(rows["dataset"] == own["dataset"].iloc[0]) & (rows["model"] == own["model"].iloc[0])]
-        floor = select_or_nothing(same, options.floor) if options.floor is not None else same.iloc[:0]
-        sides = {label: float(_of(found, own)["value"].mean()) for label, found in constants.items()}
+    for axes, (title, where) in zip(grid, settings.items(), strict=True):
+        own = select(levelled, where)
+        floor = select_or_nothing(rows, {**where, **options.floor}) if options.floor is not None else rows.iloc[:0]
+        sides = {label: _mean(select_or_nothing(found, where)) for label, found in constants.items()}
         _panel(axes, own, floor, names, levels, sides, norm, options)
-    made.label(style.axis_label("level"), "")
-    colors = made.figure.colorbar(ScalarMappable(norm), ax=made.axes, aspect=14, shrink=0.95, pad=0.02)
+        if titled:
+            axes.set_title(title, pad=2.5)
+    grid[-1].set_xlabel(style.axis_label("level"))
+    colors = figure.colorbar(ScalarMappable(norm), ax=list(grid), aspect=10 + 4 * len(settings), pad=0.02)
     colors.set_label(options.label or style.axis_label(str(levelled["metric"].iloc[0])))
     colors.outline.set_visible(False)
-    return made.figure
+    return figure
 
 
-def _of(rows: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the dataset and model of other rows."""
-    return rows[(rows["dataset"] == like["dataset"].iloc[0]) & (rows["model"] == like["model"].iloc[0])]
+def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """What is written over each panel, and its dataset and model; models are named where there are several."""
+    models = style.ordered_names({str(name) for name in rows["model"].unique()})
+    found = {}
+    for dataset in style.ordered_names({str(name) for name in rows["dataset"].unique()}):
+        for model in models:
+            where = {"dataset": dataset, "model": model}
+            if len(select_or_nothing(rows, where)):
+                parts = [style.written(dataset), *([style.written(model)] if len(models) > 1 else [])]
+                found[", ".join(part for part in parts if part)] = where
+    return found
+
+
+def _mean(rows: pd.DataFrame) -> float:
+    """Mean of the values, NaN if there are none."""
+    return float(rows["value"].mean()) if len(rows) else float("nan")
 
 
 def _panel(
@@ -133,7 +132,7 @@ def _number(
     shift = 0.14 if np.isfinite(floor) else 0.0
     axes.text(x, y - shift, _written(value, options.digits), size=7.5, **note)
     if np.isfinite(floor):
-        axes.text(x, y + 0.24, f"{options.floor_label} {_written(floor, options.digits)}", size=5.0, **note)
+        axes.text(x, y + 0.26, _written(floor, options.digits), size=5.5, **note)
 
 
 def _written(value: float, digits: int) -> str:

@@ -6,24 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pydantic import Field
 
-from leakbound.config import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.closed_form import NoOptions
+from leakbound.figures.plot_options import ImageGridOptions, NoOptions
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.selection import EmptySelectionError, SelectionError, select
 
 _GAP = 2
-
-
-class ImageGridOptions(Settings):
-    """Options of the plot ``image_grid``."""
-
-    similarity: str | None = "ssim"
-    """Metric whose mean over the pictures is printed under each level; None for none."""
-    images: int = Field(default=16, ge=1)
-    """Most pictures shown."""
 
 
 def _weights(rows: pd.DataFrame, options: NoOptions) -> Figure:

@@ -1,64 +1,27 @@
-"""Lines over levels: the mean over replicas with its 95 % interval, between the control lines."""
+"""Lines over a column: the mean over replicas with its 95 % interval, between the control lines."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from pydantic import Field, Strict
 
 from leakbound import metrics
-from leakbound.config import Settings
 from leakbound.figures import style
-from leakbound.figures.options import Columns, Conditions
-from leakbound.figures.plots.panels import Panels, handle, level_axis, panels, with_setting
+from leakbound.figures.plot_options import Control, LevelsOptions
+from leakbound.figures.plots.panels import Panel, Panels, handle, level_axis, panels, select_or_nothing, with_setting
 from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.series import Series, series_of
 from leakbound.figures.selection import EmptySelectionError, SelectionError, select
 
-_DASHES = ((5, 2), (1.5, 1.5), (5, 1.5, 1, 1.5), (3, 1.2, 1, 1.2, 1, 1.2))
+_DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
 _CHANCE_DASHES = (1, 2)
-
-
-class Control(Settings):
-    """Rows drawn as a grey dashed line that says how the others are to be read."""
-
-    label: str
-    """Name beside the line."""
-    where: Conditions
-    """Rows of the control."""
-
-
-class LevelsOptions(Settings):
-    """Options of the plot ``levels``."""
-
-    x: str = "level"
-    """Column along x; ``level`` or ``rounds``."""
-    series: Columns = ("defense",)
-    """Columns that tell lines apart; the first one gives colour and marker."""
-    where: Conditions = Field(default_factory=dict)
-    """Rows drawn as lines; the others are for the controls."""
-    controls: Annotated[tuple[Control, ...], Strict(False)] = ()
-    """Control lines; one without rows is left out."""
-    x_label: str | None = None
-    """Label of the x axis, with unit."""
-    y_label: str | None = None
-    """Label of the y axis, with unit; by default the metric's."""
-    log_x: bool | None = None
-    """Logarithmic x axis; by default where levels span a factor of three."""
-    log_y: bool = False
-    """Logarithmic y axis."""
-    chance: float | None = None
-    """Height of a dotted control line at a constant."""
-    chance_label: str = "chance"
-    """Name of that line."""
-    replicas: bool = False
-    """Whether single replicas are drawn as thin lines."""
 
 
 @dataclass(frozen=True)
@@ -74,52 +37,53 @@ class _Extent:
 
 def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     """Draw lines over levels."""
+    columns = tuple(dict.fromkeys((*options.series, "model"))) if options.rows else options.series
     rows = with_setting(rows)
-    require(rows, options.x, "value", *options.series)
+    require(rows, options.x, "value", *columns)
+    rows, names = _placed(rows, options)
     lines = select(rows, options.where).dropna(subset=options.x)
+    if options.rows:
+        lines = pd.concat([select_or_nothing(lines, where) for where in options.rows.values()])
     if lines.empty:
         raise EmptySelectionError(f"no row has a value of {options.x} to draw along x")
-    made = panels(lines)
-    names = style.ordered({_series(row) for row in lines[list(options.series)].itertuples(index=False)})
-    extents: list[_Extent] = []
+    made = panels(lines, series=columns, quantities=options.rows, share_y=options.share_y)
+    known = series_of(lines, columns)
     controls: dict[str, _Extent] = {}
-    for axes, own in made.each(lines):
-        extents += [_line(axes, part, name, options) for name in names if len(part := _of_series(own, name, options))]
-        same = (rows["dataset"] == own["dataset"].iloc[0]) & (rows["model"] == own["model"].iloc[0])
-        drawn = _controls(axes, rows[same], sorted(own[options.x].unique()), options)
-        extents += drawn.values()
-        controls |= drawn
-    for axes in made.axes.flat:
-        _limits(axes, extents, options)
-    _finish(made, lines, names, controls, options)
+    extents: dict[Axes, list[_Extent]] = {}
+    for panel in made.shown:
+        own = panel.of(lines)
+        drawn = [_line(panel.axes, part, one, options) for one in known if len(part := one.of(own))]
+        found = _controls(panel, rows, lines, known, options)
+        extents[panel.axes] = [*drawn, *found.values()]
+        controls |= found
+    for axes, heights in _sharing(made, extents, options):
+        _limits(axes, heights, options)
+    _finish(made, lines, known, controls, options, names)
     return made.figure
 
 
-def _series(values: Any) -> str:
-    """Name of the line that a row belongs to."""
-    return " / ".join(str(value) for value in values)
+def _placed(rows: pd.DataFrame, options: LevelsOptions) -> tuple[pd.DataFrame, dict[float, str]]:
+    """Rows with their places along x, and what is written there; nothing where the places are the values."""
+    if not options.even_x:
+        return rows, {}
+    values = sorted(float(value) for value in rows[options.x].dropna().unique())
+    places = {value: float(index) for index, value in enumerate(values)}
+    return rows.assign(**{options.x: rows[options.x].map(places)}), {places[v]: f"{v:g}" for v in values}
 
 
-def _of_series(rows: pd.DataFrame, name: str, options: LevelsOptions) -> pd.DataFrame:
-    """Rows of one line."""
-    parts = name.split(" / ")
-    return select_or_nothing(rows, dict(zip(options.series, parts, strict=True)))
-
-
-def select_or_nothing(rows: pd.DataFrame, conditions: Conditions) -> pd.DataFrame:
-    """Rows that meet the conditions, maybe none."""
-    try:
-        return select(rows, conditions)
-    except EmptySelectionError:
-        return rows.iloc[:0]
-
-
-def _look(name: str) -> style.Look:
-    """Appearance of a line: by its first column, the others in its label."""
-    first, *rest = name.split(" / ")
-    look = style.look(first)
-    label = ", ".join([look.label, *(style.look(part).label for part in rest)])
-    return style.Look(label, look.color, look.marker, look.dashed or bool(rest))
+def _sharing(
+    made: Panels, extents: dict[Axes, list[_Extent]], options: LevelsOptions
+) -> list[tuple[Axes, list[_Extent]]]:
+    """Every panel with the heights that its y axis must show: its own, and those of panels that share the axis."""
+    if not options.share_y:
+        return list(extents.items())
+    rows = [list(row) for row in made.axes] if options.rows else [list(made.axes.flat)]
+    return [
+        (axes, [extent for other in row for extent in extents.get(other, [])])
+        for row in rows
+        for axes in row
+        if axes in extents
+    ]
 
 
 def summarize(rows: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -141,12 +105,12 @@ def summarize(rows: pd.DataFrame, by: str) -> pd.DataFrame:
     return pd.DataFrame(records, columns=[by, "mean", "low", "high"])
 
 
-def _line(axes: Axes, rows: pd.DataFrame, name: str, options: LevelsOptions) -> _Extent:
+def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
     """Draw one line with its band."""
     line, metric = summarize(rows, options.x), _metric(rows)
     bottom, top = style.BOUNDS.get(metric, (-math.inf, math.inf))
     low, high = line["low"].clip(bottom, top), line["high"].clip(bottom, top)
-    look = _look(name)
+    look = series.look
     axes.fill_between(line[options.x], low, high, color=look.color, alpha=0.16, lw=0)
     if options.replicas:
         for _, single in rows.groupby("replica"):
@@ -164,28 +128,46 @@ def _metric(rows: pd.DataFrame) -> str:
     return str(names[0]) if len(names) == 1 else ""
 
 
-def _controls(axes: Axes, rows: pd.DataFrame, levels: list[float], options: LevelsOptions) -> dict[str, _Extent]:
-    """Draw the control lines that have rows: level by level where they differ, else straight across."""
+def _controls(
+    panel: Panel, rows: pd.DataFrame, lines: pd.DataFrame, series: list[Series], options: LevelsOptions
+) -> dict[str, _Extent]:
+    """Draw the control lines that have rows: one for all models where these agree, else one in each model's colour."""
+    axes, rows, lines = panel.axes, panel.of(rows), panel.of(lines)
+    places = sorted(lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
     for index, control in enumerate(options.controls):
         own = select_or_nothing(rows, control.where)
         if own.empty:
             continue
-        means = own.dropna(subset=options.x).groupby(options.x)["value"].mean()
-        means = means[means.index.isin(levels)]
-        heights = means.to_numpy(float)
-        if len(heights) < 2 or np.ptp(heights) <= 1e-6 * np.abs(heights).max():
-            heights = np.array([own["value"].mean()])
-            line = axes.axhline(heights[0])
-        else:
-            (line,) = axes.plot(means.index, heights)
-        line.set(color=style.CONTROL_COLOR, linewidth=1.0, linestyle=(0, _DASHES[index % len(_DASHES)]), zorder=2)
-        low, high = float(heights.min()), float(heights.max())
-        drawn[control.label] = _Extent(low, high, low, high, float(heights[-1]))
-    if options.chance is not None:
+        heights = [group["value"].mean() for _, group in own.groupby("model")]
+        parts = [(style.CONTROL_COLOR, own)]
+        if np.ptp(heights) > 1e-6 * np.abs(heights).max() and any("model" in one.values for one in series):
+            colors = {one.values["model"]: one.look.color for one in series}
+            parts = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
+        spans = [_control(axes, part, places, color, _DASHES[index % len(_DASHES)], options) for color, part in parts]
+        low, high = min(span.low for span in spans), max(span.high for span in spans)
+        drawn[control.label] = _Extent(low, high, low, high, spans[-1].end)
+    if options.chance is not None and (not options.chance_rows or panel.quantity in options.chance_rows):
         axes.axhline(options.chance, color=style.CONTROL_COLOR, lw=1.0, ls=(0, _CHANCE_DASHES), zorder=2)
         drawn[options.chance_label] = _Extent(*[options.chance] * 5)
     return drawn
+
+
+def _control(
+    axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], options: LevelsOptions
+) -> _Extent:
+    """Draw one control line: place by place where it varies along x, else straight across."""
+    means = rows.dropna(subset=options.x).groupby(options.x)["value"].mean()
+    means = means[means.index.isin(places)]
+    heights = means.to_numpy(float)
+    if len(heights) < 2 or np.ptp(heights) <= 1e-6 * np.abs(heights).max():
+        heights = np.array([rows["value"].mean()])
+        line = axes.axhline(heights[0])
+    else:
+        (line,) = axes.plot(means.index, heights)
+    line.set(color=color, linewidth=1.0, linestyle=(0, dashes), zorder=2)
+    low, high = float(heights.min()), float(heights.max())
+    return _Extent(low, high, low, high, float(heights[-1]))
 
 
 def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
@@ -222,23 +204,37 @@ def _direct_labels(figure: Figure, axes: Axes, drawn: dict[str, _Extent]) -> Non
 
 
 def _finish(
-    made: Panels, rows: pd.DataFrame, names: list[str], controls: dict[str, _Extent], options: LevelsOptions
+    made: Panels,
+    rows: pd.DataFrame,
+    series: list[Series],
+    controls: dict[str, _Extent],
+    options: LevelsOptions,
+    names: dict[float, str],
 ) -> None:
     """Axes, labels and legend."""
-    levels = sorted(float(value) for value in rows[options.x].unique())
-    for axes in made.axes.flat:
-        level_axis(made.figure, axes, levels, options.log_x)
+    for panel in made.shown:
+        shown = rows if made.axes.shape[0] == 1 and options.share_y else panel.of(rows)
+        places = sorted(float(value) for value in shown[options.x].unique())
+        written = [names[place] for place in places] if names else None
+        level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
+        if names:
+            panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
     made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(_metric(rows)))
-    handles: list[Any] = [handle(_look(name)) for name in names]
-    if made.single:
+    handles: list[Any] = [handle(one.look) for one in series]
+    labels = {control.label: index for index, control in enumerate(options.controls)}
+    if made.single and not _crowded(options.controls, rows):
         made.legend(handles if len(handles) > 1 else [])
         _direct_labels(made.figure, made.axes[0, 0], controls)
         return
-    labels = [control.label for control in options.controls]
     for label in controls:
-        dashes = _DASHES[labels.index(label) % len(_DASHES)] if label in labels else _CHANCE_DASHES
+        dashes = _DASHES[labels[label] % len(_DASHES)] if label in labels else _CHANCE_DASHES
         handles.append(Line2D([], [], color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), label=label))
     made.legend(handles)
+
+
+def _crowded(controls: tuple[Control, ...], rows: pd.DataFrame) -> bool:
+    """Whether control lines may be one for each model, so that no name at their end tells which they are."""
+    return len(controls) > 0 and rows["model"].nunique() > 1
 
 
 levels = Plot("levels", LevelsOptions, _levels)

@@ -1,8 +1,8 @@
-"""Small multiples: one panel per dataset and model, with shared axes and one legend outside of the data."""
+"""Small multiples: datasets in columns, models or quantities in rows, one legend outside of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,53 +14,73 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from leakbound.figures import style
+from leakbound.figures.options import Conditions
+from leakbound.figures.selection import EmptySelectionError, select
+
+_MOST_IN_A_ROW = 2
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel.
+
+    Args:
+        axes: Where it is drawn.
+        where: Conditions of the rows that it shows.
+        above: What is written over it, maybe nothing.
+        quantity: Label of its y axis if the rows of panels are explicit.
+    """
+
+    axes: Axes
+    where: Conditions
+    above: str
+    quantity: str = ""
+
+    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those rows that belong into the panel, maybe none."""
+        return select_or_nothing(rows, self.where)
 
 
 @dataclass(frozen=True)
 class Panels:
-    """A figure with its panels, rows of models by columns of datasets.
+    """A figure with its panels.
 
     Args:
         figure: The figure.
-        axes: Panels, (models, datasets).
-        datasets: Names of the columns.
-        models: Names of the rows.
+        axes: All axes, used or not.
+        shown: Panels that have rows.
+        y_labels: Labels of the y axes of explicit rows; empty if all panels show one quantity.
+        right: What is written at the right of each row, maybe nothing.
     """
 
     figure: Figure
     axes: np.ndarray
-    datasets: list[str]
-    models: list[str]
+    shown: list[Panel]
+    y_labels: list[str]
+    right: list[str]
 
     @property
     def single(self) -> bool:
         """Whether there is one panel alone."""
         return self.axes.size == 1
 
-    def each(self, rows: pd.DataFrame) -> Iterator[tuple[Axes, pd.DataFrame]]:
-        """Every panel that has rows, with its rows; panels without are hidden."""
-        for i, model in enumerate(self.models):
-            for j, dataset in enumerate(self.datasets):
-                own = rows[(rows["dataset"] == dataset) & (rows["model"] == model)]
-                if own.empty:
-                    self.axes[i, j].set_visible(False)
-                else:
-                    yield self.axes[i, j], own
-
     def label(self, x: str, y: str) -> None:
         """Label the outer axes, and name datasets above and models at the right."""
         if self.single:
-            self.axes[0, 0].set(xlabel=x, ylabel=y)
-            return
-        self.figure.supxlabel(x, fontsize=style.FONT_SIZE)
-        self.figure.supylabel(y, fontsize=style.FONT_SIZE)
-        for axes, dataset in zip(self.axes[0], self.datasets, strict=True):
-            note: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            axes.annotate(style.written(dataset), (0.5, 1), xycoords="axes fraction", annotation_clip=False, **note)
-        if len(self.models) > 1:
-            for axes, model in zip(self.axes[:, -1], self.models, strict=True):
-                note = {"xytext": (4, 0), "textcoords": "offset points", "ha": "left", "va": "center", "rotation": -90}
-                axes.annotate(style.written(model), (1, 0.5), xycoords="axes fraction", annotation_clip=False, **note)
+            self.axes[0, 0].set(xlabel=x, ylabel=self.y_labels[0] if self.y_labels else y)
+        else:
+            self.figure.supxlabel(x, fontsize=style.FONT_SIZE)
+            if self.y_labels:
+                for axes, label in zip(self.axes[:, 0], self.y_labels, strict=True):
+                    axes.set_ylabel(label)
+                self.figure.align_ylabels()
+            else:
+                self.figure.supylabel(y, fontsize=style.FONT_SIZE)
+        around: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+        for panel in self.shown:
+            panel.axes.annotate(panel.above, (0.5, 1), (0, 4), ha="center", va="bottom", **around)
+        for axes, name in zip(self.axes[:, -1], self.right, strict=True):
+            axes.annotate(name, (1, 0.5), (4, 0), ha="left", va="center", rotation=-90, **around)
 
     def legend(self, handles: list[Any]) -> None:
         """One legend above the panels, in as many columns as fit."""
@@ -71,21 +91,70 @@ class Panels:
         self.figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 
 
-def panels(rows: pd.DataFrame, *, width: float | None = None, height: float = style.HEIGHT) -> Panels:
-    """Empty panels for the datasets and models of ``rows``.
+def select_or_nothing(rows: pd.DataFrame, conditions: Conditions) -> pd.DataFrame:
+    """Rows that meet the conditions, maybe none."""
+    try:
+        return select(rows, conditions)
+    except EmptySelectionError:
+        return rows.iloc[:0]
+
+
+def panels(
+    drawn: pd.DataFrame,
+    *,
+    series: Sequence[str] = (),
+    quantities: dict[str, Conditions] | None = None,
+    share_x: bool = True,
+    share_y: bool = True,
+    width: float | None = None,
+    height: float = style.HEIGHT,
+) -> Panels:
+    """Empty panels for rows that are to be drawn.
+
+    Datasets have a column each. Models have a row each unless they are series; explicit quantities take their place.
+    Where panels do not share their y axis and there is one row of them, it is broken after two, so that each has room.
 
     Args:
-        rows: Table; without the columns dataset and model there is one panel.
+        drawn: Table with the columns dataset and model.
+        series: Columns that tell lines of one panel apart.
+        quantities: Label of a row of panels to its conditions; None or empty if there is but one quantity.
+        share_x: Whether all panels share their x axis.
+        share_y: Whether panels share their y axis: all of them, or those of one row where rows are quantities.
         width: Inches; one column for a single panel, two otherwise, if not given.
         height: Inches of a row of a single panel; several are drawn smaller.
     """
-    datasets, models = ([str(v) for v in sorted(rows[column].unique())] for column in ("dataset", "model"))
-    single = len(datasets) * len(models) == 1
-    wide = width or (style.ONE_COLUMN if single else min(style.TWO_COLUMNS, 1.0 + 2.2 * len(datasets)))
-    tall = height if single else 0.7 + len(models) * min(height, 0.8 * wide / len(datasets))
+    datasets = style.ordered_names({str(name) for name in drawn["dataset"].unique()})
+    models = style.ordered_names({str(name) for name in drawn["model"].unique()})
+    labels = list(quantities or ())
+    if quantities:
+        lines = [(conditions, "") for conditions in quantities.values()]
+    elif "model" in series or len(models) == 1:
+        lines = [({}, "")]
+    else:
+        lines = [({"model": model}, style.written(model)) for model in models]
+    broken = len(lines) == 1 and len(datasets) > _MOST_IN_A_ROW and not share_y
+    shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(lines), len(datasets))
+    single = shape == (1, 1)
+    wide = width or (style.ONE_COLUMN if shape[1] == 1 else min(style.TWO_COLUMNS, 1.0 + 2.4 * shape[1]))
+    tall = height if single else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
     figure = Figure(figsize=(wide, tall), layout="constrained")
-    axes = figure.subplots(len(models), len(datasets), sharex=True, sharey=True, squeeze=False)
-    return Panels(figure, axes, datasets, models)
+    sharing: Any = ("row" if quantities else "all") if share_y else "none"
+    axes = figure.subplots(*shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False)
+    named = len(datasets) > 1
+    shown = []
+    cells = list(axes.flat) if broken else [axes[i, j] for i in range(len(lines)) for j in range(len(datasets))]
+    wanted = [(conditions, dataset) for conditions, _ in lines for dataset in datasets]
+    for index, cell in enumerate(cells):
+        conditions, dataset = wanted[index] if index < len(wanted) else ({}, "")
+        where = {"dataset": dataset, **conditions}
+        if index >= len(wanted) or select_or_nothing(drawn, where).empty:
+            cell.set_visible(False)
+            continue
+        top = broken or index < len(datasets)
+        quantity = labels[index // len(datasets)] if labels else ""
+        shown.append(Panel(cell, where, style.written(dataset) if named and top else "", quantity))
+    right = [""] * shape[0] if broken else [name for _, name in lines]
+    return Panels(figure, axes, shown, labels, right)
 
 
 def with_setting(rows: pd.DataFrame) -> pd.DataFrame:
@@ -102,21 +171,25 @@ def fitting_columns(labels: list[str], inches: float) -> int:
 
 def handle(look: style.Look, **changes: Any) -> Line2D:
     """Legend entry of a series."""
-    return Line2D([], [], label=look.label, **{**look.line(), **changes})
+    return Line2D([], [], **{"label": look.label, **look.line(), **changes})
 
 
-def level_axis(figure: Figure, axes: Axes, levels: list[float], log: bool | None) -> None:
-    """Ticks at the levels themselves; a log axis where they span a factor of three or more.
+def level_axis(
+    figure: Figure, axes: Axes, levels: Sequence[float], log: bool | None, names: Sequence[str] | None = None
+) -> None:
+    """Ticks at the levels themselves, as many as there is room for.
 
     Args:
         figure: Figure of the panel.
         axes: Panel.
         levels: Levels shown, ascending.
-        log: Forced on or off, or None to decide by the levels.
+        log: Whether the axis is logarithmic; None to decide by the levels: where they span a factor of three or more.
+        names: What is written at the levels; their numbers if not given.
     """
     positive = bool(levels) and levels[0] > 0
     if log is None:
         log = positive and levels[-1] / levels[0] >= 3
+    names = list(names) if names else [f"{level:g}" for level in levels]
     positions = np.log(levels) if log and positive else np.array(levels)
     span = float(positions[-1] - positions[0]) or 1.0
     if log and positive:
@@ -125,10 +198,11 @@ def level_axis(figure: Figure, axes: Axes, levels: list[float], log: bool | None
     shown: list[int] = []
     for index in range(len(levels)):
         room = (positions[index] - positions[shown[-1]]) / span * inches if shown else np.inf
-        if room > 0.06 * (len(f"{levels[index]:g}") + 1.5):
+        if room > 0.06 * (len(names[index]) + 1.5):
             shown.append(index)
+    written = {levels[index]: names[index] for index in shown}
     axes.xaxis.set_major_locator(FixedLocator([levels[index] for index in shown]))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_minor_locator(FixedLocator(levels) if len(shown) < len(levels) else NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: written.get(value, f"{value:g}"))
+    axes.xaxis.set_minor_locator(FixedLocator(list(levels)) if len(shown) < len(levels) else NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="minor", length=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -11,21 +12,25 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from pydantic import Field
 
 from leakbound import metrics
-from leakbound.config import Settings
 from leakbound.figures import style
 from leakbound.figures.options import Conditions
+from leakbound.figures.plot_options import PlaneOptions
 from leakbound.figures.plots.panels import handle, panels, with_setting
 from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.series import Series, series_of
 from leakbound.figures.selection import EmptySelectionError, SelectionError, select
+from leakbound.figures.strength import STRONGER_WITH_LEVEL
 
 _NEAR = tuple(
     (distance * np.cos(angle), distance * np.sin(angle))
     for distance, angle in product((7.0, 12.0, 18.0), np.deg2rad((45, -45, 135, -135, 90, -90, 0, 180)))
 )
 _ROOM = 1.0
+_MOST_NAMED = 3
+_SMALLEST, _LARGEST = 2.6, 6.0
+_KEYS = ("dataset", "model", "defense", "level", "rounds", "batch_size")
 Box = tuple[float, float, float, float]
 
 
@@ -40,65 +45,66 @@ class _Note:
     end: bool
 
 
-class PlaneOptions(Settings):
-    """Options of the plot ``plane``."""
-
-    x: Conditions
-    """Rows of the quantity along x."""
-    y: Conditions
-    """Rows of the quantity along y."""
-    where: Conditions = Field(default_factory=dict)
-    """Rows that count at all."""
-    x_label: str | None = None
-    """Label of the x axis, with unit; by default the metric's."""
-    y_label: str | None = None
-    """Label of the y axis, with unit; by default the metric's."""
-    start: Conditions | None = None
-    """Rows whose mean is a grey vertical line, labelled ``start``."""
-    diagonal: bool = False
-    """Whether the line of equal x and y is drawn."""
-
-
 def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
-    """Draw a plane."""
+    """Draw a plane.
+
+    Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
+    other: there points grow along the line, and the legend has the levels.
+    """
     rows = with_setting(rows)
-    require(rows, "defense", "level", "run", "replica", "value")
+    require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
     points = _points(rows, options)
-    made = panels(points, width=style.TWO_COLUMNS * 0.62 if _settings(points) == 1 else None, height=3.0)
-    starts: list[float] = []
+    lines = points.dropna(subset=options.along) if options.along == "level" else points[points["defense"] != "none"]
+    known = series_of(lines, options.series) if len(lines) else []
+    single = len(points[["dataset", "model"]].drop_duplicates()) == 1
+    made = panels(
+        points,
+        series=options.series,
+        share_x=False,
+        share_y=False,
+        width=style.TWO_COLUMNS * 0.62 if single else None,
+        height=3.0,
+    )
+    named = len(known) <= _MOST_NAMED and (len(known) == 1 or made.axes.size <= 2)
     waiting: list[tuple[Axes, list[_Note]]] = []
-    for axes, own in made.each(points):
-        same = rows[(rows["dataset"] == own["dataset"].iloc[0]) & (rows["model"] == own["model"].iloc[0])]
-        starts += _references(axes, own, same, options)
-        notes = [note for name in style.ordered(_defended(own)) for note in _series(axes, own, name)]
-        undefended = own.loc[own["defense"] == "none", ["x", "y"]].itertuples(index=False)
-        waiting.append((axes, [*notes, *(_Note(x, y, "", style.CONTROL_COLOR, end=False) for x, y in undefended)]))
-    for axes in made.axes.flat:
-        _limits(axes, points, starts)
+    for panel in made.shown:
+        own = panel.of(points)
+        undefended = own[own["defense"] == "none"]
+        starts = _references(panel.axes, undefended, panel.of(rows), known, options)
+        notes = [note for one in known for note in _series(panel.axes, one.of(panel.of(lines)), one, named, options)]
+        blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
+        waiting.append((panel.axes, [*notes, *blocked]))
+        _limits(panel.axes, own, starts)
     made.label(options.x_label or _label(rows, options.x), options.y_label or _label(rows, options.y))
-    handles: list[Any] = [handle(style.look(name)) for name in style.ordered(_defended(points))]
+    made.legend(_handles(points, lines, known, named, options))
+    made.figure.draw_without_rendering()
+    for axes, written in waiting:
+        _name_levels(axes, made.figure.get_size_inches()[0], written)
+    return made.figure
+
+
+def _handles(
+    points: pd.DataFrame, lines: pd.DataFrame, known: list[Series], named: bool, options: PlaneOptions
+) -> list[Any]:
+    """Legend: the lines, with their levels where points have no names, and the marks that help reading."""
+    handles: list[Any] = []
+    for one in known:
+        values = sorted(one.of(lines)[options.along].unique(), reverse=_grows(one.of(lines), options))
+        label = one.look.label if named else f"{one.look.label} ({', '.join(f'{value:g}' for value in values)})"
+        handles.append(handle(one.look, label=label))
     if (points["defense"] == "none").any():
         handles.append(Line2D([], [], color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2)), label="undefended"))
     if options.start is not None:
         handles.append(Line2D([], [], color=style.CONTROL_COLOR, ls=(0, (1.5, 1.5)), label="start of the attack"))
     if options.diagonal:
         handles.append(Line2D([], [], color=style.CONTROL_COLOR, ls=(0, (1, 2)), label="equal"))
-    made.legend(handles)
-    made.figure.draw_without_rendering()
-    for axes, notes in waiting:
-        _name_levels(axes, made.figure.get_size_inches()[0], notes)
-    return made.figure
+    return handles
 
 
-def _settings(points: pd.DataFrame) -> int:
-    """Number of pairs of a dataset and a model."""
-    return len(points[["dataset", "model"]].drop_duplicates())
-
-
-def _defended(points: pd.DataFrame) -> set[str]:
-    """Defenses other than none."""
-    return {str(name) for name in points["defense"].unique()} - {"none"}
+def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
+    """Whether a larger level protects more, so that its point comes first."""
+    return options.along == "level" and bool(points["defense"].isin(STRONGER_WITH_LEVEL).any())
 
 
 def _label(rows: pd.DataFrame, conditions: Conditions) -> str:
@@ -108,7 +114,7 @@ def _label(rows: pd.DataFrame, conditions: Conditions) -> str:
 
 def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     """Mean and interval of both quantities for each run."""
-    keys = ["dataset", "model", "defense", "level"]
+    keys = [key for key in _KEYS if key in rows.columns]
     sides = []
     for name, conditions in (("x", options.x), ("y", options.y)):
         chosen = select(rows, conditions)
@@ -126,34 +132,57 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     return points
 
 
-def _series(axes: Axes, points: pd.DataFrame, name: str) -> list[_Note]:
-    """Draw one defense; returns its points with their names."""
-    own = points[points["defense"] == name].sort_values("level")
-    look = style.look(name)
+def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions) -> list[_Note]:
+    """Draw one line; returns its points with their names."""
+    if points.empty:
+        return []
+    points = points.sort_values(options.along, ascending=not _grows(points, options))
+    look = series.look
     axes.errorbar(
-        own["x"],
-        own["y"],
-        xerr=own[["x_below", "x_above"]].to_numpy(float).T,
-        yerr=own[["y_below", "y_above"]].to_numpy(float).T,
+        points["x"],
+        points["y"],
+        xerr=points[["x_below", "x_above"]].to_numpy(float).T,
+        yerr=points[["y_below", "y_above"]].to_numpy(float).T,
         fmt="none",
         ecolor=look.color,
         elinewidth=0.6,
         alpha=0.45,
     )
-    axes.plot(own["x"], own["y"], **{**look.line(), "lw": 0.9})
-    levels = own["level"].tolist()
-    ends = {levels[0], levels[-1]}
+    drawn = {**look.line(), "lw": 0.9}
+    if named:
+        axes.plot(points["x"], points["y"], **drawn)
+    else:
+        axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
+        for size, x, y in zip(_sizes(len(points)), points["x"], points["y"], strict=True):
+            axes.plot(x, y, **{**drawn, "ls": "none", "ms": size})
+        return []
+    values = points[options.along].tolist()
     return [
-        _Note(x, y, f"{level:g}", look.color, end=level in ends)
-        for x, y, level in own[["x", "y", "level"]].itertuples(index=False)
+        _Note(x, y, f"{value:g}", look.color, end=value in (values[0], values[-1]))
+        for x, y, value in zip(points["x"], points["y"], values, strict=True)
     ]
 
 
-def _references(axes: Axes, points: pd.DataFrame, rows: pd.DataFrame, options: PlaneOptions) -> list[float]:
-    """Grey marks: the undefended run, the attack's start, the diagonal; returns where the start is."""
-    for _, point in points[points["defense"] == "none"].iterrows():
-        axes.plot(point["x"], point["y"], marker="h", color=style.CONTROL_COLOR, ls="none", zorder=4)
-        axes.axhline(point["y"], color=style.CONTROL_COLOR, lw=0.8, ls=(0, (5, 2)), zorder=1)
+def _sizes(count: int) -> Iterable[float]:
+    """Sizes of the markers of a line, smallest for the strongest protection."""
+    return np.linspace(_SMALLEST, _LARGEST, count) if count > 1 else [_LARGEST]
+
+
+def _references(
+    axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, known: list[Series], options: PlaneOptions
+) -> list[float]:
+    """Grey marks: the undefended runs, the attack's start, the diagonal; returns where the start is."""
+    colors = {one.values["model"]: one.look.color for one in known if "model" in one.values}
+    for model, points in undefended.groupby("model"):
+        color = colors.get(str(model), style.CONTROL_COLOR)
+        mark: dict[str, Any] = {"marker": "h", "color": color, "mfc": "white" if colors else color, "zorder": 4}
+        if len(points) > 1:
+            points = points.sort_values(options.along)
+            axes.plot(points["x"], points["y"], ls=(0, (5, 2)), lw=0.8, **mark)
+        else:
+            axes.plot(points["x"], points["y"], ls="none", **mark)
+            if not colors:
+                axes.axhline(points["y"].iloc[0], color=color, lw=0.8, ls=(0, (5, 2)), zorder=1)
     if options.diagonal:
         axes.axline((0.0, 0.0), slope=1.0, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1, 2)), zorder=1)
     if options.start is None:
@@ -172,6 +201,7 @@ def _limits(axes: Axes, points: pd.DataFrame, starts: list[float]) -> None:
         top = min(high + reach, float((points[name] + points[f"{name}_above"]).max()))
         edge = 0.09 * (top - bottom) or reach
         set_limits(bottom - edge, top + edge)
+    axes.locator_params(nbins=6)
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
@@ -180,14 +210,16 @@ def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
     spots = {note: np.asarray(axes.transData.transform((note.x, note.y))) / scale for note in notes}
     frame = np.asarray(axes.bbox.extents) / scale
     taken: list[Box] = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots.values()]
+    behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.4}
     look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center_baseline", "zorder": 5}
+    look |= {"size": style.SMALL, "bbox": behind}
     for note in sorted((note for note in notes if note.text), key=lambda note: not note.end):
         wide, tall = 0.62 * style.SMALL * len(note.text) / 2 + 0.5, 0.45 * style.SMALL
         costs = {shift: _cost(spots[note], shift, wide, tall, taken, frame) for shift in _NEAR}
         best = min(costs, key=lambda shift: costs[shift])
         if note.end or costs[best] < _ROOM:
             taken.append(_box(spots[note], best, wide, tall))
-            text = axes.annotate(note.text, (note.x, note.y), xytext=best, color=note.color, size=style.SMALL, **look)
+            text = axes.annotate(note.text, (note.x, note.y), xytext=best, color=note.color, **look)
             text.set_in_layout(False)
 
 
