@@ -19,6 +19,8 @@ MAY_IMPORT = {
     "training": GROUND | {"provenance", "models", "channels", "datasets"},
     "attacks": GROUND | {"provenance", "models", "channels", "datasets", "training"},
     "illustrations": GROUND | {"channels", "accounting", "datasets"},
+    "consensus": GROUND,
+    "theory": GROUND,
     "figures": GROUND,
     "tracking": GROUND | {"provenance"},
 }
@@ -30,6 +32,8 @@ TORCH_FREE = [
     "datasets",
     "accounting",
     "illustrations",
+    "consensus",
+    "theory",
     "figures",
     "tracking",
 ]

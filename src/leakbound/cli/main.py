@@ -10,7 +10,20 @@ import typer
 from pydantic import ValidationError
 
 from leakbound import __version__
-from leakbound.cli import attacks, channels, configuration, data, figures, reference, tracking, training
+from leakbound.cli import (
+    attacks,
+    channels,
+    configuration,
+    consensus,
+    data,
+    figures,
+    planning,
+    reference,
+    report,
+    theory,
+    tracking,
+    training,
+)
 
 app = typer.Typer(
     help="Measure and bound how much a federated client's uploads tell about its data.",
@@ -26,6 +39,9 @@ for command in (
     training.tune,
     training.train,
     attacks.attack,
+    planning.measure,
+    consensus.consensus,
+    theory.theory,
     figures.illustrate,
     figures.tabulate,
     figures.plot,
@@ -35,6 +51,7 @@ for command in (
     tracking.sync,
     tracking.ui,
     configuration.config,
+    report.report,
     reference.reference,
 ):
     app.command()(command)

@@ -8,6 +8,7 @@ from leakbound.config.attacks import (
     ModelInversionConfig,
 )
 from leakbound.config.catalogue import EFFICIENCY, WORLDS, Catalogue, ClaimConfig, FigureConfig
+from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
     DPPSAC,
@@ -24,8 +25,17 @@ from leakbound.config.defenses import (
     default_defenses,
 )
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
+from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Levels, Name, Names, Rates, Settings, Span, Weights
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
+from leakbound.config.theory import (
+    CorrelatedCase,
+    DependentCase,
+    GeneralCase,
+    IndependentCase,
+    NoiseSurface,
+    TheoryConfig,
+)
 from leakbound.config.training import TrainingConfig
 from leakbound.config.whole import Config
 
@@ -36,6 +46,7 @@ __all__ = [
     "TRAINED_ATTACKS",
     "WORLDS",
     "AttackConfig",
+    "AveragingConfig",
     "BoxWeights",
     "Catalogue",
     "ChannelDefense",
@@ -43,20 +54,27 @@ __all__ = [
     "Compression",
     "ComputeConfig",
     "Config",
+    "ConsensusConfig",
+    "CorrelatedCase",
     "CustomDefense",
     "DatasetConfig",
     "Defense",
+    "DependentCase",
     "EfficiencyConfig",
+    "FederatedConfig",
     "FigureConfig",
+    "GeneralCase",
     "GradientCompression",
     "GradientInversionConfig",
     "IllustrationConfig",
+    "IndependentCase",
     "LargeBatch",
     "Levels",
     "MembershipConfig",
     "ModelInversionConfig",
     "Name",
     "Names",
+    "NoiseSurface",
     "ParameterNoise",
     "PluginsConfig",
     "Rates",
@@ -65,6 +83,7 @@ __all__ = [
     "Settings",
     "Span",
     "StudyConfig",
+    "TheoryConfig",
     "TrackingConfig",
     "TrainingConfig",
     "Undefended",

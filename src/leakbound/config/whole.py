@@ -8,11 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from leakbound.config.attacks import AttackConfig
+from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
+from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
+from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
 
 
@@ -41,6 +44,12 @@ class Config(Settings):
     illustrations: dict[Name, IllustrationConfig] = {}
     efficiency: EfficiencyConfig | None = None
     """What table02 measures; nothing if not given."""
+    consensus: ConsensusConfig | None = None
+    """Private average consensus; nothing if not given, ``{}`` for the paper's settings."""
+    federated: FederatedConfig | None = None
+    """Federated averaging under a mutual-information budget (PMIDP-FL); nothing if not given."""
+    theory: TheoryConfig | None = None
+    """Utility against privacy in closed form; nothing if not given, ``{}`` for the paper's settings."""
     tracking: TrackingConfig = TrackingConfig()
     resources: ResourcesConfig = ResourcesConfig()
 

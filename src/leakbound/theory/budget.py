@@ -1,0 +1,48 @@
+"""Privacy budgets in bits, and the ratio of signal to noise that they allow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+BIT = math.log(2.0)
+"""Nats in a bit."""
+_LARGEST = 500.0  # beyond it 2^(2ε) leaves float64
+
+
+def check_budget(mi_budget_bits: float, name: str = "mi_budget_bits") -> None:
+    """Refuse a budget for which the closed forms have no meaning.
+
+    Raises:
+        ValueError: If it is not in (0, 500] bits.
+    """
+    if not 0.0 < mi_budget_bits <= _LARGEST:
+        raise ValueError(
+            f"{name} = {mi_budget_bits}: a budget is > 0 and <= {_LARGEST:g} bits; at 0 nothing may be released"
+        )
+
+
+def allowed_ratio(mi_budget_bits: float) -> float:
+    """Ratio of signal to noise variance that tells ε bits about a Gaussian, 2^{2ε} − 1.
+
+    Args:
+        mi_budget_bits: ε, in (0, 500].
+
+    Raises:
+        ValueError: If ε is outside.
+    """
+    check_budget(mi_budget_bits)
+    return math.expm1(2.0 * mi_budget_bits * BIT)
+
+
+def allowed_ratios(mi_budgets_bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """:func:`allowed_ratio` of each client's budget.
+
+    Raises:
+        ValueError: If a budget is not in (0, 500] bits, naming the client.
+    """
+    for client, budget in enumerate(mi_budgets_bits):
+        check_budget(float(budget), f"mi_budgets_bits[{client}]")
+    return np.expm1(2.0 * mi_budgets_bits * BIT)

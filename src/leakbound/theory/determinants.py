@@ -1,0 +1,82 @@
+"""What a release tells, by determinants of whole covariances: slow, for any of them, independent of closed forms.
+
+The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from leakbound.gaussian import log_determinant, mutual_information
+from leakbound.theory.budget import BIT
+
+
+def utility_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"]) -> float:
+    """I(Xⁿ; Yⁿ)/n = (1/2n) log₂[det(Σ_X + Σ_Z) / det Σ_Z].
+
+    Args:
+        signal: Σ_X, positive semidefinite, float64.
+        noise: Σ_Z, positive definite, float64.
+
+    Returns:
+        Bits per client.
+
+    Raises:
+        ValueError: If Σ_Z or the sum is not positive definite.
+
+    Source:
+        Zeng et al. 2022, Eqs. (4), (25).
+    """
+    return 0.5 * (log_determinant(signal + noise) - log_determinant(noise)) / len(signal) / BIT
+
+
+def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
+    """I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)].
+
+    Args:
+        signal: Σ_X, positive definite, float64; at least two clients.
+        noise: Σ_Z, positive definite, float64.
+        client: i, from 0.
+
+    Returns:
+        Bits.
+
+    Raises:
+        ValueError: If a covariance is not positive definite, or there is no such client.
+
+    Source:
+        Zeng et al. 2022, Eq. (19).
+    """
+    others = _others(len(signal), client)
+    known = signal[np.ix_(others, others)]
+    cross = signal[:, others]
+    whole = np.block([[signal + noise, cross], [cross.T, known]])
+    return 0.5 * (log_determinant(whole) - log_determinant(known) - log_determinant(noise)) / BIT
+
+
+def unconditional_leak_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
+    """I(X_i; Yⁿ), what the release tells about a client to somebody without side information.
+
+    Args:
+        signal: Σ_X, positive definite, float64; at least two clients.
+        noise: Σ_Z, positive definite, float64.
+        client: i, from 0.
+
+    Returns:
+        Bits.
+
+    Raises:
+        ValueError: If a covariance is not positive definite, or there is no such client.
+    """
+    _others(len(signal), client)
+    cross = signal[:, [client]]
+    whole = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
+    return mutual_information(whole, [0]) / BIT
+
+
+def _others(clients: int, client: int) -> list[int]:
+    """All clients but one."""
+    if clients < 2 or not 0 <= client < clients:
+        raise ValueError(f"client = {client}: one of 0..{clients - 1}, and at least two clients")
+    return [other for other in range(clients) if other != client]
