@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from leakbound import datasets
 from leakbound.attacks.clients import linear_estimate, upload
 from leakbound.attacks.gradient_inversion import attack, invert
-from leakbound.attacks.matching import GradientMatching, record_gradients
+from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.regularizers import total_variation
 from leakbound.channels import Channel, Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
@@ -22,6 +22,7 @@ from leakbound.config import (
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.registry import SHAPES
+from leakbound.training.gradients import record_gradients
 
 CONFIG = GradientInversionConfig(images=4, tuning_images=2, iterations=200, tv_weights=(1e-3, 1e-1))
 
@@ -88,7 +89,7 @@ def gradients_one_by_one(model, images, labels):
 
 
 class Normalised(torch.nn.Module):
-    """Network with a layer that has no factored gradient, so that vmap takes over."""
+    """Small network with a group normalisation."""
 
     def __init__(self):
         super().__init__()
@@ -122,7 +123,8 @@ def network(name: str) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("name", "factored"), [("lenet", True), ("lenet_sigmoid", True), ("normalised", False), ("shared", False)]
+    ("name", "factored"),
+    [("lenet", True), ("lenet_sigmoid", True), ("normalised", True), ("resnet10", True), ("shared", False)],
 )
 def test_matching_distance_and_its_gradient_equal_those_of_single_backward_passes(digits, name, factored):
     model = network(name).double()

@@ -12,8 +12,9 @@ from opacus.optimizers import DPOptimizer
 from leakbound import models
 from leakbound.config import DPPSAC, DPSGD
 from leakbound.seeding import torch_generator
-from leakbound.training import train
-from leakbound.training.per_sample import DPPSACOptimizer, per_sample_gradients
+from leakbound.training import per_sample, train
+from leakbound.training.gradients import record_gradients
+from leakbound.training.per_sample import DPPSACOptimizer
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
@@ -52,15 +53,48 @@ def test_clipping_equals_microbatches_of_one_record(request_for, digits, mechani
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
 def test_per_sample_gradients_equal_those_of_opacus_hooks(digits, name):
     model = models.build(name, 1, 10, torch_generator(0, "init"))
-    images, labels = torch.from_numpy(digits.train.images[:9]), torch.from_numpy(digits.train.labels[:9])
-    ours = per_sample_gradients(model, images, labels)
+    images, labels = torch.from_numpy(digits.train.images[:3]), torch.from_numpy(digits.train.labels[:3])
+    ours = record_gradients(model, images, labels)
     hooked = GradSampleModule(model, loss_reduction="sum")
     F.cross_entropy(hooked(images), labels, reduction="sum").backward()
     for key, parameter in model.named_parameters():
-        torch.testing.assert_close(ours[key], parameter.grad_sample, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(ours[key], parameter.grad_sample, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.3), DPPSAC()])
+@pytest.mark.parametrize("records", [1, 7])
+def test_training_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch, defense, records):
+    request = request_for(defense=defense, level=0.5, rounds=3, replicas=2)
+    whole = train(request)
+    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: records)
+    parted = train(request)
+    for name, value in whole.weights.items():
+        torch.testing.assert_close(parted.weights[name], value, rtol=1e-4, atol=1e-6)
+    assert parted.events == whole.events
+    epsilon = [result.curves.query("metric == 'epsilon'")["value"].tolist() for result in (whole, parted)]
+    assert epsilon[0] == epsilon[1]  # noise once for all parts of a batch, and one step for the accountant
+
+
+@pytest.mark.parametrize(("name", "records"), [("resnet10", 36), ("alexnet", 7)])
+def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu(name, records):
+    model = models.build(name, 3, 10, torch_generator(0, "init"))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") == records
+    assert 4 * parameters * records < 2**30
+
+
+def test_a_batch_of_lenet_is_never_divided():
+    model = models.build("lenet", 3, 10, torch_generator(0, "init"))
+    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") > 2048
+
+
+def test_one_record_is_held_even_if_it_exceeds_the_memory(monkeypatch):
+    monkeypatch.setattr(per_sample, "_CPU_BYTES", 1)
+    model = models.build("lenet", 1, 10, torch_generator(0, "init"))
+    assert per_sample.physical_batch(model, (1, 32, 32), "cpu") == 1
 
 
 def step_of(kind, samples, **options):
@@ -137,7 +171,9 @@ def test_event_states_poisson_sampling_and_noise(request_for):
 
 
 @pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])
-def test_empty_batches_add_noise_alone(request_for, mechanism):
+@pytest.mark.parametrize("records", [1, 1000])
+def test_empty_batches_add_noise_alone(request_for, monkeypatch, mechanism, records):
+    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: records)
     draws = torch_generator(7, "digits/lenet/test", 0, "batches")
     sizes = [int((torch.rand(400, generator=draws, dtype=torch.float64) < 1 / 400).sum()) for _ in range(12)]
     empty = sizes.index(0)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.seeding import torch_generator
@@ -14,12 +14,13 @@ def networks(name, count, colors=1):
     return [models.build(name, colors, 10, torch_generator(0, slot, "init")) for slot in range(count)]
 
 
-@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
-@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "slots"), [("lenet", 1), ("lenet", 3), ("lenet_sigmoid", 3), ("resnet10", 2), ("alexnet", 2)]
+)
 def test_stack_gives_the_logits_and_gradients_of_its_networks(name, slots):
     singles = networks(name, slots)
-    images = torch.randn(slots, 5, 1, 32, 32, generator=torch_generator(0, "images"))
-    labels = torch.randint(0, 10, (slots, 5), generator=torch_generator(0, "labels"))
+    images = torch.randn(slots, 3, 1, 32, 32, generator=torch_generator(0, "images"))
+    labels = torch.randint(0, 10, (slots, 3), generator=torch_generator(0, "labels"))
     params = stack.stacked(singles)
     logits = stack.forward(singles[0], params, images)
     stack.loss(logits, labels).sum().backward()
@@ -96,7 +97,24 @@ def test_memory_of_a_slot_counts_parameters_and_layer_outputs():
     outputs = 12 + 5
     assert stack.slot_bytes(model, (3, 2, 2), 8) == 4 * (5 * 65 + 3 * 8 * (outputs + 12))
     assert stack.slot_bytes(model, (3, 2, 2), 8, 100) - stack.slot_bytes(model, (3, 2, 2), 8) == 4 * 100 * 12
-    assert stack.predict_bytes(model, (3, 2, 2)) == 4 * 500 * (outputs + 12)
+    assert stack.predict_bytes(model, (3, 2, 2)) == 4 * 4000 * (4 * 12 + 12)
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
+def test_memory_of_a_record_covers_what_is_kept_for_the_backward_pass(name):
+    model = models.build(name, 3, 10, torch_generator(0, "init"))
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}  # holds the tensors, so that no address is used twice
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(torch.zeros(2, 3, 32, 32))
+    needed = sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
+    assert logits.requires_grad
+    assert needed < 2 * stack.record_bytes(model, (3, 32, 32)) < 5 * needed
 
 
 def test_predictions_of_more_slots_take_fewer_images_at_a_time():

@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from scipy import linalg
 from torch import Tensor, nn
 
-from leakbound.attacks.matching import Gradients, record_gradients
 from leakbound.channels import Channel, Moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config import DPPSAC, DPSGD, ChannelDefense, Defense, Undefended
+from leakbound.training.gradients import Gradients, psac_weights, record_gradients
 
 _NEGLIGIBLE = 1e-12
 
@@ -83,10 +83,8 @@ def _privatized(gradients: Gradients, defense: DPSGD, level: float, generator: t
     """Clipped gradients with Gaussian noise."""
     bound = defense.max_grad_norm
     norms = torch.stack([tensor.flatten(1).square().sum(1) for tensor in gradients.values()]).sum(0).sqrt()
-    if isinstance(defense, DPPSAC):
-        factors = bound / (norms + defense.r / (norms + defense.r))
-    else:
-        factors = (bound / norms).clamp(max=1.0)
+    clipped = (bound / norms).clamp(max=1.0)
+    factors = psac_weights(norms, bound, defense.r) if isinstance(defense, DPPSAC) else clipped
     return {
         name: tensor * factors.view(-1, *[1] * (tensor.ndim - 1))
         + level * bound * torch.randn(tensor.shape, generator=generator, device=tensor.device)

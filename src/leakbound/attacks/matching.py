@@ -1,9 +1,10 @@
 """Distance between the gradient of a candidate image and an observed one, for many candidates at once.
 
 Each candidate has its own observed gradient and the distance is differentiated once more, so per-record gradients of
-the weights are needed inside the graph. Where all parameters belong to linear layers and convolutions, the gradient of
-one backward pass with respect to the layers' outputs gives them in factored form (the outer product with the layers'
-inputs), which costs half to all of what vmap takes; any other network goes through vmap. Both are exact.
+the weights are needed inside the graph. Where all parameters belong to linear layers, convolutions and group
+normalisations, the gradient of one backward pass with respect to the layers' outputs gives them in factored form (the
+outer product with the layers' inputs), which costs half to all of what vmap takes, and never forms the gradient of a
+linear layer; any other network goes through vmap. Both are exact.
 """
 
 from __future__ import annotations
@@ -16,32 +17,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+
+from leakbound.training.gradients import Gradients, record_gradients
 
 Images = Float[Tensor, "n colors height width"]
 Labels = Int[Tensor, " n"]
-Gradients = dict[str, Tensor]
-
-
-def record_gradients(model: nn.Module, images: Images, labels: Labels) -> Gradients:
-    """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
-
-    Args:
-        model: Network without batch statistics; its parameters stay as they are.
-        images: One record each.
-        labels: Their classes.
-
-    Returns:
-        Parameter name to gradients (n, ...).
-    """
-    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
-        """Cross-entropy of one record."""
-        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
-
-    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
-    return gradients
 
 
 class GradientMatching:
@@ -136,26 +116,33 @@ def _factorable(module: nn.Module) -> bool:
     """Whether a layer's gradient is an outer product that this module knows."""
     if isinstance(module, nn.Conv2d):
         return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
-    return isinstance(module, nn.Linear)
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.GroupNorm) and module.affine)
 
 
 def _parts(module: Any, inputs: Tensor, delta: Tensor, observed: Gradients) -> tuple[Tensor, Tensor]:
     """Inner product with the observed gradient of one layer, and squared norm, per problem.
 
     Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming it. Convolution:
-    it is the sum over positions of δ aᵀ with a the patch below, a small matrix that is formed.
+    it is the sum over positions of δ aᵀ with a the patch below, a matrix that is formed. Group normalisation: it is the
+    sum over positions of δ times the normalised input.
     """
-    target = observed["weight"].flatten(2)
     if isinstance(module, nn.Linear):
         at_bias = delta
-        product = (torch.bmm(delta[:, None], target)[:, 0] * inputs).sum(1)
+        product = (torch.bmm(delta[:, None], observed["weight"])[:, 0] * inputs).sum(1)
         square = delta.square().sum(1) * inputs.square().sum(1)
     else:
-        at_bias = delta.sum((2, 3))
-        patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
-        gradient = torch.bmm(delta.flatten(2), patches.transpose(1, 2))
-        product, square = (gradient * target).sum((1, 2)), gradient.square().sum((1, 2))
+        at_bias = delta.flatten(2).sum(2)
+        gradient = _formed(module, inputs, delta)
+        product, square = (gradient * observed["weight"].flatten(1)).sum(1), gradient.square().sum(1)
     if "bias" in observed:
         product = product + (at_bias * observed["bias"]).sum(1)
         square = square + at_bias.square().sum(1)
     return product, square
+
+
+def _formed(module: Any, inputs: Tensor, delta: Tensor) -> Tensor:
+    """Gradient by the weight of a convolution or a group normalisation, (n, values)."""
+    if isinstance(module, nn.GroupNorm):
+        return (delta * F.group_norm(inputs, module.num_groups, eps=module.eps)).flatten(2).sum(2)
+    patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
+    return torch.bmm(delta.flatten(2), patches.transpose(1, 2)).flatten(1)

@@ -1,0 +1,51 @@
+"""Gradients of single records, and the weight that DP-PSAC gives each, for clients who train and for attackers."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+Gradients = dict[str, Tensor]
+
+
+def record_gradients(
+    model: nn.Module, images: Float[Tensor, "n colors height width"], labels: Int[Tensor, " n"]
+) -> Gradients:
+    """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
+
+    Args:
+        model: Network without batch statistics; its parameters are read and stay as they are.
+        images: One record each; there may be none.
+        labels: Their classes.
+
+    Returns:
+        Parameter name to gradients (n, ...).
+    """
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    if len(labels) == 0:
+        return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
+
+    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
+        """Cross-entropy of one record."""
+        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
+
+    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
+    return gradients
+
+
+def psac_weights(norms: Float[Tensor, " n"], max_grad_norm: float, r: float) -> Float[Tensor, " n"]:
+    """Weights S / (‖g‖ + r / (‖g‖ + r)) of DP-PSAC.
+
+    The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0.
+
+    Args:
+        norms: ‖g‖ of each record, >= 0.
+        max_grad_norm: S, > 0.
+        r: Regulariser, > 0.
+
+    Source:
+        Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive Clipping'.
+    """
+    return max_grad_norm / (norms + r / (norms + r))
