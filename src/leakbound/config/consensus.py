@@ -1,0 +1,82 @@
+"""Settings of private average consensus (Wang et al. 2020); the defaults are the paper's."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, Strict, model_validator
+
+from leakbound.config.settings import Settings, Span
+
+_Edge = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Strict(False)]
+
+
+class AveragingConfig(Settings):
+    """Repetitions of the simulated averaging."""
+
+    runs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
+    """Repetitions of each scheme; only the servers' noise is drawn anew."""
+    batches: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Equal parts of the repetitions; the mean over a part is one replica."""
+
+    @model_validator(mode="after")
+    def _splits_evenly(self) -> AveragingConfig:
+        if self.runs % self.batches:
+            raise ValueError(f"runs = {self.runs} does not split into batches = {self.batches} equal parts")
+        return self
+
+
+class ConsensusConfig(Settings):
+    """Servers that average their contributors' data over a network, with one of several schemes of noise."""
+
+    PARTS: ClassVar[tuple[str, ...]] = ("averaging", "privacy")
+
+    servers: Annotated[int, Field(ge=2, le=1000)] = 20
+    """n, servers of the network."""
+    graph: Literal["random", "cycle", "path", "star", "complete"] = "random"
+    """Network; a random one is drawn again until it is connected. The paper does not print its own."""
+    edge_probability: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Probability of each edge of the random network."""
+    edges: Annotated[tuple[_Edge, ...], Strict(False)] = ()
+    """Pairs of servers, from 0, that are connected: a network of your own instead of ``graph``."""
+    contributors: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """m, contributors of each server."""
+    values: Span = (1, 100)
+    """Least and largest of the contributors' values, which are uniform integers."""
+    adjacent_distance: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
+    """α, by how much one contributor's value may differ between adjacent data."""
+    kl_budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    """ε, KL-DP level in nats of a contributor towards its own server; its noise has the variance α²/(2ε)."""
+    noise_variance: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 9.0
+    """σ², variance of the first noise of each server, for masks on average."""
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.8
+    """ρ, factor of the noise from one step to the next: of its variance in scheme 2, of its bound in scheme 3."""
+    steps: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Steps after the servers have collected the reports."""
+    averaging: AveragingConfig = AveragingConfig()
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> ConsensusConfig:
+        if self.values[0] > self.values[1]:
+            raise ValueError(f"values = {list(self.values)}: the least value comes first")
+        for first, second in self.edges:
+            if first == second or max(first, second) >= self.servers:
+                raise ValueError(
+                    f"edges has [{first}, {second}]: an edge joins two different servers of 0..{self.servers - 1}"
+                )
+        if self.edges and len(joined := self._joined()) < self.servers:
+            alone = sorted(set(range(self.servers)) - joined)
+            raise ValueError(f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network")
+        return self
+
+    def _joined(self) -> set[int]:
+        """Servers that server 0 reaches over the given edges."""
+        joined, before = {0}, set[int]()
+        while joined != before:
+            before = joined
+            joined = before | {end for edge in self.edges if before & set(edge) for end in edge}
+        return joined
+
+    def parts(self) -> tuple[str, ...]:
+        """Tables that this section makes: the simulated averaging, and what observers learn."""
+        return self.PARTS

@@ -1,0 +1,144 @@
+"""Tidy rows of the two parts of a configuration's consensus section."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from leakbound.config.consensus import ConsensusConfig
+from leakbound.consensus.averaging import final_gap, report, state_scale, trajectories
+from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
+from leakbound.consensus.privacy import Secret, bounded_level, contributor_variance, masked_level, zero_sum_level
+from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise
+from leakbound.seeding import numpy_generator
+
+
+def rows_of(part: str, config: ConsensusConfig, seed: int) -> pd.DataFrame:
+    """Rows of one part, ``averaging`` or ``privacy``.
+
+    Raises:
+        ValueError: If there is no such part, or the random network is not connected in 1000 draws.
+    """
+    parts = {"averaging": averaging_rows, "privacy": privacy_rows}
+    if part not in parts:
+        raise ValueError(f"part = {part!r}: known: {', '.join(parts)}")
+    return parts[part](config, seed)
+
+
+def network(config: ConsensusConfig, seed: int) -> nx.Graph:
+    """The configuration's network."""
+    if config.edges:
+        return graph_from_edges(config.servers, config.edges)
+    if config.graph == "random":
+        return random_graph(config.servers, config.edge_probability, numpy_generator(seed, "consensus", 0, "graph"))
+    return named_graph(config.graph, config.servers)
+
+
+def schemes(config: ConsensusConfig, graph: nx.Graph) -> dict[str, Scheme]:
+    """The three published schemes and pairwise masks, all with equal variance at the start."""
+    variances = np.full(config.servers, config.noise_variance)
+    return {
+        "initial": InitialNoise(variances),
+        "zero_sum": ZeroSumNoise(variances, config.decay),
+        "bounded": BoundedNoise.of_variances(variances, config.decay),
+        "masks": PairwiseMasks.of_mean_variance(graph, config.noise_variance),
+    }
+
+
+def averaging_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
+    """Simulated averaging on one network and one draw of reports, each scheme repeated many times.
+
+    Returns:
+        Columns ``scheme``, ``time`` (steps after T₀), ``replica`` (batch of repetitions), ``metric``, ``value``: mean
+        over the batch of ``spread`` max_il |y_i − y_l| and of ``deviation`` max_i |y_i − x̂|. At the last time alone,
+        ``final_deviation``, and how many powers of ten a quantity has fallen by since the start, ``spread_decades`` and
+        ``deviation_decades``. With scheme ``reports``, time and replica 0: ``true_mean`` x̄, ``reported_mean`` x̂, and
+        ``gap``, the expectation of scheme 1's last deviation.
+    """
+    graph = network(config, seed)
+    weights = metropolis_weights(graph)
+    draw = numpy_generator(seed, "consensus", 0, "reports")
+    low, high = config.values
+    values = list(draw.integers(low, high + 1, size=(config.servers, config.contributors)).astype(np.float64))
+    reports = report(values, contributor_variance(config.adjacent_distance, config.kl_budget), draw)
+    gap = final_gap(np.full(config.servers, config.noise_variance))
+    facts = {"true_mean": reports.mean, "reported_mean": reports.reported_mean, "gap": gap}
+    rows = pd.DataFrame({"metric": facts.keys(), "value": facts.values()})
+    frames = [rows.assign(scheme="reports", time=0, replica=0)]
+    batches = config.averaging.batches
+    for name, scheme in schemes(config, graph).items():
+        generator = numpy_generator(seed, "consensus", name, 0, "noise")
+        paths = trajectories(weights, reports.states, scheme, config.averaging.runs, generator)
+        measured = [_distances(states, reports.reported_mean, batches) for states in islice(paths, config.steps + 1)]
+        frames.append(_distance_rows(np.stack(measured)).assign(scheme=name))
+    columns = ["scheme", "time", "replica", "metric", "value"]
+    return pd.concat(frames, ignore_index=True)[columns]
+
+
+def _distances(states: Float[np.ndarray, "runs n"], mean: float, batches: int) -> Float[np.ndarray, "2 batches"]:
+    """Spread of the states and their largest deviation from x̂, averaged over each batch."""
+    high, low = states.max(axis=1), states.min(axis=1)
+    found = np.stack([high - low, np.maximum(high - mean, mean - low)])
+    return found.reshape(2, batches, -1).mean(axis=2)
+
+
+def _distance_rows(measured: Float[np.ndarray, "times 2 batches"]) -> pd.DataFrame:
+    """Rows of one scheme's distances, and of what is left of them at the end."""
+    time, quantity, batch = (index.ravel() for index in np.indices(measured.shape))
+    names = np.array(["spread", "deviation"])
+    all_times = {"time": time, "replica": batch, "metric": names[quantity], "value": measured.ravel()}
+    last = len(measured) - 1
+    ends = {"final_deviation": measured[-1, 1]}
+    for index, name in enumerate(names):
+        first, final = (np.maximum(measured[at, index], np.finfo(float).tiny) for at in (0, -1))
+        ends[f"{name}_decades"] = np.log10(first / final)
+    frames = [pd.DataFrame(all_times)]
+    frames += [
+        pd.DataFrame({"time": last, "replica": np.arange(len(values)), "metric": name, "value": values})
+        for name, values in ends.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
+    """What an observer of all messages learns of one contributor, in closed form or by quadrature.
+
+    Returns:
+        Columns ``scheme``, ``release``, ``time`` (steps after T₀), ``metric`` (``kl_level``, nats), ``value``. Release
+        ``joint`` is the level of all messages up to the time, ``single`` that of the last one alone, ``printed`` the
+        paper's: for scheme 1 the joint one, for scheme 2 the single one, for scheme 3 only the limit. The level of
+        masks is that of the server that they protect least. Scheme ``limit`` is Δ²/(2v) at every time, ``floor`` the
+        price of publishing the average, ``contributor`` the level towards the contributor's own server.
+    """
+    graph = network(config, seed)
+    scale = state_scale(np.full(config.servers, config.contributors))
+    reported = config.contributors * contributor_variance(config.adjacent_distance, config.kl_budget)
+    secret = Secret(scale * config.adjacent_distance, scale**2 * reported)
+    variance, decay, bound = config.noise_variance, config.decay, math.sqrt(3.0 * config.noise_variance)
+    masks = PairwiseMasks.of_mean_variance(graph, variance)
+    masked = max(masked_level(secret, graph, masks.variance, server) for server in graph)
+    initial = secret.level(variance)
+    rows = []
+    for time in range(config.steps + 1):
+        single = zero_sum_level(secret, variance, decay, time, as_printed=True)
+        levels = {
+            ("initial", "joint"): initial,
+            ("initial", "printed"): initial,
+            ("zero_sum", "joint"): zero_sum_level(secret, variance, decay, time),
+            ("zero_sum", "single"): single,
+            ("zero_sum", "printed"): single,
+            ("bounded", "joint"): bounded_level(secret, bound, decay, time),
+            ("bounded", "single"): bounded_level(secret, bound, decay, time, single=True),
+            ("bounded", "printed"): secret.limit,
+            ("masks", "joint"): masked,
+            ("limit", "joint"): secret.limit,
+            ("floor", "joint"): secret.limit / config.servers,
+            ("contributor", "joint"): config.kl_budget,
+        }
+        rows += [(scheme, release, time, "kl_level", value) for (scheme, release), value in levels.items()]
+    return pd.DataFrame(rows, columns=["scheme", "release", "time", "metric", "value"])
