@@ -26,6 +26,7 @@ from leakbound.config.defenses import (
 )
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
+from leakbound.config.levels import level_problem, records_in_step
 from leakbound.config.settings import Levels, Name, Names, Rates, Settings, Span, Weights
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import (
@@ -89,4 +90,6 @@ __all__ = [
     "Undefended",
     "Weights",
     "default_defenses",
+    "level_problem",
+    "records_in_step",
 ]
