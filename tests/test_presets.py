@@ -95,6 +95,13 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"efficiency": {**TIMED, "dataset": "digts"}}, "efficiency.dataset = 'digts': unknown dataset"),
         ({"efficiency": {**TIMED, "defenses": {"none": [], "naturl": [1.0]}}}, "did you mean 'natural'?"),
         ({"efficiency": {**TIMED, "defenses": {"natural": [1.0]}}}, "efficiency.defenses: lacks none"),
+        (
+            {
+                "defenses": {"own": {"mechanism": "custom", "trainer": "sgd"}},
+                "efficiency": {**TIMED, "defenses": {"none": [], "own": [1.0]}},
+            },
+            "cannot be timed step by step",
+        ),
         ({"studies__efficiency": PLAIN["studies"]["capacity"]}, "give the study another name"),
     ],
 )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel
 
 from leakbound import registry
 from leakbound.config import (
@@ -31,24 +30,15 @@ from leakbound.config import (
     IllustrationConfig,
     MembershipConfig,
     ModelInversionConfig,
-    Settings,
     StudyConfig,
     TrainingConfig,
     Undefended,
     default_defenses,
 )
+from leakbound.mistakes import ConfigError, known_names, parse, read_yaml, unknown_name
 
-T = TypeVar("T", bound=Settings)
 STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 """Kinds of tracking stores that MLflow keeps runs in."""
-_TAGS = {"none", "channel", "dpsgd", "dppsac", "custom"}
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be run; one line per mistake."""
-
-    def __init__(self, source: str, mistakes: Iterable[str]) -> None:
-        super().__init__("\n".join(f"{source}: {mistake}" for mistake in mistakes))
 
 
 def load(path: Path | str) -> Config:
@@ -57,7 +47,7 @@ def load(path: Path | str) -> Config:
     Raises:
         ConfigError: If the file cannot be read, or with every mistake found in it.
     """
-    return check(_read_yaml(Path(path)), str(path))
+    return check(read_yaml(Path(path)), str(path))
 
 
 def check(values: dict[str, Any], source: str) -> Config:
@@ -70,7 +60,7 @@ def check(values: dict[str, Any], source: str) -> Config:
     Raises:
         ConfigError: With every mistake found.
     """
-    config = _parse(Config, values, source)
+    config = parse(Config, values, source)
     if mistakes := list(_mistakes(config)):
         raise ConfigError(source, mistakes)
     return config
@@ -83,26 +73,41 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
         ConfigError: If a file cannot be read, or with every mistake found in them.
     """
     catalogue = _read_catalogue(Path(path))
-    plots = _known(registry.PLOTS, config.plugins.plots)
-    tests = _known(registry.CLAIM_TESTS, config.plugins.claim_tests)
+    plots = known_names(registry.PLOTS, config.plugins.plots)
+    tests = known_names(registry.CLAIM_TESTS, config.plugins.claim_tests)
     mistakes = []
     for figure in catalogue.figures:
         where = f"figures.{figure.paper}/{figure.id}"
-        mistakes += _unknown(f"{where}.plot", figure.plot, "plot", plots)
+        mistakes += unknown_name(f"{where}.plot", figure.plot, "plot", plots)
         for claim in figure.claims:
-            mistakes += _unknown(f"{where}.claims.{claim.id}.test", claim.test, "claim test", tests)
+            mistakes += unknown_name(f"{where}.claims.{claim.id}.test", claim.test, "claim test", tests)
         if figure.table is not None:
             mistakes += _table_mistakes(f"{where}.table", figure.table, config)
+        mistakes += _option_mistakes(where, figure)
         study = config.studies.get(figure.study or "")
-        for field in ("rounds", "batch_sizes"):
-            if study is not None and len(getattr(study, field)) > 1:
+        for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
+            if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
                 mistakes.append(
                     f"{where}: compares runs of one length and batch size, but studies.{figure.study}.{field} = "
-                    f"{list(getattr(study, field))}; put the others into a study of their own"
+                    f"{list(getattr(study, field))}; put the others into a study of their own, or draw them, e.g. "
+                    f"by options.x: {column}"
                 )
     if mistakes:
         raise ConfigError(str(path), mistakes)
     return catalogue
+
+
+def _option_mistakes(key: str, figure: FigureConfig) -> Iterator[str]:
+    """Options of a figure's plot and claims that these do not understand; those of outside ones are not known here."""
+    owners = [(f"{key}.options", registry.PLOT_OPTIONS, figure.plot, figure.options)]
+    for claim in figure.claims:
+        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_OPTIONS, claim.test, claim.options))
+    for where, models, name, options in owners:
+        if name in models.names():
+            try:
+                parse(models.get(name), options, where)
+            except ConfigError as error:
+                yield from str(error).splitlines()
 
 
 def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
@@ -111,17 +116,17 @@ def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
     if part and world in WORLDS:
         section = getattr(config, world, None)
         parts = getattr(type(section), "PARTS", ()) or (section.parts() if section else ())
-        return _unknown(key, part, f"part of {world}", sorted(parts)) if parts else []
+        return unknown_name(key, part, f"part of {world}", sorted(parts)) if parts else []
     known = [EFFICIENCY, *(f"{name}/PART" for name in WORLDS)]
-    return _unknown(key, table, "table", known) if table != EFFICIENCY else []
+    return unknown_name(key, table, "table", known) if table != EFFICIENCY else []
 
 
 def _read_catalogue(path: Path) -> Catalogue:
     """The figures of one file, or of all files of a folder by name."""
     if not path.is_dir():
-        return _parse(Catalogue, _read_yaml(path), str(path))
-    parts = [_parse(Catalogue, _read_yaml(part), str(part)) for part in sorted(path.glob("*.yaml"))]
-    return _parse(Catalogue, {"figures": [figure for part in parts for figure in part.figures]}, str(path))
+        return parse(Catalogue, read_yaml(path), str(path))
+    parts = [parse(Catalogue, read_yaml(part), str(part)) for part in sorted(path.glob("*.yaml"))]
+    return parse(Catalogue, {"figures": [figure for part in parts for figure in part.figures]}, str(path))
 
 
 def quick() -> Config:
@@ -225,98 +230,32 @@ def _value_lines(key: str, value: Any, pad: str) -> Iterator[str]:
         yield f"{pad}{key}: {text}"
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    """Mapping at the top of a YAML file."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(str(path), [f"cannot be read: {error}"]) from error
-    if not isinstance(values, dict):
-        raise ConfigError(str(path), ["must hold a mapping of settings at its top"])
-    return values
-
-
-def _parse(model: type[T], values: dict[str, Any], source: str) -> T:
-    """``values`` as ``model``."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(source, [_sentence(model, detail) for detail in error.errors()]) from error
-
-
-def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
-    """One pydantic finding as ``key = value: what is allowed``."""
-    location = detail["loc"]
-    key = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}"
-        for index, part in enumerate(location)
-        if not (part in _TAGS and index and location[index - 2 : index - 1] == ("defenses",))
-    ).lstrip(".")
-    if detail["type"] == "extra_forbidden":
-        known = _keys_at(model, location[:-1])
-        return f"{key}: unknown setting; {registry.nearest(str(location[-1]), known)}"
-    if detail["type"] == "union_tag_invalid":
-        return f"{key}.mechanism: unknown mechanism; {registry.nearest(str(detail['ctx']['tag']), sorted(_TAGS))}"
-    if detail["type"] == "missing":
-        return f"{key}: is missing and has no default"
-    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{key} = {detail['input']!r}: {message}"
-
-
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Names of the settings that the section at ``location`` knows."""
-    sections: list[type[BaseModel]] = [model]
-    for part in location:
-        annotations = [section.model_fields[part].annotation for section in sections if part in section.model_fields]
-        found = [inner for annotation in annotations for inner in _models_in(annotation)]
-        tagged = [s for s in sections if "mechanism" in s.model_fields and s.model_fields["mechanism"].default == part]
-        sections = found or tagged or sections
-    return sorted({name for section in sections for name in section.model_fields})
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Settings classes anywhere inside a type annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_in(inner)]
-
-
-def _known(kind: registry.Registry, plugins: dict[str, str]) -> list[str]:
-    """Names that a configuration may use for things of one kind."""
-    return sorted({*kind.names(), *plugins})
-
-
-def _unknown(key: str, name: str, what: str, known: list[str]) -> list[str]:
-    """The message for ``name`` if it is not known."""
-    return [] if name in known else [f"{key} = {name!r}: unknown {what}; {registry.nearest(name, known)}"]
-
-
 def _mistakes(config: Config) -> Iterator[str]:
     """What the types cannot see: names that nothing answers to, and settings that contradict each other."""
-    readers = _known(registry.DATASETS, config.plugins.datasets)
+    readers = known_names(registry.DATASETS, config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
-        yield from _unknown(key, dataset.reader or name, "dataset", readers)
+        yield from unknown_name(key, dataset.reader or name, "dataset", readers)
     for name, defense in config.defenses.items():
         yield from _defense_mistakes(f"defenses.{name}", defense, config)
     for name in config.attacks.custom:
-        known = _known(registry.ATTACKS, config.plugins.attacks)
-        yield from _unknown(f"attacks.custom.{name}", name, "attack", known)
+        known = known_names(registry.ATTACKS, config.plugins.attacks)
+        yield from unknown_name(f"attacks.custom.{name}", name, "attack", known)
     if config.efficiency is not None:
         yield from _efficiency_mistakes(config.efficiency, config)
     for name, study in config.studies.items():
         if name == EFFICIENCY:
             yield f"studies.{name}: its table would be that of the section efficiency; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
-    known = _known(registry.ILLUSTRATIONS, config.plugins.illustrations)
+    known = known_names(registry.ILLUSTRATIONS, config.plugins.illustrations)
     for name, illustration in config.illustrations.items():
-        yield from _unknown(f"illustrations.{name}", name, "illustration", known)
+        yield from unknown_name(f"illustrations.{name}", name, "illustration", known)
         if illustration.dataset is not None:
             key = f"illustrations.{name}.dataset"
-            yield from _unknown(key, illustration.dataset, "dataset", sorted(config.datasets))
+            yield from unknown_name(key, illustration.dataset, "dataset", sorted(config.datasets))
         for shape in illustration.levels:
-            shapes = _known(registry.SHAPES, config.plugins.shapes)
-            yield from _unknown(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
+            shapes = known_names(registry.SHAPES, config.plugins.shapes)
+            yield from unknown_name(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
     if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
         yield (
             f"tracking.uri = {config.tracking.uri!r}: MLflow no longer keeps runs in plain folders; "
@@ -327,10 +266,12 @@ def _mistakes(config: Config) -> Iterator[str]:
 def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[str]:
     """Unknown shapes and trainers, and learning-rate searches of unequal budget."""
     if isinstance(defense, ChannelDefense):
-        yield from _unknown(f"{key}.shape", defense.shape, "shape", _known(registry.SHAPES, config.plugins.shapes))
+        yield from unknown_name(
+            f"{key}.shape", defense.shape, "shape", known_names(registry.SHAPES, config.plugins.shapes)
+        )
     if isinstance(defense, CustomDefense):
-        trainers = _known(registry.TRAINERS, config.plugins.trainers)
-        yield from _unknown(f"{key}.trainer", defense.trainer, "trainer", trainers)
+        trainers = known_names(registry.TRAINERS, config.plugins.trainers)
+        yield from unknown_name(f"{key}.trainer", defense.trainer, "trainer", trainers)
     rates = defense.learning_rates or ()
     if len(set(rates)) < len(rates):
         yield f"{key}.learning_rates = {list(rates)}: a candidate appears twice"
@@ -345,10 +286,10 @@ def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[st
 def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
     """Names that a study uses and nobody declared, and levels or attacks that do not fit."""
     for index, name in enumerate(study.datasets):
-        yield from _unknown(f"{key}.datasets[{index}]", name, "dataset", sorted(config.datasets))
+        yield from unknown_name(f"{key}.datasets[{index}]", name, "dataset", sorted(config.datasets))
     for index, name in enumerate(study.models):
-        models = _known(registry.MODELS, config.plugins.models)
-        yield from _unknown(f"{key}.models[{index}]", name, "model", models)
+        models = known_names(registry.MODELS, config.plugins.models)
+        yield from unknown_name(f"{key}.models[{index}]", name, "model", models)
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
             yield f"{key}.{field}: is empty; give at least one"
@@ -358,7 +299,7 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     attacks = sorted({"membership", "model_inversion", "gradient_inversion", *config.attacks.custom})
     for index, name in enumerate(study.attacks):
         where = f"{key}.attacks[{index}]"
-        yield from _unknown(where, name, "attack", attacks)
+        yield from unknown_name(where, name, "attack", attacks)
         if name in TRAINED_ATTACKS and 0 in study.rounds:
             yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {list(study.rounds)}"
         if name == "gradient_inversion" and any(study.rounds):
@@ -384,11 +325,14 @@ def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...]) -> It
 
 def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterator[str]:
     """Names that the table of training times uses and nobody declared, levels that do not fit, nothing to compare."""
-    yield from _unknown("efficiency.dataset", efficiency.dataset, "dataset", sorted(config.datasets))
-    models = _known(registry.MODELS, config.plugins.models)
+    yield from unknown_name("efficiency.dataset", efficiency.dataset, "dataset", sorted(config.datasets))
+    models = known_names(registry.MODELS, config.plugins.models)
     for index, name in enumerate(efficiency.models):
-        yield from _unknown(f"efficiency.models[{index}]", name, "model", models)
+        yield from unknown_name(f"efficiency.models[{index}]", name, "model", models)
     yield from _sweep_mistakes("efficiency", efficiency.defenses, config)
+    for name in efficiency.defenses:
+        if isinstance(config.defenses.get(name), CustomDefense):
+            yield f"efficiency.defenses.{name}: a trainer from outside cannot be timed step by step; leave it out"
     if "none" not in efficiency.defenses:
         yield "efficiency.defenses: lacks none, which all times are compared with; add none: []"
 
@@ -399,7 +343,7 @@ def _sweep_mistakes(key: str, sweep: dict[str, tuple[float, ...]], config: Confi
     for name, levels in sweep.items():
         where = f"{key}.defenses.{name}"
         if name not in declared:
-            yield from _unknown(where, name, "defense", declared)
+            yield from unknown_name(where, name, "defense", declared)
         else:
             yield from _level_mistakes(where, config.defense(name), levels)
 

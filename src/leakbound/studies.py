@@ -138,15 +138,18 @@ class RunTable:
             yield from (f"{world}/{part}" for part in (section.parts() if section else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
-        """Whether the configuration has what a figure shows: its illustration, its table, or its study and attacks."""
+        """Whether the configuration has what a figure shows: its illustration, its table, or its study's rows."""
         if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
-        sources = figure.select.get("source", [])
-        wanted = {sources} if isinstance(sources, str) else set(sources)
-        return study is not None and not wanted & set(registry.ATTACKS.names()) - set(study.attacks)
+        if study is None:
+            return False
+        asked = {"dataset": study.datasets, "model": study.models, "defense": set(study.defenses) - {"none"}}
+        missing = set(registry.ATTACKS.names()) - set(study.attacks)
+        wanted = figure.admitted("source", registry.ATTACKS.names()) if "source" in figure.select else ()
+        return not missing & set(wanted) and all(figure.admitted(column, names) for column, names in asked.items())
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -175,12 +178,22 @@ class RunTable:
 
     def _family_defense(self, family: str) -> ChannelDefense:
         """Settings of a defense of ``family``."""
-        for run in self.runs.values():
-            if self.family(run.defense) == family:
-                settings = self.config.defense(run.defense)
-                if isinstance(settings, ChannelDefense):
-                    return settings
+        used = {run.defense for run in [*self.runs.values(), *self.timed_runs().values()]}
+        for name in sorted(used):
+            settings = self.config.defense(name)
+            if isinstance(settings, ChannelDefense) and self.family(name) == family:
+                return settings
         return ChannelDefense(shape=family)
+
+    def timed_runs(self) -> dict[str, Run]:
+        """Defense to a run as the table of training times measures it, with the first of its networks."""
+        timed = self.config.efficiency
+        if timed is None:
+            return {}
+        return {
+            name: Run(timed.dataset, timed.models[0], name, next(iter(levels), None), 1, timed.batch_size)
+            for name, levels in timed.defenses.items()
+        }
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -313,6 +326,21 @@ class RunTable:
         """Runs and attacks that the table of ``study`` gathers, in order, and where their files lie below the root."""
         return {"study": study, "runs": {slug: self.attacks[slug] for slug in self.members[study]}}
 
+    def efficiency_settings(self) -> dict[str, Any]:
+        """Everything but files that the table of training times depends on."""
+        timed = self.config.efficiency
+        if timed is None:
+            return {}
+        declared = self.config.plugins.models
+        return {
+            "config": timed.model_dump(mode="json"),
+            "defenses": {name: self.config.defense(name).model_dump(mode="json") for name in timed.defenses},
+            "momentum": self.config.training.momentum,
+            "seed": self.config.seed,
+            "device": self.config.device,
+            "plugins": {"models": {name: declared[name] for name in timed.models if name in declared}},
+        }
+
     def world_settings(self, world: str, part: str) -> dict[str, Any]:
         """What the table ``<world>/<part>`` depends on: its world's section without what belongs to other parts."""
         section = getattr(self.config, world)
@@ -345,7 +373,8 @@ class RunTable:
             return text
         study = self.config.studies[figure.study]
         seeds = study.replicas or self.config.replicas
-        return f"{text} Data: {', '.join(study.datasets)}. Network: {', '.join(study.models)}. n = {seeds} seeds."
+        datasets, models = figure.admitted("dataset", study.datasets), figure.admitted("model", study.models)
+        return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {seeds} seeds."
 
     def claims_settings(self) -> dict[str, Any]:
         """All figures with claims, and the level of the tests."""

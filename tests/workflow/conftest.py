@@ -55,6 +55,13 @@ TINY = {
         "weights": {},
         "shapes": {"dataset": "digits", "levels": {"natural": [4.0, 16.0]}},
     },
+    "efficiency": {
+        "dataset": "digits",
+        "models": ["lenet"],
+        "defenses": {"none": [], "natural": [4.0], "dpsgd": [1.0]},
+        "steps": 2,
+        "repeats": 2,
+    },
     "tracking": {"uri": "sqlite:///results/mlflow.db"},
 }
 

@@ -26,7 +26,9 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
     expected = {
         f"{figure['paper']}/{figure['id']}"
         for figure in catalogue
-        if figure.get("study") in TINY["studies"] or figure.get("illustration") in TINY["illustrations"]
+        if figure.get("study") in TINY["studies"]
+        or figure.get("illustration") in TINY["illustrations"]
+        or figure.get("table") == "efficiency"
     }
     for suffix in ("svg", "png", "parquet"):
         found = {f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")}
@@ -41,6 +43,16 @@ def test_table_has_every_replica_of_every_run(finished):
     accuracy = rows[(rows["metric"] == "test_accuracy") & (rows["source"] == "training")]
     assert len(accuracy) == 5 * 2
     assert accuracy["value"].between(0, 1).all()
+
+
+def test_training_times_are_measured_beside_plain_training(finished):
+    rows = pd.read_parquet(finished.results / "tables" / "efficiency.parquet")
+    ratios = rows[rows["metric"] == "ratio"].groupby("defense")["value"].agg(["size", "mean"])
+    assert ratios["size"].to_dict() == {"none": 2, "natural": 2, "dpsgd": 2}
+    assert ratios.loc["none", "mean"] == 1.0
+    provenance = json.loads((finished.results / "tables" / "efficiency.json").read_text())
+    assert provenance["threads"] >= 1
+    assert provenance["inputs"].keys() == {"dataset", "channel of natural", "spectrum of natural"}
 
 
 def test_second_call_does_nothing(finished):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, model_validator
@@ -24,6 +25,8 @@ class ClaimConfig(Settings):
     """Registered claim test."""
     options: dict[str, Any] = {}
     """What the test compares: selections, columns, margins."""
+    across: Annotated[tuple[Literal["dataset", "model"], ...], Strict(False)] = ()
+    """``model`` for a statement about several networks together, ``dataset`` likewise; else each is tested alone."""
 
 
 class FigureConfig(Settings):
@@ -40,7 +43,7 @@ class FigureConfig(Settings):
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
     """Other table whose rows it shows: ``efficiency``, or a world and its part, e.g. ``theory/case2``."""
     select: dict[str, Any] = {}
-    """Column to the value, or list of values, that its rows have."""
+    """Column to the value, or list of values, that its rows have, or to ``{not: ...}`` for those that they have not."""
     plot: Name
     """Registered plot."""
     options: dict[str, Any] = {}
@@ -54,6 +57,21 @@ class FigureConfig(Settings):
         if sum(source is not None for source in (self.study, self.illustration, self.table)) != 1:
             raise ValueError(f"figure {self.id}: give exactly one of study, illustration and table")
         return self
+
+    def admitted(self, column: str, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``names`` that the figure's own conditions leave of a column."""
+        wanted = self.select.get(column)
+        if wanted is None:
+            return tuple(names)
+        refused = wanted.get("not", ()) if isinstance(wanted, dict) else None
+        listed = wanted if refused is None else refused
+        listed = {listed} if isinstance(listed, str) else set(listed)
+        return tuple(name for name in names if (name in listed) == (refused is None))
+
+    def compares(self, column: str) -> bool:
+        """Whether several values of a column have their place in the figure: along an axis, or as series."""
+        drawn = {self.options.get("x"), self.options.get("along"), *self.options.get("series", ())}
+        return column in drawn or column in self.select
 
 
 class Catalogue(Settings):

@@ -16,6 +16,8 @@ class TrackingConfig(Settings):
     """Whether finished jobs are logged at all."""
     uri: str = "sqlite:///results/mlflow.db"
     """Tracking store: a database or a server; files stay the truth whatever happens to it."""
+    ui: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
+    """Where MLflow's pages on a database are shown, for links from the report; a server shows its own."""
 
 
 class ResourceConfig(Settings):
@@ -45,6 +47,7 @@ class ResourcesConfig(Settings):
     tune: ComputeConfig = ComputeConfig(runtime=240)
     train: ComputeConfig = ComputeConfig(runtime=720)
     attack: ComputeConfig = ComputeConfig(runtime=720)
+    efficiency: ComputeConfig = ComputeConfig(mem_mb=4000, runtime=120)
     figures: ResourceConfig = ResourceConfig()
 
 

@@ -49,10 +49,12 @@ class EfficiencyConfig(Settings):
     """Defense to its levels, of which the first is timed; an empty list for ``none``, which all are compared with."""
     batch_size: Annotated[int, Field(ge=1)] = 64
     """Records in a step."""
-    steps: Annotated[int, Field(ge=1)] = 5
-    """Steps of each defense in a round of measurements."""
+    steps: Annotated[int, Field(ge=1)] = 8
+    """Steps of a defense's turn; noise along principal directions is drawn for eight at once, so take multiples."""
     repeats: Annotated[int, Field(ge=1)] = 5
-    """Rounds of measurements; in each, every defense has its turn."""
+    """Turns of each defense that count, after one that does not."""
+    max_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """A turn ends after that many seconds, with at least one step: large networks on a CPU."""
     epochs: Annotated[int, Field(ge=1)] = 25
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
     records: Annotated[int, Field(ge=1)] = 50000

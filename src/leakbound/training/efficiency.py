@@ -1,0 +1,139 @@
+"""What a defense costs: time of its training steps beside those of plain SGD, measured in turns in one process.
+
+Each repetition gives every defense its turn, so a machine that slows down slows all of them alike, and the ratio to SGD
+is taken within a repetition.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+import torch
+
+from leakbound.config import DPSGD, EfficiencyConfig
+from leakbound.training.loop import Learner, StackLearner
+from leakbound.training.per_sample import PerSampleLearner
+from leakbound.training.request import TrainingRequest
+from leakbound.training.trainers import check
+
+BASELINE = "none"
+"""The defense that all times are compared with."""
+
+
+def measure_steps(
+    requests: Mapping[str, TrainingRequest], *, steps: int, repeats: int, max_seconds: float = math.inf
+) -> pd.DataFrame:
+    """Time training steps of several defenses in turns.
+
+    The learners are those of training. A turn is ``steps`` steps, or fewer if ``max_seconds`` are over, but at least
+    one; before the first repetition every defense has a turn that does not count. All replicas of a request take the
+    step: as one stack under SGD and channels, one after another under DP, which is trained so.
+
+    Args:
+        requests: Defense to its run; ``rounds`` is not used.
+        steps: Steps in a turn. White noise is drawn for eight steps at once, so multiples of eight share it evenly.
+        repeats: Turns of each defense that count.
+        max_seconds: Longest turn, seconds.
+
+    Returns:
+        Columns ``defense``, ``repetition``, ``seconds`` of one step of all replicas.
+
+    Raises:
+        UntrainableError: If a defense cannot train its network.
+    """
+    for request in requests.values():
+        check(request)
+    learners = {name: _learner(request) for name, request in requests.items()}
+    found = []
+    for repetition in range(-1, repeats):
+        for name, learner in learners.items():
+            serial = requests[name].replicas if isinstance(learner, PerSampleLearner) else 1
+            seconds = serial * _turn(learner, clock_of(requests[name].device), steps, max_seconds)
+            if repetition >= 0:
+                found.append((name, repetition, seconds))
+    return pd.DataFrame(found, columns=["defense", "repetition", "seconds"])
+
+
+def _learner(request: TrainingRequest) -> Learner:
+    """What trains the request's replicas side by side; one of them where they are trained one after another."""
+    if isinstance(request.defense, DPSGD):
+        return PerSampleLearner(request, range(1))
+    return StackLearner(request, range(request.replicas))
+
+
+def _turn(learner: Learner, clock: Callable[[], float], steps: int, max_seconds: float) -> float:
+    """Mean seconds of a step."""
+    began, done = clock(), 0
+    while done < steps and (done == 0 or max_seconds == math.inf or clock() - began < max_seconds):
+        learner.step()
+        done += 1
+    return (clock() - began) / done
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """What tells the seconds of work on a device.
+
+    On a CPU with one thread it is this process's own time, which does not count what others do to a busy machine;
+    otherwise the time on the wall, on a GPU after all that was asked of it is done.
+    """
+    if torch.device(device).type == "cuda":
+
+        def synchronized() -> float:
+            """Time when the GPU is done."""
+            torch.cuda.synchronize(device)
+            return time.perf_counter()
+
+        return synchronized
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
+def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFrame:
+    """Tidy rows of measured times.
+
+    Args:
+        times: Columns ``model``, ``defense``, ``level`` (NaN for none), ``repetition``, ``seconds`` of one step.
+        config: Batch size, and the epochs that times are stated for.
+
+    Returns:
+        Columns of a study's table; the replica is the repetition. Metrics: ``seconds_per_step``, ``seconds`` of all
+        epochs, and ``ratio`` to SGD in the same repetition.
+
+    Raises:
+        ValueError: If a model lacks the times of plain SGD.
+    """
+    rounds = config.epochs * config.records / config.batch_size
+    plain = times[times["defense"] == BASELINE].set_index(["model", "repetition"])["seconds"]
+    keys = pd.MultiIndex.from_frame(times[["model", "repetition"]])
+    reference = plain.reindex(keys).to_numpy()
+    if np.isnan(reference).any():
+        missing = sorted({model for (model, _), value in zip(keys, reference, strict=True) if math.isnan(value)})
+        raise ValueError(f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too")
+    seconds = times["seconds"].to_numpy()
+    values = {"seconds_per_step": seconds, "seconds": rounds * seconds, "ratio": seconds / reference}
+    runs = [
+        f"{config.dataset}/{row.model}/{row.defense}{'' if math.isnan(row.level) else f'-{row.level:g}'}"
+        for row in times.itertuples()
+    ]
+    shared = pd.DataFrame(
+        {
+            "run": runs,
+            "dataset": config.dataset,
+            "model": times["model"].to_numpy(),
+            "defense": times["defense"].to_numpy(),
+            "level": times["level"].to_numpy(float),
+            "rounds": round(rounds),
+            "batch_size": config.batch_size,
+            "replica": times["repetition"].to_numpy(),
+            "source": "efficiency",
+            "variant": "step",
+            "unit": -1,
+        }
+    )
+    missing = {"low": math.nan, "high": math.nan}
+    parts = [shared.assign(metric=metric, value=value, **missing) for metric, value in values.items()]
+    order = ["dataset", "model", "defense", "level", "metric", "replica"]
+    return pd.concat(parts).sort_values(order, ignore_index=True)

@@ -1,0 +1,93 @@
+import math
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from leakbound.config import DPSGD, ChannelDefense, EfficiencyConfig
+from leakbound.figures.tables import COLUMNS
+from leakbound.training import UntrainableError
+from leakbound.training.efficiency import clock_of, efficiency_rows, measure_steps
+
+CONFIG = EfficiencyConfig(
+    dataset="digits", models=("a", "b"), defenses={"none": (), "dpsgd": (1.0,)}, batch_size=50, epochs=2, records=500
+)
+
+
+def times(**seconds) -> pd.DataFrame:
+    """Seconds by ``model_defense``, one for each repetition."""
+    rows = [
+        (*name.split("_"), 1.0 if name.endswith("dpsgd") else math.nan, repetition, value)
+        for name, values in seconds.items()
+        for repetition, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=["model", "defense", "level", "repetition", "seconds"])
+
+
+def test_every_defense_has_its_turn_in_every_repetition(request_for, channel):
+    requests = {
+        "none": request_for(),
+        "white": request_for(defense=ChannelDefense(shape="white"), level=4.0, channel=channel("white", 4.0)),
+        "dpsgd": request_for(defense=DPSGD(), level=1.0),
+    }
+    found = measure_steps(requests, steps=2, repeats=3)
+    assert found.groupby("repetition")["defense"].apply(list).tolist() == [list(requests)] * 3
+    assert (found["seconds"] > 0).all()
+
+
+def test_turn_that_takes_too_long_ends_after_a_step(request_for):
+    found = measure_steps({"none": request_for()}, steps=10**9, repeats=1, max_seconds=1e-9)
+    assert len(found) == 1
+
+
+def test_replicas_of_dp_take_their_steps_one_after_another(request_for):
+    defense = DPSGD()
+    one, many = (
+        measure_steps({"dpsgd": request_for(defense=defense, level=1.0, replicas=n)}, steps=4, repeats=3)["seconds"]
+        for n in (1, 50)
+    )
+    assert many.min() > 5 * one.max()
+
+
+def test_defense_that_cannot_train_is_refused_before_any_step(request_for):
+    with pytest.raises(UntrainableError, match="a channel defense needs both"):
+        measure_steps({"none": request_for(), "white": request_for(defense=ChannelDefense())}, steps=1, repeats=1)
+
+
+def test_one_thread_counts_its_own_time_only():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    clock = clock_of("cpu")
+    began = clock()
+    time.sleep(0.2)
+    waited = clock() - began
+    torch.set_num_threads(before)
+    assert waited < 0.1
+
+
+def test_ratios_are_taken_within_a_repetition():
+    measured = times(a_none=[1.0, 2.0], a_dpsgd=[3.0, 8.0], b_none=[5.0, 5.0], b_dpsgd=[5.0, 10.0])
+    rows = efficiency_rows(measured, CONFIG)
+    ratios = rows[(rows["metric"] == "ratio") & (rows["defense"] == "dpsgd")].pivot(index="model", columns="replica")
+    assert ratios["value"].to_numpy().tolist() == [[3.0, 4.0], [1.0, 2.0]]
+    assert set(rows[(rows["metric"] == "ratio") & (rows["defense"] == "none")]["value"]) == {1.0}
+
+
+def test_seconds_are_those_of_all_epochs():
+    rows = efficiency_rows(times(a_none=[0.5]), CONFIG)
+    assert rows.set_index("metric")["value"].to_dict() == {"seconds_per_step": 0.5, "seconds": 10.0, "ratio": 1.0}
+    assert set(rows["rounds"]) == {20}
+
+
+def test_rows_have_the_columns_of_a_study():
+    rows = efficiency_rows(times(a_none=[1.0], a_dpsgd=[3.0]), CONFIG)
+    assert tuple(rows.columns) == COLUMNS
+    assert sorted(set(rows["run"])) == ["digits/a/dpsgd-1", "digits/a/none"]
+    assert np.isnan(rows.loc[rows["defense"] == "none", "level"]).all()
+
+
+def test_times_without_plain_training_are_refused():
+    with pytest.raises(ValueError, match=r"\['a'\] lack the times of 'none'"):
+        efficiency_rows(times(a_dpsgd=[3.0]), CONFIG)

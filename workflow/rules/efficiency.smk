@@ -1,0 +1,36 @@
+# Training times of the defenses, taken in turns in one process: compare them within the job, not with other jobs.
+
+
+def timed_channels(wildcards):
+    """Defense to the channel and spectrum files of the runs that are timed; those without a channel are left out."""
+    found = {name: channel_files(run) for name, run in TABLE.timed_runs().items()}
+    return {name: files for name, files in found.items() if files}
+
+
+rule measure:
+    input:
+        dataset=[TABLE.path("data", CONFIG.efficiency.dataset, ".safetensors")] if CONFIG.efficiency else [],
+        channels=lambda w: [path for files in timed_channels(w).values() for path in files.values()],
+    output:
+        rows=f"{ROOT}/tables/efficiency.parquet",
+        provenance=f"{ROOT}/tables/efficiency.json",
+    log:
+        f"{ROOT}/logs/efficiency.log",
+    benchmark:
+        f"{ROOT}/benchmarks/efficiency.tsv"
+    conda:
+        "../../environment.yml"
+    threads: asked("efficiency").threads
+    resources:
+        mem_mb=memory("efficiency"),
+        runtime=runtime("efficiency"),
+        gpu=asked("efficiency").gpu,
+    params:
+        settings=lambda w: as_text(TABLE.efficiency_settings()),
+        channels=lambda w: " ".join(
+            f"--{role} {name}={path}" for name, files in timed_channels(w).items() for role, path in files.items()
+        ),
+        code=code("planning:measure", models=CONFIG.efficiency.models if CONFIG.efficiency else []),
+    shell:
+        "leakbound measure --settings {params.settings:q} --dataset {input.dataset} {params.channels} "
+        "--rows {output.rows} --provenance {output.provenance} > {log} 2>&1"
