@@ -10,7 +10,8 @@ GROUND = {"config", "registry", "storage", "seeding", "gaussian", "metrics", "fi
 MAY_IMPORT = {
     **{name: set() for name in GROUND},
     "provenance": GROUND,
-    "presets": GROUND,
+    "mistakes": GROUND,
+    "presets": GROUND | {"mistakes"},
     "studies": GROUND,
     "datasets": GROUND | {"provenance"},
     "models": GROUND | {"provenance"},
@@ -27,6 +28,7 @@ MAY_IMPORT = {
 TORCH_FREE = [
     *GROUND,
     "provenance",
+    "mistakes",
     "presets",
     "studies",
     "datasets",

@@ -110,6 +110,8 @@ MODELS = Registry(
     {
         "lenet": "leakbound.models.lenet:LeNet",
         "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
+        "mlp": "leakbound.models.mlp:MLP",
+        "cnn": "leakbound.models.cnn:CNN",
         "alexnet": "leakbound.models.alexnet:AlexNet",
         "vgg16": "leakbound.models.vgg:VGG16",
         "resnet10": "leakbound.models.resnet:ResNet10",
@@ -132,6 +134,10 @@ TRAINERS = Registry(
     "trainer",
     {
         "sgd": "leakbound.training.loop:train_stack",
+        "parameter_noise": "leakbound.training.loop:train_stack",
+        "gradient_compression": "leakbound.training.loop:train_stack",
+        "large_batch": "leakbound.training.loop:train_stack",
+        "compression": "leakbound.training.loop:train_stack",
         "dpsgd": "leakbound.training.per_sample:train_dpsgd",
         "dppsac": "leakbound.training.per_sample:train_dppsac",
     },
@@ -170,9 +176,28 @@ PLOTS = Registry(
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
+        "noise_surface": "leakbound.figures.plots.theory:noise_surface",
         "table": "leakbound.figures.plots.table:table",
     },
 )
+
+PLOT_OPTIONS = Registry(
+    "plot_option",
+    {
+        "surface": "leakbound.figures.plot_options:NoOptions",
+        "densities": "leakbound.figures.plot_options:NoOptions",
+        "compression": "leakbound.figures.plot_options:NoOptions",
+        "shapes": "leakbound.figures.plot_options:ShapesOptions",
+        "weights": "leakbound.figures.plot_options:NoOptions",
+        "image_grid": "leakbound.figures.plot_options:ImageGridOptions",
+        "levels": "leakbound.figures.plot_options:LevelsOptions",
+        "heatmap": "leakbound.figures.plot_options:HeatmapOptions",
+        "plane": "leakbound.figures.plot_options:PlaneOptions",
+        "noise_surface": "leakbound.figures.plot_options:NoOptions",
+        "table": "leakbound.figures.plot_options:TableOptions",
+    },
+)
+"""Plot to the model of its options, loaded without anything that draws; optional: it lets options be checked early."""
 
 CLAIM_TESTS = Registry(
     "claim_test",
@@ -180,6 +205,8 @@ CLAIM_TESTS = Registry(
         "increasing": "leakbound.figures.claim_tests:increasing",
         "decreasing": "leakbound.figures.claim_tests:decreasing",
         "greater": "leakbound.figures.claim_tests:greater",
+        "less": "leakbound.figures.claim_tests:less",
+        "steeper": "leakbound.figures.claim_tests:steeper",
         "ordered": "leakbound.figures.claim_tests:ordered",
         "concordant": "leakbound.figures.claim_tests:concordant",
         "discordant": "leakbound.figures.claim_tests:discordant",
@@ -187,3 +214,20 @@ CLAIM_TESTS = Registry(
         "equals": "leakbound.figures.claim_tests:equals",
     },
 )
+
+CLAIM_OPTIONS = Registry(
+    "claim_option",
+    {
+        "increasing": "leakbound.figures.claim_options:Trend",
+        "decreasing": "leakbound.figures.claim_options:Trend",
+        "greater": "leakbound.figures.claim_options:Difference",
+        "less": "leakbound.figures.claim_options:Difference",
+        "steeper": "leakbound.figures.claim_options:Steepness",
+        "ordered": "leakbound.figures.claim_options:Order",
+        "concordant": "leakbound.figures.claim_options:Association",
+        "discordant": "leakbound.figures.claim_options:Association",
+        "front": "leakbound.figures.claim_options:Front",
+        "equals": "leakbound.figures.claim_options:Identity",
+    },
+)
+"""Claim test to the model of its options; as ``PLOT_OPTIONS``."""

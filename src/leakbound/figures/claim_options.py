@@ -40,6 +40,25 @@ class Order(Settings):
     """Conditions of each series, from the lowest to the highest."""
     match: Columns = ("level",)
     """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
+    blocks: bool = False
+    """Whether replica r is the same problem at every match and in every series, so that only replicas count."""
+
+
+class Steepness(Settings):
+    """A value that rises faster along a column in one series than in another one."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+    a: Conditions
+    """Conditions of the series claimed to be steeper."""
+    b: Conditions
+    """Conditions of the other series."""
+    by: str = "level"
+    """Column along which values rise."""
+    log: bool = False
+    """Whether slopes are taken along the logarithm of the column."""
+    blocks: bool = False
+    """Whether replica r is the same problem in both series, so that their slopes are paired."""
 
 
 class Difference(Settings):
@@ -48,7 +67,7 @@ class Difference(Settings):
     where: Conditions = Field(default_factory=dict)
     """Rows that are compared."""
     a: Conditions
-    """Conditions of the series claimed to be larger."""
+    """Conditions of the series claimed to be larger, or smaller by the test ``less``."""
     b: Conditions | None = None
     """Conditions of the other series."""
     value: float | None = None
@@ -56,7 +75,7 @@ class Difference(Settings):
     match: Columns = ("level",)
     """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
     margin: float = 0.0
-    """How much larger a must be."""
+    """How much larger, or smaller, a must be."""
     paired: bool = False
     """Whether equal replicas of both series belong together, as two attackers on one model do."""
     blocks: bool = False

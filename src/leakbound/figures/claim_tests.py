@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from leakbound.figures.claim_options import Association, Difference, Front, Identity, Order, Trend
+from leakbound.figures.claim_options import Association, Difference, Front, Identity, Order, Steepness, Trend
 from leakbound.figures.differences import compare, identify
 from leakbound.figures.fronts import rank_fronts
 from leakbound.figures.outcomes import ClaimTest, Outcome
+from leakbound.figures.slopes import steepen
 from leakbound.figures.trends import associate, follow, order
 
 __all__ = [
@@ -20,13 +21,17 @@ __all__ = [
     "front",
     "greater",
     "increasing",
+    "less",
     "ordered",
+    "steeper",
 ]
 
 increasing = ClaimTest("increasing", Trend, partial(follow, 1))
 decreasing = ClaimTest("decreasing", Trend, partial(follow, -1))
 ordered = ClaimTest("ordered", Order, order)
-greater = ClaimTest("greater", Difference, compare)
+greater = ClaimTest("greater", Difference, partial(compare, 1))
+less = ClaimTest("less", Difference, partial(compare, -1))
+steeper = ClaimTest("steeper", Steepness, steepen)
 equals = ClaimTest("equals", Identity, identify)
 concordant = ClaimTest("concordant", Association, partial(associate, 1))
 discordant = ClaimTest("discordant", Association, partial(associate, -1))

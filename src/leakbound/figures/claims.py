@@ -41,7 +41,8 @@ _FACETS = ("dataset", "model")
 def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int = 0) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    Each claim is tested two-sided in each setting (dataset and model). The p-values of all tests of the figure are
+    Each claim is tested two-sided in each setting (dataset and model), or over several together if it is a statement
+    ``across`` them. The p-values of all tests of the figure are
     corrected together by Holm, so that a false verdict anywhere in it has probability at most ``alpha``. A setting's
     verdict is *reproduced* if its adjusted p-value is below ``alpha`` and the effect goes the claimed way,
     *contradicted* if it goes the opposite way, *undecided* otherwise. Over all settings (dataset and model ``all``) a
@@ -72,8 +73,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         rows = select(rows, figure.select)
     except EmptySelectionError:
         rows = rows.iloc[:0]
-    settings = _settings(rows)
-    tests = [(claim, setting) for claim in figure.claims for setting in settings]
+    tests = [(claim, setting) for claim in figure.claims for setting in _settings(rows, claim.across)]
     outcomes = [_outcome(figure, claim, setting, rows, seed) for claim, setting in tests]
     chancy = [i for i, outcome in enumerate(outcomes) if not outcome.exact and not math.isnan(outcome.p_value)]
     adjusted = [outcome.p_value for outcome in outcomes]
@@ -92,9 +92,9 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     return pd.DataFrame(table, columns=list(COLUMNS)).astype({**types, "n": "int64", "seeds_needed": "Int64"})
 
 
-def _settings(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """The datasets and models of the rows; one empty setting if they name none."""
-    columns = [column for column in _FACETS if column in rows.columns]
+def _settings(rows: pd.DataFrame, across: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The datasets and models of the rows, but for columns tested together; one empty setting if they name none."""
+    columns = [column for column in _FACETS if column in rows.columns and column not in across]
     if not columns:
         return [{}]
     pairs = rows[columns].drop_duplicates().sort_values(columns)

@@ -16,7 +16,7 @@ from leakbound.figures.selection import SelectionError, select
 from leakbound.figures.strength import with_strength
 
 
-def compare(rows: pd.DataFrame, options: Difference, generator: np.random.Generator) -> Outcome:
+def compare(sign: int, rows: pd.DataFrame, options: Difference, generator: np.random.Generator) -> Outcome:
     """Permutation test of a mean difference at matched levels, with Student's t interval; the effect is the difference.
 
     Labels are permuted within levels where the replicas of both series are independent, and the signs of differences
@@ -25,6 +25,7 @@ def compare(rows: pd.DataFrame, options: Difference, generator: np.random.Genera
     p-value below 2 · 0.5ⁿ.
 
     Args:
+        sign: 1 if the first series is claimed to be larger, -1 if smaller.
         rows: Rows of one setting.
         options: What is compared.
         generator: Draws permutations where there are too many to visit.
@@ -34,23 +35,24 @@ def compare(rows: pd.DataFrame, options: Difference, generator: np.random.Genera
     """
     rows = with_strength(select(rows, options.where))
     if options.blocks:
-        return _compare_blocks(rows, options, generator)
+        return _compare_blocks(sign, rows, options, generator)
+    margin = sign * options.margin
     first, second = _matched(rows, options)
     if not first:
         return undecidable(rows, f"both series share no {', '.join(options.match)}")
     if options.exact:
-        return exact_outcome(np.concatenate(_differences(first, second)) - options.margin, f"{len(first)} comparisons")
+        return exact_outcome(sign * (np.concatenate(_differences(first, second)) - margin), f"{len(first)} comparisons")
     chosen = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
     replicas = min(int(series.groupby("run")["replica"].nunique().min()) for series in chosen)
     if options.paired or options.value is not None:
         differences = _differences(first, second)
-        shifted = np.concatenate(differences) - options.margin
+        shifted = np.concatenate(differences) - margin
         tested = statistics.paired_greater(shifted, generator)
         low, high = intervals.combined_interval([(len(group) / len(shifted), group) for group in differences])
-        smallest = partial(_smallest_sign_p, strata=len(differences))
+        smallest = partial(statistics.smallest_sign_p, strata=len(differences))
         what = f"sign-flip test over {len(shifted)} pairs"
     else:
-        strata = [(a - options.margin, b) for a, b in zip(first, second, strict=True)]
+        strata = [(a - margin, b) for a, b in zip(first, second, strict=True)]
         tested = statistics.greater(strata, generator)
         parts = [
             (weight / len(strata), group)
@@ -61,10 +63,10 @@ def compare(rows: pd.DataFrame, options: Difference, generator: np.random.Genera
         ratios = [(len(a) / replicas, len(b) / replicas) for a, b in strata]
         smallest = partial(_smallest_split_p, ratios=ratios)
         what = f"permutation test, stratified over {len(strata)} matched levels"
-    return _difference(tested, low, high, replicas, what, options, smallest)
+    return _difference(sign, tested, low, high, replicas, what, options, smallest)
 
 
-def _compare_blocks(rows: pd.DataFrame, options: Difference, generator: np.random.Generator) -> Outcome:
+def _compare_blocks(sign: int, rows: pd.DataFrame, options: Difference, generator: np.random.Generator) -> Outcome:
     """Sign flips of each replica's mean difference over the matched levels."""
     require(rows, ("replica", "value"))
     first = _by_replica(select(rows, options.a), options)
@@ -76,14 +78,15 @@ def _compare_blocks(rows: pd.DataFrame, options: Difference, generator: np.rando
     means = pd.concat(gaps, axis=1).dropna().mean(axis=1).to_numpy(float)
     if not len(means):
         return undecidable(rows, f"no replica has both series at every {', '.join(options.match)} that they share")
-    tested = statistics.paired_greater(means - options.margin, generator)
+    tested = statistics.paired_greater(means - sign * options.margin, generator)
     interval = metrics.mean_interval(means)
     what = f"sign-flip test over {len(means)} replicas, each the mean over {len(shared)} matched levels"
-    smallest = partial(_smallest_sign_p, strata=1)
-    return _difference(tested, interval.low, interval.high, len(means), what, options, smallest)
+    smallest = partial(statistics.smallest_sign_p, strata=1)
+    return _difference(sign, tested, interval.low, interval.high, len(means), what, options, smallest)
 
 
 def _difference(
+    sign: int,
     tested: statistics.Tested,
     low: float,
     high: float,
@@ -95,11 +98,11 @@ def _difference(
     """Outcome of a test of differences that the margin was taken from."""
     margin = f", margin {options.margin:g}" if options.margin else ""
     return Outcome(
-        tested.statistic + options.margin,
+        tested.statistic + sign * options.margin,
         low,
         high,
         tested.p_value,
-        tested.direction,
+        sign * tested.direction,
         replicas,
         f"{what}{margin}; effect: mean difference",
         smallest_p=smallest,
@@ -162,11 +165,6 @@ def _by_replica(rows: pd.DataFrame, options: Difference) -> dict[tuple[object, .
 def _differences(first: list[np.ndarray], second: list[np.ndarray]) -> list[np.ndarray]:
     """First minus second, match by match; a single second value serves all first ones."""
     return [a - b for a, b in zip(first, second, strict=True)]
-
-
-def _smallest_sign_p(replicas: int, strata: int) -> float:
-    """Least two-sided p-value of a sign-flip test over ``strata`` times ``replicas`` pairs."""
-    return min(1.0, 2.0 * 0.5 ** (replicas * strata))
 
 
 def _smallest_split_p(replicas: int, ratios: list[tuple[float, float]]) -> float:

@@ -24,27 +24,38 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
 
     Args:
         rows: Any table.
-        conditions: Column to a value, or to a list of values of which a row may have any. ``None`` stands for a missing
-            value, e.g. the level of undefended runs. Numbers are equal up to rounding.
+        conditions: Column to a value, to a list of values of which a row may have any, or to ``{"not": ...}`` with
+            those that it may not have. ``None`` stands for a missing value, e.g. the level of undefended runs. Numbers
+            are equal up to rounding.
 
     Returns:
         The rows in their order, newly numbered.
 
     Raises:
-        SelectionError: If a condition names an unknown column.
+        SelectionError: If a condition names an unknown column, or says something else than ``not``.
         EmptySelectionError: If no row is left, naming the condition that leaves none and the values there were.
     """
     for column, wanted in conditions.items():
         if column not in rows.columns:
             raise SelectionError(f"select.{column}: unknown column; {nearest(column, [str(c) for c in rows.columns])}")
-        values = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-        kept = rows[_matches(rows[column], values)]
+        kept = rows[_meets(rows[column], wanted)]
         if kept.empty:
             present = sorted({str(value) for value in rows[column].unique()})
             shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
             raise EmptySelectionError(f"select.{column} = {wanted!r} leaves no row; there are {shown or 'no rows'}")
         rows = kept
     return rows.reset_index(drop=True)
+
+
+def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
+    """Whether each entry of a column is as a condition wants it."""
+    if isinstance(wanted, Mapping):
+        if set(wanted) != {"not"}:
+            raise SelectionError(
+                f"select.{column.name} = {dict(wanted)!r}: give a value, a list of values or {{not: ...}}"
+            )
+        return ~_meets(column, wanted["not"])
+    return _matches(column, list(wanted) if isinstance(wanted, list | tuple) else [wanted])
 
 
 def _matches(column: pd.Series, values: list[Any]) -> np.ndarray:

@@ -194,6 +194,11 @@ def smallest_difference_p(sizes: Sequence[tuple[int, int]]) -> float:
     return smallest_trend_p(sizes)
 
 
+def smallest_sign_p(replicas: int, strata: int) -> float:
+    """Least two-sided p-value that ``paired_greater`` can give for ``strata`` times so many pairs."""
+    return min(1.0, 2.0 * 0.5 ** (replicas * strata))
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down adjusted p-values: declaring those below α errs anywhere with probability at most α."""
     adjusted = [math.nan] * len(p_values)
@@ -208,7 +213,8 @@ def replicas_needed(p_value: float, replicas: int, level: float, smallest_p: Cal
     """Replicas that would decide with 80 % power if the effect is what it seems now.
 
     The standardised effect grows with √n: n' = n ((z_{1−level/2} + z_{0.8}) / z_observed)², and n' replicas must be
-    able to reach the level at all.
+    able to reach the level at all. Where the p-value is the least that n replicas can give, it tells how many they are
+    and not how large the effect is: then the least number that can reach the level, if the others agree as well.
 
     Args:
         p_value: Two-sided p-value seen.
@@ -219,11 +225,12 @@ def replicas_needed(p_value: float, replicas: int, level: float, smallest_p: Cal
     Returns:
         A number above ``replicas``, or None if even 1,000 would not do.
     """
-    seen = float(stats.norm.isf(max(p_value, 1e-12) / 2))
-    if seen <= 0:
-        return None
-    needed = math.ceil(replicas * ((stats.norm.isf(level / 2) + stats.norm.ppf(0.8)) / seen) ** 2)
-    needed = max(needed, replicas + 1)
+    needed = replicas + 1
+    if p_value > smallest_p(replicas) * (1 + 1e-9):
+        seen = float(stats.norm.isf(max(p_value, 1e-12) / 2))
+        if seen <= 0:
+            return None
+        needed = max(needed, math.ceil(replicas * ((stats.norm.isf(level / 2) + stats.norm.ppf(0.8)) / seen) ** 2))
     while needed <= 1000 and smallest_p(needed) > level:
         needed += 1
     return needed if needed <= 1000 else None

@@ -23,7 +23,7 @@ from leakbound.figures.outcomes import (
     split,
     undecidable,
 )
-from leakbound.figures.selection import SelectionError, select
+from leakbound.figures.selection import EmptySelectionError, SelectionError, select
 from leakbound.figures.strength import with_strength
 
 
@@ -66,10 +66,14 @@ def _follow_blocks(sign: int, rows: pd.DataFrame, options: Trend, generator: np.
     """Page's test; the effect is the mean over replicas of the share of ascending minus descending pairs."""
     require(rows, ("replica",))
     table = rows.pivot_table(index="replica", columns=options.by, values="value", aggfunc="mean").dropna()
-    replicas, count = table.shape
-    if not replicas or count < 2:
+    if table.empty or table.shape[1] < 2:
         return undecidable(rows, f"no replica has several values of {options.by}: no trend to see")
-    values = table.to_numpy(float)
+    return _page(sign, table.to_numpy(float), f"{table.shape[1]} values of {options.by}", generator)
+
+
+def _page(sign: int, values: Float[np.ndarray, "replicas count"], what: str, generator: np.random.Generator) -> Outcome:
+    """Outcome of Page's test on one row per replica, columns in the claimed order."""
+    replicas, count = values.shape
     tested = statistics.page(values, generator)
     shares = np.array([statistics.trend_effect([[np.full((1, 1), x) for x in row]]).item() for row in values])
     low, high = math.nan, math.nan
@@ -83,14 +87,16 @@ def _follow_blocks(sign: int, rows: pd.DataFrame, options: Trend, generator: np.
         tested.p_value,
         sign * tested.direction,
         replicas,
-        f"Page's test over {count} values of {options.by} within {replicas} replicas; effect: ascending minus "
-        "descending share of a replica's pairs",
+        f"Page's test over {what} within {replicas} replicas; effect: ascending minus descending share of a replica's "
+        "pairs",
         smallest_p=lambda n: statistics.smallest_trend_p([[1] * count] * n),
     )
 
 
 def order(rows: pd.DataFrame, options: Order, generator: np.random.Generator) -> Outcome:
-    """Jonckheere–Terpstra across series, stratified by what must match.
+    """Jonckheere–Terpstra across series, stratified by what must match; with ``blocks`` Page's test across replicas.
+
+    Series without rows are left out, and named, where at least two others have some.
 
     Args:
         rows: Rows of one setting.
@@ -98,16 +104,41 @@ def order(rows: pd.DataFrame, options: Order, generator: np.random.Generator) ->
         generator: Draws permutations and resamples.
 
     Raises:
-        SelectionError: If a column is missing.
+        SelectionError: If a column is missing, or fewer than two series have rows.
     """
     rows = with_strength(select(rows, options.where))
-    series = [split(select(rows, conditions), options.match) for conditions in options.series]
+    series, absent = [], []
+    for conditions in options.series:
+        try:
+            series.append(split(select(rows, conditions), options.match))
+        except EmptySelectionError as reason:
+            absent.append(reason)
+    if len(series) < 2:
+        raise absent[0]
     shared = [key for key in series[0] if all(key in groups for groups in series)]
     if not shared:
         return undecidable(rows, f"the series share no {', '.join(options.match)}")
+    without = f", {len(absent)} series without rows left out" if absent else ""
+    if options.blocks:
+        return _order_blocks([[groups[key] for key in shared] for groups in series], rows, without, generator)
     strata = [[groups[key]["value"].to_numpy(float) for groups in series] for key in shared]
-    what = f"Jonckheere–Terpstra over {len(series)} series, {len(strata)} strata"
+    what = f"Jonckheere–Terpstra over {len(series)} series{without}, {len(strata)} strata"
     return _jonckheere(1, strata, what, generator)
+
+
+def _order_blocks(
+    series: list[list[pd.DataFrame]], rows: pd.DataFrame, without: str, generator: np.random.Generator
+) -> Outcome:
+    """Page's test of each replica's means over the matches, series by series."""
+    require(rows, ("replica",))
+    columns = {
+        place: pd.concat([group.groupby("replica")["value"].mean() for group in groups], axis=1).dropna().mean(axis=1)
+        for place, groups in enumerate(series)
+    }
+    table = pd.DataFrame(columns).dropna()
+    if table.empty:
+        return undecidable(rows, "no replica has all series at every match that they share")
+    return _page(1, table.to_numpy(float), f"{len(series)} series{without}", generator)
 
 
 def _jonckheere(sign: int, strata: list[list[np.ndarray]], what: str, generator: np.random.Generator) -> Outcome:
