@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from leakbound import accounting
+from leakbound import accounting, consensus
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import (
     least_power_level,
@@ -123,6 +123,55 @@ def _fano(inputs: Values) -> dict[str, Any]:
     return {"min_error_probability": accounting.fano_error(inputs["I_nats"], inputs["M"])}
 
 
+def _metropolis(inputs: Values) -> dict[str, Any]:
+    weights = consensus.metropolis_weights(consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
+    return {
+        "W": weights,
+        "second_largest_abs_eigenvalue": consensus.convergence_rate(weights),
+        "chi": consensus.contraction(weights),
+    }
+
+
+def _kldp(inputs: Values) -> dict[str, Any]:
+    weights = consensus.metropolis_weights(consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
+    counts, variances = np.array(inputs["m"]), np.array(inputs["ds_noise_variance"])
+    server, decay, times = inputs["server"], inputs["rho"], inputs["steps_after_T0"]
+    scale = len(counts) / counts.sum()
+    states = scale**2 * inputs["dc_noise_variance"] * counts
+    secret = consensus.Secret(scale * inputs["alpha"], states[server])
+    own = variances[server]
+    return {
+        "step1": consensus.contributor_level(inputs["alpha"], inputs["dc_noise_variance"]),
+        "scheme1": secret.level(own),
+        "scheme2_printed": [consensus.zero_sum_level(secret, own, decay, time, as_printed=True) for time in times],
+        "scheme2_joint": [consensus.zero_sum_level(secret, own, decay, time) for time in times],
+        "scheme2_joint_bruteforce": [
+            consensus.observed_level(weights, states, variances, decay, time, server, secret.shift) for time in times
+        ],
+        "limit": secret.limit,
+    }
+
+
+def _scheme2_error(inputs: Values) -> dict[str, Any]:
+    weights = consensus.metropolis_weights(consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
+    states = np.array(inputs["initial_states"])
+    variances = np.full(len(states), inputs["noise_variance"])
+    return {
+        "E_sq_error": [
+            consensus.expected_square(weights, states, variances, inputs["rho"], time) for time in inputs["t_after_T0"]
+        ]
+    }
+
+
+def _pairwise_masks(inputs: Values) -> dict[str, Any]:
+    graph = consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float))
+    secret = consensus.Secret(inputs["state_shift"], inputs["initial_state_variance"])
+    return {
+        "kldp": consensus.masked_level(secret, graph, inputs["mask_variance"], inputs["server"]),
+        "floor": secret.limit / len(graph),
+    }
+
+
 TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.channels": _channels,
     "A.white": _white,
@@ -133,6 +182,10 @@ TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.batch": _batch,
     "A.empirical_posterior": _empirical_posterior,
     "A.fano": _fano,
+    "D.metropolis": _metropolis,
+    "D.kldp": _kldp,
+    "D.scheme2_mse": _scheme2_error,
+    "D.pairwise_masks": _pairwise_masks,
 }
 
 

@@ -32,8 +32,9 @@ def test_library_gives_the_reference_values(case):
     _assert_close(found, case["expected"], case["rtol"], case["id"])
 
 
-def test_every_topic_of_data_space_channels_is_evaluated():
-    assert {case["topic"] for case in CASES if case["topic"].startswith("A.")} <= set(TOPICS)
+@pytest.mark.parametrize("part", ["A", "D"])
+def test_every_topic_of_a_part_is_evaluated(part):
+    assert {case["topic"] for case in CASES if case["topic"].startswith(f"{part}.")} <= set(TOPICS)
 
 
 def test_every_evaluated_topic_has_a_case():
