@@ -50,9 +50,7 @@ class _Block(nn.Module):
         self.shortcut = (
             nn.Identity()
             if stride == 1
-            else nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.GroupNorm(_GROUPS, outputs)
-            )
+            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.GroupNorm(_GROUPS, outputs))
         )
 
     def forward(self, x: Float[Tensor, "n inputs height width"]) -> Float[Tensor, "n outputs new_height new_width"]:
