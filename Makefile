@@ -13,8 +13,11 @@ run: .venv/ready
 test: .venv/ready
 	python -m pytest -q
 
+# One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
 report: .venv/ready
+	snakemake -j $(JOBS) --configfile $(CONFIG) report_page
 	snakemake -j 1 --configfile $(CONFIG) --report report.html
+	leakbound report --configfile $(CONFIG)
 
 ui: .venv/ready
 	leakbound ui --configfile $(CONFIG)

@@ -26,6 +26,7 @@ LOGGED = sorted(TABLE.runs) if CONFIG.tracking.enabled else []
 FIGURE_FILES = [f"{ROOT}/figures/{key}.{suffix}" for key in TABLE.figures for suffix in ("svg", "png", "parquet")]
 TABLE_FILES = list(TABLE.tables.values())
 CLAIM_FILES = [f"{ROOT}/claims.parquet", f"{ROOT}/scoreboard.md"] if TABLE.claiming() else []
+REPORT_FILE = f"{ROOT}/report.html"
 TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
 if LOGGED and FIGURE_FILES:
     TRACKING_FILES.append(f"{ROOT}/tracking/figures.json")

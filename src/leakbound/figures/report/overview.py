@@ -1,0 +1,101 @@
+"""What a configuration consists of, in words for people: its data, studies, papers and families of figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leakbound.config import Config, FigureConfig, StudyConfig
+from leakbound.figures import style
+
+_PAPERS = {
+    "tan2024": "Tan et al. 2024",
+    "zeng2022": "Zeng, Yang, Dai 2022",
+    "pmidp": "PMIDP-FL",
+    "wang2020": "Wang, Ishii, He, Cheng 2020",
+    "beyond": "Beyond the papers",
+}
+_CLOSED_FORM = "Closed forms and pictures"
+
+
+def paper_name(paper: str) -> str:
+    """A paper as people call it."""
+    return _PAPERS.get(paper, paper)
+
+
+def category(figure: FigureConfig) -> str:
+    """What a figure is drawn from: its study, another table, or nothing trained."""
+    if figure.study is not None:
+        return f"Study: {figure.study.replace('_', ' ')}"
+    return _CLOSED_FORM if figure.table is None else f"Table: {figure.table.replace('_', ' ')}"
+
+
+def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
+    """Keys ``paper/id`` of figures, each with its twins behind it: ``fig10`` with ``fig10_gain``.
+
+    Args:
+        figures: Of one paper or several; a twin is of the same paper as its figure.
+    """
+    known = {(figure.paper, figure.id) for figure in figures}
+    found: dict[tuple[str, str], list[str]] = {}
+    for figure in figures:
+        parts = figure.id.split("_")
+        heads = (("_".join(parts[:count])) for count in range(1, len(parts) + 1))
+        head = next(head for head in heads if (figure.paper, head) in known)
+        found.setdefault((figure.paper, head), []).append(figure.id)
+    return [
+        [f"{paper}/{name}" for name in sorted(names, key=lambda name: name != head)]
+        for (paper, head), names in found.items()
+    ]
+
+
+def levels(defenses: Mapping[str, Sequence[float]]) -> str:
+    """Defenses with their levels, e.g. ``undefended; natural 50, 100``."""
+    return "; ".join(
+        f"{style.look(name).label} {', '.join(f'{level:g}' for level in swept)}".strip()
+        for name, swept in defenses.items()
+    )
+
+
+def datasets(config: Config, provenance: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Data of a configuration: names, sizes of the splits and hashes of what was prepared."""
+    hashes = provenance.get("data", {})
+    return [
+        {
+            "name": style.written(name),
+            "sizes": f"{_size(values.members)} members, {_size(values.test)} others, {values.aux:,} for the attacker",
+            "hash": str(hashes.get(name, "")),
+        }
+        for name, values in config.datasets.items()
+    ]
+
+
+def _size(count: int | None) -> str:
+    """Number of records of a split."""
+    return "all remaining" if count is None else f"{count:,}"
+
+
+def studies(config: Config) -> list[dict[str, str]]:
+    """Studies of a configuration, each with what it sweeps over."""
+    return [
+        {
+            "name": name.replace("_", " "),
+            "data": ", ".join(style.written(dataset) for dataset in study.datasets),
+            "models": ", ".join(style.written(model) for model in study.models),
+            "defenses": levels(study.defenses),
+            "rounds": ", ".join(f"{rounds:,}" for rounds in study.rounds),
+            "batches": ", ".join(str(size) for size in study.batch_sizes),
+            "attacks": ", ".join(attack.replace("_", " ") for attack in study.attacks),
+            "seeds": str(study.replicas or config.replicas),
+            "runs": f"{_runs(study):,}",
+        }
+        for name, study in config.studies.items()
+    ]
+
+
+def _runs(study: StudyConfig) -> int:
+    """Number of runs of a study."""
+    variants = sum(max(1, len(swept)) for swept in study.defenses.values())
+    sides = (study.datasets, study.models, study.rounds, study.batch_sizes)
+    return variants * math.prod(len(side) for side in sides)

@@ -1,0 +1,38 @@
+# One offline page with all figures, verdicts, runs and provenance; points of its planes lead to the runs in MLflow.
+
+from leakbound.provenance import settings_hash
+from leakbound.storage import file_hash
+
+
+def page_parts():
+    """Hashes of what the page is made of beside its content: templates, style and script."""
+    folder = Path(workflow.basedir).parent / "src/leakbound/figures/report/templates"
+    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+
+
+rule report_page:
+    input:
+        figures=FIGURE_FILES,
+        claims=CLAIM_FILES,
+        runs=[TABLE.path("tracking", slug, ".json") for slug in LOGGED],
+    output:
+        page=REPORT_FILE,
+    log:
+        f"{ROOT}/logs/report.log",
+    benchmark:
+        f"{ROOT}/benchmarks/report.tsv"
+    conda:
+        "../../environment.yml"
+    threads: asked("figures").threads
+    resources:
+        mem_mb=memory("figures"),
+        runtime=runtime("figures"),
+    params:
+        settings=lambda w: as_text(CONFIG.model_dump(mode="json")),
+        captions=lambda w: settings_hash(
+            {key: [figure.title, TABLE.caption(key)] for key, figure in TABLE.figures.items()}
+        ),
+        parts=lambda w: settings_hash(page_parts()),
+        code=code("report:report"),
+    shell:
+        "leakbound report --settings {params.settings:q} --out {output.page} > {log} 2>&1"
