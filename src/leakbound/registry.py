@@ -178,6 +178,7 @@ PLOTS = Registry(
         "plane": "leakbound.figures.plots.planes:plane",
         "noise_surface": "leakbound.figures.plots.theory:noise_surface",
         "table": "leakbound.figures.plots.table:table",
+        "times": "leakbound.figures.plots.times:times",
     },
 )
 
@@ -194,6 +195,7 @@ PLOT_OPTIONS = Registry(
         "heatmap": "leakbound.figures.plot_options:HeatmapOptions",
         "plane": "leakbound.figures.plot_options:PlaneOptions",
         "noise_surface": "leakbound.figures.plot_options:NoOptions",
+        "times": "leakbound.figures.plot_options:TimesOptions",
         "table": "leakbound.figures.plot_options:TableOptions",
     },
 )

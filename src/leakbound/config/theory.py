@@ -13,7 +13,7 @@ Variance = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Boxes = Annotated[tuple[Variance, ...], Strict(False)]
 Clients = Annotated[int, Field(ge=2, le=1000)]
 
-_HALVES = tuple(0.5 * step for step in range(1, 21))
+_BUDGETS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 
 
 class _ExchangeableSettings(Settings):
@@ -44,7 +44,7 @@ class IndependentCase(Settings):
     """Clients n."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 10
     """Draws of the variances, one replica each; the paper shows one."""
-    mi_budgets: Budgets = _HALVES
+    mi_budgets: Budgets = _BUDGETS
     """Budgets ε, bits."""
 
 
@@ -53,7 +53,7 @@ class DependentCase(_ExchangeableSettings):
 
     variance: Variance = 2.0
     covariance: Annotated[float, Field(allow_inf_nan=False)] = 1.8
-    mi_budgets: Budgets = _HALVES
+    mi_budgets: Budgets = _BUDGETS
     """Budgets ε, bits."""
 
 
@@ -62,7 +62,7 @@ class CorrelatedCase(_ExchangeableSettings):
 
     variance: Variance = 30.0
     covariance: Annotated[float, Field(allow_inf_nan=False)] = 2.0
-    mi_budgets: Budgets = tuple(float(budget) for budget in range(1, 11))
+    mi_budgets: Budgets = _BUDGETS[1:]
     """Budgets ε, bits."""
     boxes: Boxes = (1.0, 0.1, 0.01)
     """Least noise variances σ² of searches that leave the optimum out; the paper does not state its box."""

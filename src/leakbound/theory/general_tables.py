@@ -37,14 +37,16 @@ def general_rows(settings: GeneralCase, seed: int) -> Rows:
 
     Returns:
         Rows with ``parameters``, ``replica``, ``mi_budget`` (the mean of the budgets), ``variant``, ``metric`` and
-        ``value``: ``utility`` and ``gain`` of each variant, and the ``released`` directions of the optimum.
+        ``value``: ``utility`` of each variant and its ``share`` of the cap, and the ``released`` directions of the
+        optimum.
     """
     alike = Exchangeable(1.0, settings.common, settings.n_clients)
     rows: Rows = []
     for budget in settings.mi_budgets:
         where = {"parameters": "exchangeable", "replica": 0, "mi_budget": budget}
         rows += _solved(where, Problem(alike.matrix(), np.full(settings.n_clients, budget)))
-        rows += _metrics(where, "exchangeable_closed_form", optimal_exchangeable_noise(alike, budget).utility_bits)
+        closed = {"utility": optimal_exchangeable_noise(alike, budget).utility_bits}
+        rows += _metrics(where, "exchangeable_closed_form", closed)
     for replica in range(settings.draws):
         signal, shares = _drawn(settings, seed, replica)
         for budget in settings.mi_budgets:
@@ -78,12 +80,12 @@ def _solved(where: Mapping[str, Any], problem: Problem) -> Rows:
     }
     if closed is not None:
         utilities["closed_form"] = release_utility_bits(problem.signal, closed)
-    rows = [row for variant, utility in utilities.items() for row in _metrics(where, variant, utility)]
-    released = {"variant": "optimum", "metric": "released", "value": float(optimum.released)}
-    return [*rows, {**where, **released}]
+    rows: Rows = []
+    for variant, utility in utilities.items():
+        rows += _metrics(where, variant, {"utility": utility, "share": utility / utilities["cap"]})
+    return rows + _metrics(where, "optimum", {"released": float(optimum.released)})
 
 
-def _metrics(where: Mapping[str, Any], variant: str, utility: float) -> Rows:
-    """Utility of one variant, and what it has above the mean budget."""
-    values = {"utility": utility, "gain": utility - where["mi_budget"]}
+def _metrics(where: Mapping[str, Any], variant: str, values: Mapping[str, float]) -> Rows:
+    """One row for each metric of one variant."""
     return [{**where, "variant": variant, "metric": metric, "value": value} for metric, value in values.items()]

@@ -3,7 +3,7 @@
 Every function returns a tidy table with the columns ``mi_budget`` (ε, bits), ``variant`` (which noise), ``metric`` and
 ``value``, and more where a part needs them. Metrics: ``utility`` and ``gain`` (utility minus budget), ``privacy``,
 ``excess`` (privacy minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``, ``noise_covariance``.
-``method`` says how a value was found: ``closed_form``, ``determinants`` or ``search``.
+``method`` says how a value was found: ``closed_form``, ``determinants`` or ``search``; ``budget`` is the budget itself.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
             noise = independent_noise(signal, budget, as_printed=variant == "printed")
             where = {"mi_budget": budget, "variant": variant}
             rows += _both_ways(where, signal, noise, budget)
+            rows += _metrics({**where, "method": "budget"}, {"privacy": budget})
     return rows
 
 
@@ -124,33 +125,29 @@ def _surface(settings: NoiseSurface, seed: int) -> Rows:
     signal = Exchangeable(settings.variance, settings.covariance, n)
     rows: Rows = []
     for budget in settings.mi_budgets:
+        rows += _metrics({"mi_budget": budget, "variant": "budget"}, {"privacy": budget})
         best = {"search": search_exchangeable_noise(signal, budget).noise}
         if (optimum := optimal_exchangeable_noise(signal, budget).noise) is not None:
             best["optimum"] = optimum
         for variant, noise in best.items():
-            rows += _surface_point(variant, signal, noise, budget)
+            tilt = (n - 1) * noise.covariance / noise.variance
+            rows += _surface_point(variant, signal, noise, {"mi_budget": budget, "tilt": tilt})
         center = best.get("optimum", best["search"]).variance
-        for variance in center * np.geomspace(1.0 / 3.0, 3.0, settings.points):
+        for variance in center * np.geomspace(0.2, 5.0, settings.points):
             for tilt in np.linspace(-0.96, 0.96, settings.points):
                 noise = Exchangeable(float(variance), float(variance * tilt / (n - 1)), n)
-                rows += _surface_point("grid", signal, noise, budget)
+                rows += _surface_point("grid", signal, noise, {"mi_budget": budget, "tilt": float(tilt)})
     return rows
 
 
-def _surface_point(variant: str, signal: Exchangeable, noise: Exchangeable, budget: float) -> Rows:
+def _surface_point(variant: str, signal: Exchangeable, noise: Exchangeable, where: Mapping[str, Any]) -> Rows:
     """Rows of one choice of the noise."""
-    where = {
-        "mi_budget": budget,
-        "variant": variant,
-        "noise_variance": noise.variance,
-        "tilt": (noise.n_clients - 1) * noise.covariance / noise.variance,
-    }
     found = {
         "utility": exchangeable_utility_bits(signal, noise),
         "privacy": exchangeable_privacy_bits(signal, noise),
         "privacy_printed": printed_privacy_bits(signal, noise),
     }
-    return _metrics(where, found)
+    return _metrics({**where, "variant": variant, "noise_variance": noise.variance}, found)
 
 
 def _searched(where: Mapping[str, Any], signal: Exchangeable, budget: float, **options: Any) -> Rows:
