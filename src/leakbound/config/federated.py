@@ -1,0 +1,93 @@
+"""Settings of federated averaging under a mutual-information budget (PMIDP-FL)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, get_args
+
+from pydantic import Field, Strict
+
+from leakbound.config.settings import Name, Settings
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positives = Annotated[tuple[Positive, ...], Strict(False), Field(min_length=1)]
+Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Strict(False), Field(min_length=1)]
+Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composition"]
+
+
+class FederatedConfig(Settings):
+    """Federated averaging with noise at clients or server, and with personalized budgets; defaults as in the paper."""
+
+    PARTS: ClassVar[tuple[str, ...]] = get_args(Sweep)
+
+    models: dict[Name, Name] = {"mnist": "mlp", "cifar10": "cnn"}
+    """Dataset to the network that is trained on it."""
+    sweeps: Annotated[tuple[Sweep, ...], Strict(False), Field(min_length=1)] = (
+        "budgets",
+        "clients",
+        "thresholds",
+        "means",
+        "spreads",
+        "composition",
+    )
+    """Tables that are made: fig03 and fig04, fig05, fig06, fig08 and fig09, fig07 and fig10, pmidp_composition."""
+    n_clients: Annotated[int, Field(ge=1)] = 100
+    """Clients N, except where they are swept."""
+    records: Annotated[int, Field(ge=1)] | None = None
+    """Records of each client; as many as the largest number of clients leaves to each if not given."""
+    split: Literal["iid", "dirichlet"] = "iid"
+    """Whether clients hold alike records, or classes in proportions of their own."""
+    concentration: Positive = 0.5
+    """Concentration of the Dirichlet law of those proportions; the split ``iid`` ignores it."""
+    communication_rounds: Annotated[int, Field(ge=1)] = 100
+    """Rounds T of averaging."""
+    local_epochs: Annotated[int, Field(ge=1)] = 5
+    """Passes τ of a client over its records in a round."""
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    """Records in a step; all of a client's if it has fewer."""
+    learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.01
+    """Of plain SGD."""
+    clipped: Literal["parameters", "update"] = "parameters"
+    """Whether a client clips its parameters, as the paper does, or their change, which needs a smaller threshold."""
+    max_param_norm: Positive = 10.0
+    """Clipping threshold C, except where it is swept; the first one where thresholds follow the norms."""
+    clip_rate: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Rate at which thresholds of personalized runs and their baseline follow the norms; 0 keeps them. Not printed."""
+    mi_budgets: Positives = (5.0, 10.0, 20.0)
+    """Budgets ε of the sweep over budgets, in nats for one round."""
+    mi_budget: Positive = 10.0
+    """Budget where clients and thresholds are swept; not printed in the paper."""
+    client_counts: Counts = (20, 40, 60, 80, 100, 120, 140, 160, 180, 200)
+    """Numbers of clients of the sweep over them."""
+    max_param_norms: Positives = (2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0)
+    """Thresholds of the sweep over them."""
+    budget_means: Positives = (5.0, 10.0, 15.0, 20.0)
+    """Means of personal budgets of the sweep over them."""
+    budget_spreads: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Strict(False), Field(min_length=1)] = (
+        0.0,
+        5.0,
+        10.0,
+        15.0,
+    )
+    """Standard deviations of personal budgets of the sweep over them."""
+    budget_mean: Positive = 20.0
+    """Mean of personal budgets where their spread is swept."""
+    budget_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
+    """Standard deviation of personal budgets where their mean is swept; not printed for fig09."""
+    least_budget: Positive = 1.0
+    """Personal budgets below this one are set to it."""
+    evaluations: Annotated[int, Field(ge=2)] = 20
+    """Points of the curves: the first round, the last one, and others evenly between."""
+    replicas: Annotated[int, Field(ge=1)] | None = None
+    """Seeds of each run; by default the configuration's ``replicas``."""
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """Least time between two checkpoints, in seconds; there is at most one a round."""
+    max_stack: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Clients trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""
+
+    def parts(self) -> tuple[str, ...]:
+        """Names of the tables that are made."""
+        return self.sweeps
+
+    def most_clients(self) -> int:
+        """Largest number of clients of any run."""
+        return max(self.n_clients, *(self.client_counts if "clients" in self.sweeps else ()))

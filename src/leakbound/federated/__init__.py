@@ -1,0 +1,32 @@
+"""Federated averaging under a mutual-information budget (PMIDP-FL): noise, weights, leaks; no torch is loaded here."""
+
+from leakbound.federated.leaks import aggregate_leak, budget_per_round, server_leak, static_leak
+from leakbound.federated.noise import (
+    AggregateNoise,
+    client_noise,
+    draw_budgets,
+    log_noise_unit,
+    next_max_param_norms,
+    no_noise,
+    personalized_noise,
+    printed_weights,
+    server_noise,
+)
+from leakbound.federated.partition import split_records
+
+__all__ = [
+    "AggregateNoise",
+    "aggregate_leak",
+    "budget_per_round",
+    "client_noise",
+    "draw_budgets",
+    "log_noise_unit",
+    "next_max_param_norms",
+    "no_noise",
+    "personalized_noise",
+    "printed_weights",
+    "server_leak",
+    "server_noise",
+    "split_records",
+    "static_leak",
+]

@@ -1,0 +1,324 @@
+"""Federated averaging of all replicas of a run, on clean uploads or under a mutual-information budget."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from leakbound import __version__, models, storage
+from leakbound.config import FederatedConfig
+from leakbound.datasets import ImageDataset, Split
+from leakbound.federated import clients, leaks, noise, partition
+from leakbound.federated.runs import ADAPTED, FederatedRun
+from leakbound.provenance import settings_hash
+from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.training import stack
+from leakbound.training.checkpoint import Checkpoint
+
+logger = logging.getLogger("leakbound")
+COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
+_ALL = -1
+_CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedRequest:
+    """One run with all its replicas.
+
+    Attributes:
+        dataset: Members, which the clients share among them, and test records.
+        run: Scheme, clients, thresholds and budgets.
+        config: Rounds, epochs, batches, learning rate; what the other fields say of sweeps is not used.
+        records: Records of each client.
+        seed: Seed of the configuration; each generator derives from (seed, slug, replica, purpose).
+        replicas: Number of federations that differ by seed alone, >= 1.
+        device: Where clients are trained.
+        checkpoint: File to resume from and to save to; None to do neither.
+        on_rows: Called at each point of the curves with the rows of the replica in training, for a live view.
+    """
+
+    dataset: ImageDataset
+    run: FederatedRun
+    config: FederatedConfig
+    records: int
+    seed: int
+    replicas: int = 1
+    device: str = "cpu"
+    checkpoint: Path | None = None
+    on_rows: Callable[[pd.DataFrame], None] | None = None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(colors, height, width) of the members."""
+        colors, height, width = self.dataset.train.images.shape[1:]
+        return colors, height, width
+
+
+@dataclass(frozen=True)
+class FederatedResult:
+    """What came of a run.
+
+    Attributes:
+        rows: Columns ``replica``, ``communication_round``, ``unit``, ``metric``, ``value``. Curves: ``train_loss``
+            (nats, on clients' records), ``test_accuracy``, ``threshold`` (mean over clients). At the end:
+            ``final_loss``, ``final_accuracy``, ``weight_distance`` (‖p − 1/N‖₁ of the last round), ``diverged``, and
+            the threat table in nats, for each client (``unit``) and the worst one (−1): ``leak_round`` and
+            ``leak_total`` to those who see the averages, in one round (the worst) and in all,
+            ``leak_server_round`` and ``leak_server_total`` to the server. Points but the last are computed on at most
+            2,000 records of each split. A replica that diverged has no row but ``diverged`` = 1.
+        parameters: The last average of each replica; NaN for a diverged one.
+        dimension: Number of parameters.
+    """
+
+    rows: pd.DataFrame
+    parameters: Float[np.ndarray, "replicas d"]
+    dimension: int
+
+
+def federate(request: FederatedRequest) -> FederatedResult:
+    """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
+
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if the job was killed and went on
+    from its checkpoint. The file stays, for the caller to remove once the result is stored.
+
+    Raises:
+        ValueError: If there are fewer members than the clients need.
+    """
+    identity = _identity(request) if request.checkpoint else ""
+    checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
+    saved = checkpoint.load() or {"finished": [], "current": None}
+    finished, current = saved["finished"], saved["current"]
+    for replica in range(len(finished), request.replicas):
+        federation = Federation(request, replica)
+        if current is not None:
+            federation.restore(current)
+        while federation.advance():
+            if checkpoint.due():
+                checkpoint.save({"finished": finished, "current": federation.state()})
+        finished.append({"rows": federation.rows(), "parameters": federation.parameters.cpu()})
+        current = None
+    rows = pd.DataFrame([row for part in finished for row in part["rows"]], columns=list(COLUMNS))
+    types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
+    parameters = np.stack([part["parameters"].numpy() for part in finished])
+    return FederatedResult(rows.astype(types), parameters, parameters.shape[1])
+
+
+class Federation:
+    """One replica of a run: server and clients.
+
+    Args:
+        request: The run.
+        replica: Which of its replicas.
+    """
+
+    def __init__(self, request: FederatedRequest, replica: int) -> None:
+        self._request, self._replica = request, replica
+        run, members = request.run, request.dataset.train
+        words = (request.seed, run.slug, replica)
+        generator = torch_generator(*words, "init")
+        model = models.build(run.model, request.image_shape[0], len(request.dataset.classes), generator)
+        self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
+        concentration = request.config.concentration if request.config.split == "dirichlet" else None
+        held = partition.split_records(
+            members.labels, run.n_clients, request.records, numpy_generator(*words, "split"), concentration
+        )
+        self.held = torch.from_numpy(held)
+        self.budgets = _budgets(request, replica)
+        self.thresholds = np.full(run.n_clients, run.max_param_norm or np.inf)
+        self.round = 0
+        self._images = torch.from_numpy(members.images).to(request.device)
+        self._labels = torch.from_numpy(members.labels).to(request.device)
+        self._leaks: dict[str, Float[np.ndarray, " clients"]] = {}
+        self._rows: list[tuple[int, int, int, str, float]] = []
+        self._diverged = False
+        self._stack = stack.stack_size(
+            request.config.max_stack, run.n_clients, request.device, model, request.image_shape, self._batch_size
+        )
+        self.model = model.to(request.device)
+
+    @property
+    def _batch_size(self) -> int:
+        """Records of a client's step."""
+        return min(self._request.config.batch_size, self._request.records)
+
+    def noise(self) -> noise.AggregateNoise:
+        """Noise and weights of the round to come, from budgets and thresholds."""
+        run, dimension = self._request.run, len(self.parameters)
+        if self.budgets is None:
+            return noise.no_noise(run.n_clients)
+        if run.scheme == "personalized":
+            return noise.personalized_noise(self.thresholds, self.budgets, dimension)
+        rule = noise.server_noise if run.scheme == "server" else noise.client_noise
+        return rule(self.thresholds, self.budgets, dimension)
+
+    def advance(self) -> bool:
+        """One round, and a point of the curves if it is time for one; False if there was none left to do."""
+        total = self._request.config.communication_rounds
+        if self.round == total or self._diverged:
+            return False
+        asked = self.noise()
+        average, norms = self._average(asked)
+        self.round += 1
+        std, words = asked.server_std, (self._request.seed, self._request.run.slug, self._replica)
+        self.parameters = clients.perturb(average, std, *words, "server_noise", self.round)
+        self._count(asked)
+        if self._request.run.scheme in ADAPTED:
+            self.thresholds = noise.next_max_param_norms(self.thresholds, norms, self._request.config.clip_rate)
+        if not bool(self.parameters.isfinite().all()):
+            logger.warning("%s, replica %d diverged in round %d", self._request.run.slug, self._replica, self.round)
+            self._diverged = True
+            self.parameters = torch.full_like(self.parameters, torch.nan)
+        elif self.round in _points(total, self._request.config.evaluations):
+            self._evaluate(asked)
+        return True
+
+    def _average(self, asked: noise.AggregateNoise) -> tuple[Float[Tensor, " d"], Float[np.ndarray, " clients"]]:
+        """Average of all uploads, summed in float64, and the norms before clipping."""
+        total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
+        norms: list[float] = []
+        for first in range(0, self._request.run.n_clients, self._stack):
+            chunk = range(first, min(first + self._stack, self._request.run.n_clients))
+            uploads, before = self._uploads(chunk, asked)
+            weights = torch.from_numpy(asked.weights[chunk.start : chunk.stop]).to(total.device)
+            total += weights @ uploads.double()
+            norms += before
+        return total.float(), np.array(norms)
+
+    def _uploads(self, chunk: range, asked: noise.AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
+        """What some clients send in this round, and the norms before clipping."""
+        request, config = self._request, self._request.config
+        vectors = clients.train_clients(
+            self.model, self.parameters, self._images, self._labels, self._batches(chunk), config.learning_rate
+        )
+        limits = self.thresholds[chunk.start : chunk.stop].tolist()
+        vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
+        words = (request.seed, request.run.slug, self._replica)
+        return torch.stack(
+            [
+                clients.perturb(vector, float(asked.client_std[client]), *words, "noise", client, self.round + 1)
+                for client, vector in zip(chunk, vectors, strict=True)
+            ]
+        ), before
+
+    def _batches(self, chunk: range) -> Int[Tensor, "clients steps batch"]:
+        """Members that some clients use in each step of this round."""
+        request, config = self._request, self._request.config
+        words = (request.seed, request.run.slug, self._replica)
+        drawn = [
+            self.held[client][
+                clients.draw_batches(
+                    request.records, config.batch_size, config.local_epochs, *words, client, self.round + 1
+                )
+            ]
+            for client in chunk
+        ]
+        return torch.stack(drawn).to(request.device)
+
+    def _count(self, asked: noise.AggregateNoise) -> None:
+        """Add what this round tells to the threat table."""
+        dimension = len(self.parameters)
+        for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
+            now = leak(asked, self.thresholds, dimension)
+            self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
+            self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
+
+    def _evaluate(self, asked: noise.AggregateNoise) -> None:
+        """Extend the curves, and at the end add what is known only then."""
+        last = self.round == self._request.config.communication_rounds
+        loss, _ = self._measure(self._request.dataset.train, self.held.flatten().sort().values.numpy(), last)
+        test = self._request.dataset.test
+        _, accuracy = self._measure(test, np.arange(len(test.labels)), last)
+        values = {"train_loss": loss, "test_accuracy": accuracy, "threshold": float(self.thresholds.mean())}
+        if last:
+            distance = float(np.abs(asked.weights - 1 / len(asked.weights)).sum())
+            values |= {"final_loss": loss, "final_accuracy": accuracy, "weight_distance": distance}
+            values |= {name: float(leak.max()) for name, leak in self._leaks.items()}
+        if not np.isfinite(values["threshold"]):
+            del values["threshold"]  # nothing is clipped
+        self._rows += [(self._replica, self.round, _ALL, name, value) for name, value in values.items()]
+        if last:
+            self._rows += [
+                (self._replica, self.round, client, name, float(value))
+                for name, leak in self._leaks.items()
+                for client, value in enumerate(leak)
+            ]
+        described = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3])
+        slug, total = self._request.run.slug, self._request.config.communication_rounds
+        logger.info("%s, replica %d: round %d of %d: %s", slug, self._replica, self.round, total, described)
+        if self._request.on_rows is not None:
+            self._request.on_rows(pd.DataFrame(self._rows, columns=list(COLUMNS)))
+
+    def _measure(self, split: Split, rows: Int[np.ndarray, " n"], last: bool) -> tuple[float, float]:
+        """Loss and accuracy of the average on some records of a split: all at the end, else at most 2,000 of them."""
+        if not last:
+            rows = rows[np.unique(np.linspace(0, len(rows) - 1, _CURVE_RECORDS).astype(int))]
+        images, labels = (
+            torch.from_numpy(array[rows]).to(self.parameters.device) for array in (split.images, split.labels)
+        )
+        params = clients.unflattened(self.parameters[None], self.model)
+        loss, accuracy = stack.evaluate(self.model, params, images, labels)
+        return float(loss), float(accuracy)
+
+    def rows(self) -> list[tuple[int, int, int, str, float]]:
+        """The replica's rows at its end."""
+        flag = (self._replica, self.round, _ALL, "diverged", float(self._diverged))
+        return [flag] if self._diverged else [*self._rows, flag]
+
+    def state(self) -> dict[str, Any]:
+        """All that the rounds to come depend on: draws do not, as each round has seeds of its own."""
+        return {
+            "round": self.round,
+            "parameters": self.parameters.cpu(),
+            "thresholds": self.thresholds.tolist(),
+            "leaks": {name: leak.tolist() for name, leak in self._leaks.items()},
+            "rows": self._rows,
+            "diverged": self._diverged,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        self.round, self._rows, self._diverged = state["round"], state["rows"], state["diverged"]
+        self.parameters = state["parameters"].to(self.parameters.device)
+        self.thresholds = np.array(state["thresholds"])
+        self._leaks = {name: np.array(leak) for name, leak in state["leaks"].items()}
+
+
+def _budgets(request: FederatedRequest, replica: int) -> Float[np.ndarray, " clients"] | None:
+    """Budget of each client in nats for one round; None without noise."""
+    run = request.run
+    if run.mi_budget is None:
+        return None
+    if run.budget_spread is None:
+        return np.full(run.n_clients, run.mi_budget)
+    generator = numpy_generator(request.seed, run.slug, replica, "budgets")
+    least = request.config.least_budget
+    return noise.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
+
+
+def _points(rounds: int, evaluations: int) -> set[int]:
+    """Rounds after which the curves get a point: the first, the last, and others evenly between."""
+    return {1 + round((rounds - 1) * i / (evaluations - 1)) for i in range(evaluations)}
+
+
+def _identity(request: FederatedRequest) -> str:
+    """Hash of all that the course of a run depends on."""
+    unused = {"checkpoint_seconds", "replicas", "sweeps", "models"}
+    return settings_hash(
+        {
+            "arrays": storage.arrays_hash(request.dataset.arrays()),
+            "run": asdict(request.run),
+            "config": request.config.model_dump(mode="json", exclude=unused),
+            "versions": [__version__, torch.__version__],
+            "device": torch.device(request.device).type,
+            **{name: getattr(request, name) for name in ("records", "seed", "replicas")},
+        }
+    )

@@ -1,0 +1,108 @@
+"""What one client does in a round: train from what the server sent, clip, add noise. Many clients go as one stack.
+
+Parameters travel as vectors (clients, d) in the order of the network's own parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from leakbound.seeding import torch_generator
+from leakbound.training import stack
+from leakbound.training.batches import ShuffledBatches
+
+
+def flattened(params: stack.Parameters) -> Float[Tensor, "slots d"]:
+    """Parameters of each slot as one vector."""
+    return torch.cat([value.detach().reshape(len(value), -1) for value in params.values()], dim=1)
+
+
+def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Parameters:
+    """Vectors as parameters of ``model``, copied, one slot each."""
+    named = dict(model.named_parameters())
+    parts = vectors.split([value.numel() for value in named.values()], dim=1)
+    return {name: part.reshape(-1, *named[name].shape).clone() for name, part in zip(named, parts, strict=True)}
+
+
+def steps_of_round(records: int, batch_size: int, local_epochs: int) -> int:
+    """Steps of one client in one round: enough batches for τ epochs."""
+    return math.ceil(local_epochs * records / min(batch_size, records))
+
+
+def draw_batches(
+    records: int, batch_size: int, local_epochs: int, seed: int, slug: str, replica: int, client: int, round_: int
+) -> Int[Tensor, "steps batch"]:
+    """Positions among a client's own records that it uses in each step of a round, from that round's own seed."""
+    generator = torch_generator(seed, slug, replica, "batches", client, round_)
+    batches = ShuffledBatches(records, min(batch_size, records), generator)
+    return torch.stack([batches.draw() for _ in range(steps_of_round(records, batch_size, local_epochs))])
+
+
+def train_clients(
+    model: nn.Module,
+    start: Float[Tensor, " d"],
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"],
+    batches: Int[Tensor, "clients steps batch"],
+    learning_rate: float,
+) -> Float[Tensor, "clients d"]:
+    """Train some clients side by side by plain SGD, all from the same parameters.
+
+    Args:
+        model: Architecture; its own parameters are not used.
+        start: What the server sent.
+        images: Records of all clients, on the device of ``start``.
+        labels: Their classes.
+        batches: Rows of ``images`` that each client uses in each step.
+        learning_rate: Of SGD.
+
+    Returns:
+        Parameters of each client after its last step.
+    """
+    params = unflattened(start.expand(len(batches), -1), model)
+    values = [value.requires_grad_() for value in params.values()]
+    optimizer = torch.optim.SGD(values, lr=learning_rate, fused=True)
+    for rows in batches.unbind(1):
+        optimizer.zero_grad()
+        stack.loss(stack.forward(model, params, images[rows]), labels[rows]).sum().backward()
+        optimizer.step()
+    return flattened(params)
+
+
+def clip(
+    vectors: Float[Tensor, "clients d"], max_norms: Sequence[float]
+) -> tuple[Float[Tensor, "clients d"], list[float]]:
+    """Vectors shrunk to their thresholds, w/max(1, ‖w‖/C), and their norms before."""
+    norms = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
+    limits = torch.tensor(max_norms, dtype=torch.float64, device=vectors.device)
+    shrink = (limits / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
+    return vectors * shrink.to(vectors.dtype)[:, None], norms.tolist()
+
+
+def clip_around(
+    vectors: Float[Tensor, "clients d"],
+    start: Float[Tensor, " d"],
+    max_norms: Sequence[float],
+    clipped: Literal["parameters", "update"],
+) -> tuple[Float[Tensor, "clients d"], list[float]]:
+    """Parameters clipped as such, or by their change from what the server sent; and the norms before."""
+    if clipped == "parameters":
+        return clip(vectors, max_norms)
+    change, norms = clip(vectors - start, max_norms)
+    return start + change, norms
+
+
+def perturb(
+    vector: Float[Tensor, " d"], std: float, seed: int, slug: str, replica: int, *words: str | int
+) -> Float[Tensor, " d"]:
+    """A vector with Gaussian noise from the seed of its own that ``words`` name; unchanged if ``std`` is 0."""
+    if std == 0:
+        return vector
+    generator = torch_generator(seed, slug, replica, *words, device=vector.device)
+    return vector + std * torch.randn(vector.shape, generator=generator, device=vector.device)

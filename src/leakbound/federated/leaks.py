@@ -1,0 +1,84 @@
+"""What federated averaging tells of a client: to those who see the average, to the server, in one round and in all.
+
+All leaks are in nats and bound the mutual information over every law of the clipped parameters. Rounds compose by the
+chain rule, which also holds where a client trains on what was published before: T rounds tell at most the sum of what
+each tells. The paper bounds one round alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from leakbound.federated.noise import AggregateNoise, log_expm1
+
+
+def aggregate_leak(
+    noise: AggregateNoise, max_param_norms: Float[np.ndarray, " clients"], dimension: int
+) -> Float[np.ndarray, " clients"]:
+    """What one published average tells of each client, (d/2) ln(1 + p_k² C_k²/(d s²)), given all others; inf at s = 0.
+
+    Args:
+        noise: Weights and noise of the round.
+        max_param_norms: Clipping threshold C_k of each client.
+        dimension: Number of parameters d.
+
+    Source:
+        PMIDP-FL, proof of Theorem 1.
+    """
+    return _gaussian_leak(noise.weights * max_param_norms, np.full(len(noise.weights), noise.aggregate_std), dimension)
+
+
+def server_leak(
+    noise: AggregateNoise, max_param_norms: Float[np.ndarray, " clients"], dimension: int
+) -> Float[np.ndarray, " clients"]:
+    """What one upload tells of its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
+
+    With noise at the clients this is about N times the leak to the average; the budgets do not bound it.
+
+    Args:
+        noise: Noise of the round.
+        max_param_norms: Clipping threshold C_k of each client.
+        dimension: Number of parameters d.
+    """
+    return _gaussian_leak(max_param_norms, noise.client_std, dimension)
+
+
+def _gaussian_leak(
+    norms: Float[np.ndarray, " clients"], std: Float[np.ndarray, " clients"], dimension: int
+) -> Float[np.ndarray, " clients"]:
+    """Largest information about vectors of bounded norm behind Gaussian noise."""
+    with np.errstate(divide="ignore"):
+        return 0.5 * dimension * np.log1p((norms / std) ** 2 / dimension)
+
+
+def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:
+    """What T rounds tell if the same vector is sent in each, (d/2) ln(1 + T·(e^{2ε/d} − 1)) ≤ T·ε.
+
+    Repeated looks at one secret add precisions, so this is less than the sum; a vector that changes is covered by the
+    sum alone.
+
+    Args:
+        mi_budget: ε of one round in nats, > 0.
+        dimension: Number of parameters d.
+        rounds: T.
+    """
+    signal = math.log(rounds) + float(log_expm1(np.array([2 * mi_budget / dimension]))[0])
+    return 0.5 * dimension * float(np.logaddexp(0.0, signal))
+
+
+def budget_per_round(total: float, rounds: int, dimension: int | None = None) -> float:
+    """Budget ε of each round so that all T together tell at most ``total`` nats.
+
+    Args:
+        total: Nats over all rounds, > 0.
+        rounds: T.
+        dimension: If given, the secret is taken to be the same vector in each round: :func:`static_leak` is inverted.
+            Without it the budget is total/T, which always holds.
+    """
+    if dimension is None:
+        return total / rounds
+    signal = float(log_expm1(np.array([2 * total / dimension]))[0]) - math.log(rounds)
+    return 0.5 * dimension * float(np.logaddexp(0.0, signal))

@@ -1,0 +1,229 @@
+"""How much noise a mutual-information budget asks of federated averaging, and how clients are weighted.
+
+Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. Everything is computed from the
+logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an aggregate in which client k had weight 1: it holds for
+10⁸ parameters and budgets of 10⁻³ nats, and no product over clients is formed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+LEAST_PARAM_NORM = 1e-6
+"""Floor of a clipping threshold that follows the norms: at 0 it would never grow again."""
+
+
+@dataclass(frozen=True)
+class AggregateNoise:
+    """Who adds how much noise in one round, and how the server averages.
+
+    Attributes:
+        weights: Share p_k of each client; they sum to 1.
+        client_std: Noise σ_k per coordinate that each client adds before its upload.
+        server_std: Noise per coordinate that the server adds to the average.
+    """
+
+    weights: Float[np.ndarray, " clients"]
+    client_std: Float[np.ndarray, " clients"]
+    server_std: float
+
+    @property
+    def aggregate_std(self) -> float:
+        """Noise per coordinate of what the server publishes, √(Σ p_k² σ_k² + σ_s²)."""
+        return math.hypot(float(np.linalg.norm(self.weights * self.client_std)), self.server_std)
+
+    def utility(self, dimension: int) -> float:
+        """1 / E‖published average − exact average‖², the paper's utility; inf without noise."""
+        variance = dimension * self.aggregate_std**2
+        return math.inf if variance == 0 else 1 / variance
+
+
+def log_expm1(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """ln(eˣ − 1) of positive numbers, without overflow and without cancellation."""
+    return np.where(x <= 30, np.log(np.expm1(np.minimum(x, 30))), x + np.log1p(-np.exp(-x)))
+
+
+def log_noise_unit(
+    max_param_norms: Float[np.ndarray, " clients"], mi_budgets: Float[np.ndarray, " clients"], dimension: int
+) -> Float[np.ndarray, " clients"]:
+    """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.
+
+    Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any law of the vector can send through noise of
+    that strength. For d ≫ ε, α ≈ C/√(2ε).
+
+    Args:
+        max_param_norms: Clipping threshold C_k of each client, > 0.
+        mi_budgets: Budget ε_k of each client in nats for one round, > 0.
+        dimension: Number of parameters d.
+
+    Raises:
+        ValueError: If a threshold, a budget or the dimension is not positive and finite.
+    """
+    for name, values in (("max_param_norm", max_param_norms), ("mi_budget", mi_budgets)):
+        if not (np.all(values > 0) and np.all(np.isfinite(values))):
+            wrong = values[~((values > 0) & np.isfinite(values))][0]
+            raise ValueError(f"{name} = {wrong}: must be positive and finite")
+    if dimension < 1:
+        raise ValueError(f"dimension = {dimension}: a model has at least one parameter")
+    return np.log(max_param_norms) - 0.5 * (math.log(dimension) + log_expm1(2 * mi_budgets / dimension))
+
+
+def server_noise(
+    max_param_norms: Float[np.ndarray, " clients"],
+    mi_budgets: Float[np.ndarray, " clients"],
+    dimension: int,
+    weights: Float[np.ndarray, " clients"] | None = None,
+) -> AggregateNoise:
+    """Noise that the server adds so that the average tells at most ε_k of each client, σ_s = max_k p_k α_k.
+
+    Args:
+        max_param_norms: Clipping threshold C_k of each client.
+        mi_budgets: Budget ε_k of each client in nats for one round.
+        dimension: Number of parameters d.
+        weights: Shares p_k that sum to 1; equal ones if not given.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). Sufficient, and in low dimension more than necessary:
+        the law that attains the bound does not respect the threshold.
+    """
+    shares = _shares(weights, len(mi_budgets))
+    std = math.exp(_log_needed(log_noise_unit(max_param_norms, mi_budgets, dimension), shares))
+    return AggregateNoise(shares, np.zeros(len(shares)), std)
+
+
+def client_noise(
+    max_param_norms: Float[np.ndarray, " clients"],
+    mi_budgets: Float[np.ndarray, " clients"],
+    dimension: int,
+    weights: Float[np.ndarray, " clients"] | None = None,
+) -> AggregateNoise:
+    """Equal noise that every client adds so that the average tells at most ε_k of each, σ_c = max_k p_k α_k / ‖p‖.
+
+    The average has the same law as under :func:`server_noise` (Theorem 2). The bound is about the average: whoever sees
+    an upload learns far more (:func:`leakbound.federated.server_leak`).
+
+    Args:
+        max_param_norms: Clipping threshold C_k of each client.
+        mi_budgets: Budget ε_k of each client in nats for one round.
+        dimension: Number of parameters d.
+        weights: Shares p_k that sum to 1; equal ones if not given.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        PMIDP-FL, Corollary 1 (one C and ε for all), and (5.21), the baseline of PMIDP-FL.
+    """
+    shares = _shares(weights, len(mi_budgets))
+    log_needed = _log_needed(log_noise_unit(max_param_norms, mi_budgets, dimension), shares)
+    std = math.exp(log_needed - math.log(np.linalg.norm(shares)))
+    return AggregateNoise(shares, np.full(len(shares), std), 0.0)
+
+
+def personalized_noise(
+    max_param_norms: Float[np.ndarray, " clients"], mi_budgets: Float[np.ndarray, " clients"], dimension: int
+) -> AggregateNoise:
+    """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
+
+    Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ 1/α_k)².
+    Weights are a softmax of −ln α, in time N; the paper's product form takes N² and overflows. They depend on budgets
+    and thresholds, not on how many records a client has: the average leans towards clients with loose budgets.
+
+    Args:
+        max_param_norms: Clipping threshold C_k of each client.
+        mi_budgets: Budget ε_k of each client in nats for one round.
+        dimension: Number of parameters d.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        PMIDP-FL, Theorem 3 and Corollary 2.
+    """
+    log_unit = log_noise_unit(max_param_norms, mi_budgets, dimension)
+    scores = np.exp(log_unit.min() - log_unit)
+    std = np.exp(log_unit - 0.5 * math.log(len(log_unit)))
+    return AggregateNoise(scores / scores.sum(), std, 0.0)
+
+
+def no_noise(n_clients: int) -> AggregateNoise:
+    """Equal weights and no noise: plain federated averaging."""
+    return AggregateNoise(np.full(n_clients, 1 / n_clients), np.zeros(n_clients), 0.0)
+
+
+def printed_weights(noise_units: Float[np.ndarray, " clients"]) -> Float[np.ndarray, " clients"]:
+    """Weights of Corollary 2 by the products of all other α, as printed; only for comparison.
+
+    NaN where the products overflow or vanish, which takes a few hundred clients in float32 and 2,000 in float64.
+
+    Source:
+        PMIDP-FL, (5.33).
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        products = np.array([np.prod(np.delete(noise_units, k)) for k in range(len(noise_units))])
+        return products / products.sum()
+
+
+def next_max_param_norms(
+    max_param_norms: Float[np.ndarray, " clients"], norms: Float[np.ndarray, " clients"], rate: float
+) -> Float[np.ndarray, " clients"]:
+    """Clipping thresholds of the next round, an exponential moving average of the norms.
+
+    Args:
+        max_param_norms: Thresholds C_k of this round.
+        norms: Norms *before* clipping; with those after it a threshold could never grow.
+        rate: η_c in [0, 1); 0 keeps the thresholds.
+
+    Returns:
+        New thresholds, at least ``LEAST_PARAM_NORM``. They are functions of the private history, and σ_k, which is sent
+        in clear, tells them: the budgets do not cover that.
+
+    Source:
+        PMIDP-FL, (5.18).
+    """
+    return np.maximum((1 - rate) * max_param_norms + rate * norms, LEAST_PARAM_NORM)
+
+
+def draw_budgets(
+    n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator
+) -> Float[np.ndarray, " clients"]:
+    """Budgets ε_k ~ N(mean, spread²), those below ``least`` set to ``least``.
+
+    Args:
+        n_clients: Number of clients.
+        mean: μ_ε in nats.
+        spread: σ_ε in nats, a standard deviation (the paper's text calls it a variance).
+        least: Smallest budget, > 0.
+        generator: Draws them.
+
+    Source:
+        PMIDP-FL, Sec. VI.B, which sets the least budget to 1.
+    """
+    return np.maximum(mean + spread * generator.standard_normal(n_clients), least)
+
+
+def _shares(weights: Float[np.ndarray, " clients"] | None, n_clients: int) -> Float[np.ndarray, " clients"]:
+    """Checked weights, or equal ones."""
+    if n_clients < 1:
+        raise ValueError("there are no clients: give at least one budget")
+    if weights is None:
+        return np.full(n_clients, 1 / n_clients)
+    if len(weights) != n_clients or np.any(weights < 0) or not math.isclose(weights.sum(), 1, rel_tol=1e-9):
+        raise ValueError(
+            f"weights: {len(weights)} that sum to {weights.sum():g} for {n_clients} clients; give one for each, none "
+            "negative, that sum to 1"
+        )
+    return weights
+
+
+def _log_needed(log_unit: Float[np.ndarray, " clients"], weights: Float[np.ndarray, " clients"]) -> float:
+    """Logarithm of the least noise of the average, max_k p_k α_k."""
+    with np.errstate(divide="ignore"):
+        return float((np.log(weights) + log_unit).max())
