@@ -22,15 +22,21 @@ from leakbound.config import (
     Catalogue,
     ChannelDefense,
     Config,
+    ConsensusConfig,
+    CorrelatedCase,
     CustomDefense,
     DatasetConfig,
     Defense,
     EfficiencyConfig,
+    GeneralCase,
     GradientInversionConfig,
     IllustrationConfig,
+    IndependentCase,
     MembershipConfig,
     ModelInversionConfig,
+    NoiseSurface,
     StudyConfig,
+    TheoryConfig,
     TrainingConfig,
     Undefended,
     default_defenses,
@@ -179,6 +185,18 @@ def quick() -> Config:
             "weights": IllustrationConfig(),
             "shapes": IllustrationConfig(dataset="digits", levels={"natural": (1.0, 4.0, 16.0)}),
         },
+        theory=_quick_theory(),
+        consensus=ConsensusConfig(),
+    )
+
+
+def _quick_theory() -> TheoryConfig:
+    """Closed forms with the paper's parameters, but fewer budgets, draws and searches."""
+    return TheoryConfig(
+        case1=IndependentCase(draws=3),
+        case3=CorrelatedCase(mi_budgets=(1.0, 2.0, 4.0, 6.0, 8.0, 10.0), boxes=(0.01,)),
+        surface=NoiseSurface(mi_budgets=(1.0, 4.0, 10.0), points=15),
+        general=GeneralCase(n_clients=12, draws=3),
     )
 
 

@@ -52,7 +52,9 @@ class DependentCase(_ExchangeableSettings):
     """Case 2: exchangeable parameters, independent noise (Fig. 5)."""
 
     variance: Variance = 2.0
+    """σ_m², variance of each client's parameter."""
     covariance: Annotated[float, Field(allow_inf_nan=False)] = 1.8
+    """σ_k², covariance of any two clients' parameters."""
     mi_budgets: Budgets = _BUDGETS
     """Budgets ε, bits."""
 
@@ -61,7 +63,9 @@ class CorrelatedCase(_ExchangeableSettings):
     """Case 3: exchangeable parameters, exchangeable noise (Fig. 7)."""
 
     variance: Variance = 30.0
+    """σ_m², variance of each client's parameter."""
     covariance: Annotated[float, Field(allow_inf_nan=False)] = 2.0
+    """σ_k², covariance of any two clients' parameters."""
     mi_budgets: Budgets = _BUDGETS[1:]
     """Budgets ε, bits."""
     boxes: Boxes = (1.0, 0.1, 0.01)
@@ -74,7 +78,9 @@ class NoiseSurface(_ExchangeableSettings):
     """Utility and privacy over σ² and σ_e² in case 3 (Fig. 6)."""
 
     variance: Variance = 30.0
+    """σ_m², variance of each client's parameter."""
     covariance: Annotated[float, Field(allow_inf_nan=False)] = 2.0
+    """σ_k², covariance of any two clients' parameters."""
     mi_budgets: Budgets = (1.0, 3.0, 4.0, 5.0, 8.0, 10.0)
     """Budgets ε, bits; a panel each."""
     points: Annotated[int, Field(ge=5, le=201)] = 31
