@@ -25,8 +25,10 @@ ui: .venv/ready
 sync: .venv/ready
 	leakbound sync --configfile $(CONFIG)
 
+# Keep the results of a finished configuration, and bring docs/figures.md and the README up to date with them.
 reference: .venv/ready
 	leakbound reference --configfile $(CONFIG)
+	leakbound figures
 
 check: .venv/ready
 	ruff check
@@ -35,6 +37,7 @@ check: .venv/ready
 	codespell
 	snakefmt --check workflow
 	leakbound config --check
+	leakbound figures --check
 	snakemake --lint
 
 # Lock with pip where torch resolves to its CPU build; docs/development.md says why and how the second file comes about.

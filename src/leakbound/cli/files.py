@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,10 +45,15 @@ def read_settings(text: str) -> dict[str, Any]:
         raise typer.BadParameter(f"--settings is not JSON: {error}") from error
     if not isinstance(settings, dict):
         raise typer.BadParameter(f"--settings must be a JSON object, not {text!r}")
-    for kind, entries in settings.get("plugins", {}).items():
+    register_plugins(settings.get("plugins", {}))
+    return settings
+
+
+def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
+    """Register things from outside the package: kind to name to ``module:attribute``."""
+    for kind, entries in plugins.items():
         for name, target in entries.items():
             _KINDS[kind].add(name, target)
-    return settings
 
 
 def read_dataset(path: Path) -> ImageDataset:

@@ -40,6 +40,8 @@ for command in (
     training.train,
     attacks.attack,
     planning.measure,
+    planning.costs,
+    planning.plan,
     consensus.consensus,
     theory.theory,
     figures.illustrate,
@@ -53,6 +55,7 @@ for command in (
     configuration.config,
     report.report,
     reference.reference,
+    reference.figures,
 ):
     app.command()(command)
 

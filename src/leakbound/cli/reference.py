@@ -1,21 +1,24 @@
-"""Command: keep tables, figures and verdicts of a finished configuration, with what they were made by."""
+"""Commands: keep results of a finished configuration in the repository; write the pages that show what is kept."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leakbound import storage
+from leakbound.cli.files import register_plugins
+from leakbound.cli.results import run_table, summary
 
 if TYPE_CHECKING:
-    from leakbound.studies import RunTable
+    from leakbound.config import Config
+    from leakbound.figures.report.pages import Kept
 
-_FACES = "celeba"  # its agreement forbids publishing the pictures
+_KEPT = Path("results/reference")
 
 
 def reference(
@@ -23,68 +26,97 @@ def reference(
     out: Annotated[Path | None, typer.Option(help="Folder; by default results/reference/<preset>.")] = None,
 ) -> None:
     """Copy the results of a finished configuration that are worth keeping in the repository."""
-    import pandas as pd
-
     from leakbound import presets
-    from leakbound.studies import RunTable
 
     config = presets.load(configfile)
-    table = RunTable(config, presets.load_catalogue(config.catalogue, config))
-    root, target = Path(config.root), out or Path("results/reference") / config.preset
-    if not (root / "claims.parquet").is_file():
+    register_plugins(config.plugins.model_dump())
+    table = run_table(config)
+    root, target = Path(config.root), out or _KEPT / config.preset
+    if table.claiming() and not (root / "claims.parquet").is_file():
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
-    kept = [f"tables/{name}.parquet" for name in table.tables] + ["claims.parquet", "scoreboard.md"]
-    faces = {name for name, dataset in config.datasets.items() if (dataset.reader or name) == _FACES}
-    for key, figure in table.figures.items():
-        if figure.plot == "image_grid" and faces & set(pd.read_parquet(root / f"figures/{key}.parquet")["dataset"]):
-            sys.stdout.write(f"left out {key}: it shows faces\n")
+    kept = [f"tables/{name}.parquet" for name in table.tables]
+    kept += ["claims.parquet", "scoreboard.md"] if table.claiming() else []
+    for key in table.figures:
+        if secret := _unpublishable(root / f"figures/{key}.parquet", config):
+            sys.stdout.write(
+                f"left out {key}: it shows pictures of {', '.join(secret)}, whose reader does not say that they may be "
+                "published (publishable = True)\n"
+            )
         else:
             kept += [f"figures/{key}.{suffix}" for suffix in ("svg", "png", "parquet")]
     shutil.rmtree(target, ignore_errors=True)
     for inside in kept:
         (target / inside).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / inside, target / inside)
-    storage.write_json(target / "provenance.json", _summary(root, table))
+    storage.write_json(target / "provenance.json", summary(root, table))
     (target / "config.yaml").write_text(presets.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
 
 
-def _summary(root: Path, table: RunTable) -> dict[str, Any]:
-    """What the runs say of where they come from, and what each box of the chain took."""
-    from leakbound.provenance import settings_hash, versions
+def _unpublishable(path: Path, config: Config) -> list[str]:
+    """Datasets whose pictures the rows of a figure hold though their readers do not let them be published."""
+    from leakbound.datasets import may_be_published
+    from leakbound.registry import DATASETS
 
-    config = table.config
-    paths = [root / "runs" / slug / "provenance.json" for slug in table.trained()]
-    paths += [root / "attacks" / slug / f"{attack}.json" for slug in table.runs for attack in table.attacks[slug]]
-    runs = [storage.read_json(path) for path in paths]
-    return {
-        "preset": config.preset,
-        "config_hash": settings_hash(config.model_dump(mode="json")),
-        "jobs": len(runs),
-        "commits": dict(Counter(str(run["commit"]) for run in runs)),
-        "dirty": any(run["dirty"] for run in runs),
-        "devices": dict(Counter(run["device"] for run in runs)),
-        "versions": versions(),
-        "diverged_replicas": sum(sum(run.get("diverged", [])) for run in runs),
-        "data": {name: storage.read_json(root / f"data/{name}.json")["content"] for name in sorted(config.datasets)},
-        "boxes": _costs(root / "benchmarks"),
-    }
+    rows = storage.read_rows(path)
+    if "metric" not in rows or not (pixels := rows[rows["metric"] == "pixel"]).size:
+        return []
+    shown = sorted({str(name) for name in pixels["dataset"]}) if "dataset" in pixels else sorted(config.datasets)
+    readers = {name: config.datasets[name].reader or name for name in shown if name in config.datasets}
+    return [name for name in shown if not may_be_published(DATASETS.get(readers.get(name, name)))]
 
 
-def _costs(folder: Path) -> dict[str, dict[str, float]]:
-    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each box, as Snakemake measured them."""
+def figures(
+    check: Annotated[bool, typer.Option(help="Only say whether the pages are up to date.")] = False,
+    folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
+) -> None:
+    """Write docs/figures.md and the scoreboard of the README from what is kept under results/reference."""
+    stale = []
+    for path, text in _pages(folder):
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            stale.append(str(path))
+            if not check:
+                with storage.atomic(path) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
+    if check and stale:
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run `leakbound figures`\n")
+        raise typer.Exit(1)
+
+
+def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Pages of the repository with the text that they should have."""
+    from leakbound import presets
+    from leakbound.figures.report.pages import figures_page, readme_scoreboard, reference_of_readme
+
+    config = presets.quick()
+    catalogue = presets.load_catalogue(folder / config.catalogue, config)
+    yield folder / "docs/figures.md", figures_page(catalogue.figures, _kept(folder / _KEPT, Path("..") / _KEPT))
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    if preset := reference_of_readme(readme):
+        claims = storage.read_rows(folder / _KEPT / preset / "claims.parquet")
+        yield folder / "README.md", readme_scoreboard(readme, preset, claims)
+
+
+def _kept(folder: Path, link: Path) -> dict[str, Kept]:
+    """Figure to what is kept of it; of several configurations that with most seeds, then that with most jobs."""
     import pandas as pd
 
-    costs = {}
-    for box in sorted({path.relative_to(folder).parts[0] for path in folder.rglob("*.tsv")}):
-        files = [folder / box] if (folder / box).is_file() else list((folder / box).rglob("*.tsv"))
-        rows = pd.concat([pd.read_csv(path, sep="\t").tail(1) for path in files])
-        numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in ("s", "cpu_time", "max_rss")}
-        costs[box.removesuffix(".tsv")] = {
-            "jobs": len(rows),
-            "seconds": round(float(numbers["s"].sum()), 1),
-            "cpu_seconds": round(float(numbers["cpu_time"].sum()), 1),
-            "max_rss_mib": round(float(numbers["max_rss"].max()), 1),
-        }
-    return costs
+    from leakbound.figures.claims import COLUMNS
+    from leakbound.figures.report.pages import Kept
+
+    found: dict[str, tuple[tuple[int, int], Kept]] = {}
+    for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
+        jobs = storage.read_json(home / "provenance.json")["jobs"]
+        judged = home / "claims.parquet"
+        verdicts = storage.read_rows(judged) if judged.is_file() else pd.DataFrame(columns=list(COLUMNS))
+        for path in sorted((home / "figures").rglob("*.parquet")):
+            key = path.relative_to(home / "figures").with_suffix("").as_posix()
+            rows = storage.read_rows(path)
+            seeds = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
+            paper, _, name = key.partition("/")
+            claims = verdicts[(verdicts["paper"] == paper) & (verdicts["figure"] == name)]
+            kept = Kept(home.name, (link / home.name).as_posix(), rows, claims)
+            if key not in found or found[key][0] < (seeds, jobs):
+                found[key] = ((seeds, jobs), kept)
+    return {key: kept for key, (_, kept) in found.items()}

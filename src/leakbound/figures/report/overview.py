@@ -24,6 +24,13 @@ def paper_name(paper: str) -> str:
     return _PAPERS.get(paper, paper)
 
 
+def papers_of(figures: Sequence[FigureConfig]) -> list[str]:
+    """Papers of some figures: the one the project began with first, what none of them has last."""
+    known = [paper for paper in _PAPERS if paper != "beyond"]
+    order = {paper: index for index, paper in enumerate(known)}
+    return sorted({figure.paper for figure in figures}, key=lambda paper: order.get(paper, len(order)))
+
+
 def category(figure: FigureConfig) -> str:
     """What a figure is drawn from: its study, another table, or nothing trained."""
     if figure.study is not None:

@@ -15,7 +15,7 @@ from leakbound.config import Config, FigureConfig
 from leakbound.figures import style
 from leakbound.figures.claims import VERDICTS
 from leakbound.figures.report.drawing import HEIGHT, WIDTH, Picture, picture
-from leakbound.figures.report.overview import category, datasets, families, paper_name, studies
+from leakbound.figures.report.overview import category, datasets, families, paper_name, papers_of, studies
 from leakbound.figures.report.planes import planes
 from leakbound.figures.scoreboard import WrittenClaim, overall, scoreboard, written
 
@@ -127,7 +127,7 @@ def page(report: Report) -> str:
 def _papers(report: Report) -> Iterator[dict[str, Any]]:
     """Figures by paper and category, each with its twins, and with its claims."""
     judged = _judged(report.claims)
-    for paper in dict.fromkeys(figure.config.paper for figure in report.figures):
+    for paper in papers_of([figure.config for figure in report.figures]):
         own = [figure for figure in report.figures if figure.config.paper == paper]
         by_key = {figure.key: figure for figure in own}
         groups: dict[str, list[list[dict[str, Any]]]] = {}

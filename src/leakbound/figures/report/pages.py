@@ -1,0 +1,183 @@
+"""Pages kept in the repository: what the figures of all papers show, and the scoreboard of the README, as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from leakbound.config import FigureConfig
+from leakbound.figures import style
+from leakbound.figures.report.overview import category, families, levels, paper_name, papers_of
+from leakbound.figures.scoreboard import overall, scoreboard, written
+
+_HEAD = """\
+# Figures and tables
+
+Each figure and table of the papers, and those that go beyond them, as the committed runs under `results/reference` drew
+them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
+claims: [the guide](guide.md). `leakbound figures` writes this page, from the catalogue in `config/figures`.
+"""
+_MARKER = "scoreboard of {preset}"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a committed run shows of one figure.
+
+    Attributes:
+        preset: Name of the configuration.
+        folder: Where its results lie, relative to the page.
+        rows: The rows that the picture shows.
+        claims: Rows of ``evaluate`` of this figure.
+    """
+
+    preset: str
+    folder: str
+    rows: pd.DataFrame
+    claims: pd.DataFrame
+
+
+def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
+    """Every figure of the catalogue with what a committed run shows of it.
+
+    Args:
+        figures: The catalogue.
+        kept: ``paper/id`` to what is kept; a figure without is listed as not drawn yet.
+    """
+    by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
+    order = [key for family in sorted(families(figures)) for key in family]
+    papers = papers_of(figures)
+    parts = [_HEAD]
+    for paper in papers:
+        parts.append(
+            f"## [{paper_name(paper)}](#{paper})\n\n" + "\n".join(_contents(paper, order, by_key, kept)) + "\n"
+        )
+    for paper in papers:
+        own = [key for key in order if by_key[key].paper == paper]
+        parts.append(f'<a id="{paper}"></a>\n\n## {paper_name(paper)}\n')
+        parts += [_entry(key, by_key[key], kept[key]) for key in own if key in kept]
+        waiting = [key for key in own if key not in kept]
+        if waiting:
+            parts.append("### No committed run shows these yet\n\n" + "\n".join(_waiting(waiting, by_key)) + "\n")
+    return "\n".join(parts)
+
+
+def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
+    """The README with the counts of verdicts between its markers brought up to date.
+
+    Args:
+        readme: Its text, with the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``.
+        preset: Configuration that the verdicts are of.
+        claims: Rows of ``evaluate``.
+
+    Raises:
+        ValueError: If the markers are missing.
+    """
+    start, end = f"<!-- {_MARKER.format(preset=preset)} -->", "<!-- end of scoreboard -->"
+    before, found, rest = readme.partition(start)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
+    counts = scoreboard(claims)
+    counts["paper"] = [paper_name(paper) for paper in counts["paper"]]
+    return f"{before}{start}\n{_table(list(counts.columns), counts.astype(str).to_numpy().tolist())}\n{closed}{after}"
+
+
+def reference_of_readme(readme: str) -> str | None:
+    """Name of the configuration whose scoreboard the README shows, or None if it shows none."""
+    found = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
+    return None if found is None else found[1]
+
+
+def _contents(
+    paper: str, order: Sequence[str], by_key: Mapping[str, FigureConfig], kept: Mapping[str, Kept]
+) -> Iterator[str]:
+    """Lines of the table of contents for one paper."""
+    for key in order:
+        figure = by_key[key]
+        if figure.paper != paper:
+            continue
+        if key not in kept:
+            yield f"- {figure.id}: {figure.title} (not drawn yet)"
+            continue
+        verdicts = overall(kept[key].claims)["verdict"].value_counts()
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.sort_index().items())
+        yield f"- [{figure.id}: {figure.title}](#{_anchor(figure)})" + (f" – {counted}" if counted else "")
+
+
+def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
+    """One figure with picture, caption, settings and claims."""
+    picture = f"{kept.folder}/figures/{key}"
+    links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({kept.folder}/provenance.json)"
+    parts = [
+        f'<a id="{_anchor(figure)}"></a>',
+        f"### {figure.id}: {figure.title}",
+        f"![{figure.title}]({picture}.png)",
+        " ".join(figure.caption.split()),
+        f"**Settings.** {'. '.join(_settings(figure, kept))}. {links}.",
+    ]
+    if len(kept.claims):
+        head = ["claim", "verdict", "settings", "effect [95 %]", "p (Holm)", "seeds", "seeds to decide"]
+        parts.append(_table(head, list(_claims(kept.claims))))
+    return "\n\n".join(parts) + "\n"
+
+
+def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
+    """What the picture was drawn from, in phrases."""
+    yield f"Preset {kept.preset}; {category(figure)[0].lower()}{category(figure)[1:]}"
+    rows = kept.rows
+    for column, word in (("dataset", "data"), ("model", "networks")):
+        if column in rows:
+            yield f"{word.capitalize()}: {', '.join(style.written(str(name)) for name in _values(rows, column))}"
+    if {"defense", "level"} <= set(rows):
+        swept = {
+            name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
+            for name in style.ordered({str(name) for name in rows["defense"].unique()})
+        }
+        yield f"Levels: {levels(swept)}"
+    if figure.study is None or "run" not in rows:
+        return
+    for column, word in (("rounds", "rounds"), ("batch_size", "batch size")):
+        numbers = sorted(rows[column].unique())
+        if any(numbers):
+            yield f"{word.capitalize()}: {', '.join(f'{number:,}' for number in numbers)}"
+    counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
+    yield f"Seeds: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
+
+
+def _values(rows: pd.DataFrame, column: str) -> list[object]:
+    """Distinct values of a column in their order of appearance."""
+    return list(dict.fromkeys(rows[column].dropna()))
+
+
+def _claims(claims: pd.DataFrame) -> Iterator[list[str]]:
+    """Lines of the table of claims."""
+    for _, rows in claims.groupby("claim", sort=False):
+        whole = overall(rows)
+        settings = rows.drop(whole.index)["verdict"]
+        (claim,) = written(whole)
+        counted = ", ".join(f"{count} {verdict}" for verdict, count in settings.value_counts().sort_index().items())
+        verdict = claim.verdict if claim.verdict == "undecided" else f"**{claim.verdict}**"
+        yield [claim.text, verdict, counted, claim.effect, claim.p, claim.seeds, claim.needed]
+
+
+def _waiting(keys: Sequence[str], by_key: Mapping[str, FigureConfig]) -> Iterator[str]:
+    """Figures without a picture, with what they need."""
+    for key in keys:
+        figure = by_key[key]
+        need = category(figure)
+        yield f"- {figure.id}: {figure.title} ({need[0].lower()}{need[1:]})"
+
+
+def _anchor(figure: FigureConfig) -> str:
+    """Name of a figure within the page."""
+    return f"{figure.paper}-{figure.id}"
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in body)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
