@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from leakbound import accounting, consensus
+from leakbound import accounting, consensus, theory
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import (
     least_power_level,
@@ -172,6 +172,56 @@ def _pairwise_masks(inputs: Values) -> dict[str, Any]:
     }
 
 
+def _independent_clients(inputs: Values) -> dict[str, Any]:
+    variances, budget = np.array(inputs["variances"]), float(inputs["epsilon_bits"])
+    return {
+        "sigma2": theory.common_noise_variance(variances, budget),
+        "U_bits": theory.common_noise_utility_bits(variances, budget),
+    }
+
+
+def _exchangeable(inputs: Values, variance: str, covariance: str) -> theory.Exchangeable:
+    return theory.Exchangeable(float(inputs[variance]), float(inputs[covariance]), inputs["n"])
+
+
+def _exchangeable_clients(inputs: Values) -> dict[str, Any]:
+    signal, budget = _exchangeable(inputs, "sigma_m2", "sigma_k2"), float(inputs["epsilon_bits"])
+    independent = theory.independent_noise(signal, budget)
+    optimum = theory.optimal_exchangeable_noise(signal, budget)
+    return {
+        "conditional_variance": signal.conditional_variance,
+        "case2_sigma2": independent.variance,
+        "case2_U_bits": theory.exchangeable_utility_bits(signal, independent),
+        "case2_printed_sigma2_WRONG": theory.independent_noise_variance(signal, budget, as_printed=True),
+        "case3_sigma2": np.inf if optimum.noise is None else optimum.noise.variance,
+        "case3_sigma_e2": None if optimum.noise is None else optimum.noise.covariance,
+        "case3_U_bits": optimum.utility_bits,
+        "dtc_per_client_bits": theory.exchangeable_dual_total_correlation_bits(signal) / signal.n_clients,
+        "unconditional_leak_case2_bits": theory.exchangeable_unconditional_leak_bits(signal, independent),
+        "threshold_epsilon_bits": theory.threshold_bits(signal),
+    }
+
+
+def _exchangeable_release(inputs: Values) -> dict[str, Any]:
+    signal, noise = _exchangeable(inputs, "sigma_m2", "sigma_k2"), _exchangeable(inputs, "sigma2", "sigma_e2")
+    return {
+        "privacy_bits": theory.exchangeable_privacy_bits(signal, noise),
+        "utility_bits": theory.exchangeable_utility_bits(signal, noise),
+    }
+
+
+def _general_release(inputs: Values) -> dict[str, Any]:
+    problem = theory.Problem(np.array(inputs["Sigma_X"]), np.array(inputs["epsilon_bits"]))
+    closed = theory.closed_form_precision(problem)
+    return {
+        "U_bits": theory.optimal_release(problem).utility_bits,
+        "closed_form_valid": closed is not None,
+        "dtc_bits": theory.dual_total_correlation_bits(problem.signal),
+        "cap_bits": theory.utility_cap_bits(problem),
+        "noise_covariance": None if closed is None else theory.noise_covariance(closed),
+    }
+
+
 TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.channels": _channels,
     "A.white": _white,
@@ -182,6 +232,10 @@ TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.batch": _batch,
     "A.empirical_posterior": _empirical_posterior,
     "A.fano": _fano,
+    "B.case1": _independent_clients,
+    "B.case2_case3": _exchangeable_clients,
+    "B.evaluate": _exchangeable_release,
+    "B.general": _general_release,
     "D.metropolis": _metropolis,
     "D.kldp": _kldp,
     "D.scheme2_mse": _scheme2_error,
