@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from leakbound.config import Catalogue, FigureConfig, IllustrationConfig
+from leakbound.config import AveragingConfig, Catalogue, ConsensusConfig, FigureConfig, IllustrationConfig
 from leakbound.figures.claims import evaluate
 from leakbound.figures.drawing import check, draw, figure_rows
 from leakbound.figures.selection import EmptySelectionError
@@ -47,12 +47,21 @@ def illustrations() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def tables(study, gradients, illustrations) -> dict[str, pd.DataFrame]:
-    return {"capacity": study, "comparison": study, "gradient_inversion": gradients, **illustrations}
+def worlds() -> dict[str, pd.DataFrame]:
+    """Tables of the worlds beside the chain, with the committed settings or less."""
+    from leakbound.consensus.tables import rows_of as consensus_rows
+
+    averaging = ConsensusConfig(averaging=AveragingConfig(runs=300))
+    return {f"consensus/{part}": consensus_rows(part, averaging, 0) for part in averaging.parts()}
+
+
+@pytest.fixture(scope="module")
+def tables(study, gradients, illustrations, worlds) -> dict[str, pd.DataFrame]:
+    return {"capacity": study, "comparison": study, "gradient_inversion": gradients, **illustrations, **worlds}
 
 
 def table_of(figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    return tables[figure.study or figure.illustration or ""]
+    return tables[figure.study or figure.illustration or figure.table or ""]
 
 
 def test_the_catalogue_has_every_figure_of_the_first_issue():

@@ -55,7 +55,7 @@ def averaging_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
 
     Returns:
         Columns ``scheme``, ``time`` (steps after T₀), ``replica`` (batch of repetitions), ``metric``, ``value``: mean
-        over the batch of ``spread`` max_il |y_i − y_l| and of ``deviation`` max_i |y_i − x̂|. At the last time alone,
+        over the batch of ``spread`` max_il |yᵢ − yₗ| and of ``deviation`` max_i |y_i − x̂|. At the last time alone,
         ``final_deviation``, and how many powers of ten a quantity has fallen by since the start, ``spread_decades`` and
         ``deviation_decades``. With scheme ``reports``, time and replica 0: ``true_mean`` x̄, ``reported_mean`` x̂, and
         ``gap``, the expectation of scheme 1's last deviation.
@@ -110,10 +110,10 @@ def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
 
     Returns:
         Columns ``scheme``, ``release``, ``time`` (steps after T₀), ``metric`` (``kl_level``, nats), ``value``. Release
-        ``joint`` is the level of all messages up to the time, ``single`` that of the last one alone, ``printed`` the
-        paper's: for scheme 1 the joint one, for scheme 2 the single one, for scheme 3 only the limit. The level of
-        masks is that of the server that they protect least. Scheme ``limit`` is Δ²/(2v) at every time, ``floor`` the
-        price of publishing the average, ``contributor`` the level towards the contributor's own server.
+        ``all_messages`` is the level of all messages up to the time, ``last_message`` that of the last one alone, and ``printed``
+        the published one where it is another. The level of masks is that of the server that they
+        protect least. Scheme ``limit`` is Δ²/(2v) at every time, all that the paper gives for scheme 3; ``floor`` is
+        the price of publishing the average, ``contributor`` the level towards the contributor's own server.
     """
     graph = network(config, seed)
     scale = state_scale(np.full(config.servers, config.contributors))
@@ -122,23 +122,20 @@ def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
     variance, decay, bound = config.noise_variance, config.decay, math.sqrt(3.0 * config.noise_variance)
     masks = PairwiseMasks.of_mean_variance(graph, variance)
     masked = max(masked_level(secret, graph, masks.variance, server) for server in graph)
-    initial = secret.level(variance)
     rows = []
     for time in range(config.steps + 1):
         single = zero_sum_level(secret, variance, decay, time, as_printed=True)
         levels = {
-            ("initial", "joint"): initial,
-            ("initial", "printed"): initial,
-            ("zero_sum", "joint"): zero_sum_level(secret, variance, decay, time),
-            ("zero_sum", "single"): single,
+            ("initial", "all_messages"): secret.level(variance),
+            ("zero_sum", "all_messages"): zero_sum_level(secret, variance, decay, time),
+            ("zero_sum", "last_message"): single,
             ("zero_sum", "printed"): single,
-            ("bounded", "joint"): bounded_level(secret, bound, decay, time),
-            ("bounded", "single"): bounded_level(secret, bound, decay, time, single=True),
-            ("bounded", "printed"): secret.limit,
-            ("masks", "joint"): masked,
-            ("limit", "joint"): secret.limit,
-            ("floor", "joint"): secret.limit / config.servers,
-            ("contributor", "joint"): config.kl_budget,
+            ("bounded", "all_messages"): bounded_level(secret, bound, decay, time),
+            ("bounded", "last_message"): bounded_level(secret, bound, decay, time, single=True),
+            ("masks", "all_messages"): masked,
+            ("limit", "all_messages"): secret.limit,
+            ("floor", "all_messages"): secret.limit / config.servers,
+            ("contributor", "all_messages"): config.kl_budget,
         }
         rows += [(scheme, release, time, "kl_level", value) for (scheme, release), value in levels.items()]
     return pd.DataFrame(rows, columns=["scheme", "release", "time", "metric", "value"])

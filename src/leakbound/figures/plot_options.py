@@ -47,7 +47,7 @@ class LevelsOptions(Settings):
     """Whether the values along x are drawn at equal distances, whatever their size."""
     log_y: bool = False
     """Logarithmic y axis."""
-    share_y: bool = True
+    share_y: bool = False
     """Whether the panels of a row have one y axis; each has its own otherwise."""
     chance: float | None = None
     """Height of a dotted control line at a constant."""
@@ -139,3 +139,26 @@ class ImageGridOptions(Settings):
     """Metric whose mean over the pictures is printed under each level; None for none."""
     images: int = Field(default=16, ge=1)
     """Most pictures shown."""
+
+
+class TimesOptions(Settings):
+    """Options of the plot ``times``."""
+
+    x: str = "time"
+    """Column along x."""
+    x_label: str = "time (steps)"
+    """Label of the x axis, with unit."""
+    y_label: str
+    """Label of the y axis, with unit."""
+    series: Columns
+    """Columns that tell lines apart; the first that varies gives the colour."""
+    where: Conditions = Field(default_factory=dict)
+    """Rows drawn as lines; the others are for the controls."""
+    controls: Annotated[tuple[Control, ...], Strict(False), Field(max_length=3)] = ()
+    """Horizontal lines at the mean of their rows; one without rows is left out."""
+    until: float | None = None
+    """Last time drawn; all of them by default."""
+    log_y: bool = True
+    """Logarithmic y axis."""
+    width: float = Field(default=5.0, gt=1.0, le=7.0)
+    """Width of the figure in inches."""

@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from leakbound.config import AveragingConfig, Catalogue, ConsensusConfig
+from leakbound.consensus.tables import network, rows_of
+from leakbound.figures.claims import evaluate
+from leakbound.figures.selection import select
+
+FILE = Path(__file__).parents[2] / "config" / "figures" / "wang2020.yaml"
+FIGURES = {figure.id: figure for figure in Catalogue.model_validate(yaml.safe_load(FILE.read_text())).figures}
+SMALL = ConsensusConfig(averaging=AveragingConfig(runs=500))
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return {f"consensus/{part}": rows_of(part, SMALL, 0) for part in SMALL.parts()}
+
+
+def value(rows: pd.DataFrame, **conditions) -> float:
+    return float(select(rows, conditions)["value"].mean())
+
+
+def test_claims_of_the_paper_on_convergence_are_reproduced(tables):
+    for name in ("fig01a", "fig01b", "masks"):
+        verdicts = evaluate(FIGURES[name], tables[FIGURES[name].table], alpha=0.05)
+        assert (verdicts["verdict"] == "reproduced").all(), verdicts[["claim", "detail"]].to_dict("records")
+
+
+def test_theorem_2_is_contradicted_and_all_else_about_levels_is_reproduced(tables):
+    verdicts = evaluate(FIGURES["kldp_joint"], tables["consensus/privacy"], alpha=0.05)
+    found = dict(zip(verdicts["claim"], verdicts["verdict"], strict=True))
+    assert found.pop("theorem2") == "contradicted"
+    assert set(found.values()) == {"reproduced"}
+
+
+def test_defaults_are_the_published_setting(tables):
+    levels = tables["consensus/privacy"]
+    assert value(levels, scheme="initial", time=0) == pytest.approx(2.21239e-5, rel=1e-5)
+    assert value(levels, scheme="limit", time=0) == pytest.approx(5e-3)
+    assert value(levels, scheme="contributor", time=0) == 0.5
+    assert value(tables["consensus/averaging"], metric="gap") == pytest.approx(0.535237, rel=1e-5)
+
+
+def test_all_schemes_start_at_the_same_reports_and_have_a_row_for_every_batch_and_time(tables):
+    rows = tables["consensus/averaging"]
+    for metric in ("spread", "deviation"):
+        first = select(rows, {"metric": metric, "time": 0})
+        assert first["value"].nunique() == 1
+        counts = select(rows, {"metric": metric}).groupby("scheme")[["time", "replica"]].nunique()
+        assert (counts["time"] == 101).all()
+        assert (counts["replica"] == 10).all()
+
+
+def test_rows_depend_on_the_seed_alone():
+    config = ConsensusConfig(steps=5, averaging=AveragingConfig(runs=20, batches=2))
+    first, again, other = (rows_of("averaging", config, seed) for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(first, again)
+    assert not np.allclose(first["value"], other["value"])
+
+
+def test_a_network_of_your_own_takes_the_place_of_a_drawn_one():
+    config = ConsensusConfig(servers=3, edges=((0, 1), (1, 2)))
+    assert set(network(config, 0).edges) == {(0, 1), (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"servers": 3, "edges": [[0, 1]]}, r"no way leads from server 0 to \[2\].*connected network"),
+        ({"servers": 3, "edges": [[0, 3]]}, r"edges has \[0, 3\]: an edge joins two different servers of 0..2"),
+        ({"decay": 1.0}, "less than 1"),
+        ({"decay": 0.0}, "greater than 0"),
+        ({"noise_variance": 0.0}, "greater than 0"),
+        ({"values": [5, 1]}, "the least value comes first"),
+        ({"averaging": {"runs": 5, "batches": 2}}, "runs = 5 does not split into batches = 2"),
+        ({"gragh": "cycle"}, "Extra inputs"),
+    ],
+)
+def test_settings_that_cannot_be_averaged_are_refused_before_anything_runs(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        ConsensusConfig.model_validate(settings)
+
+
+def test_a_part_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="part = 'rounds': known: averaging, privacy"):
+        rows_of("rounds", SMALL, 0)
