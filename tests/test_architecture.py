@@ -21,6 +21,8 @@ MAY_IMPORT = {
     "attacks": GROUND | {"provenance", "models", "channels", "datasets", "training"},
     "illustrations": GROUND | {"channels", "accounting", "datasets"},
     "consensus": GROUND,
+    "federated": GROUND | {"provenance", "models", "datasets", "training"},
+    "integrations": GROUND | {"provenance", "models", "datasets", "training", "federated"},
     "theory": GROUND,
     "figures": GROUND,
     "tracking": GROUND | {"provenance"},

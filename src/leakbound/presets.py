@@ -274,6 +274,10 @@ def _mistakes(config: Config) -> Iterator[str]:
         for shape in illustration.levels:
             shapes = known_names(registry.SHAPES, config.plugins.shapes)
             yield from unknown_name(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
+    for dataset, model in (config.federated.models if config.federated else {}).items():
+        yield from unknown_name(f"federated.models.{dataset}", dataset, "dataset", sorted(config.datasets))
+        models = known_names(registry.MODELS, config.plugins.models)
+        yield from unknown_name(f"federated.models.{dataset}", model, "model", models)
     if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
         yield (
             f"tracking.uri = {config.tracking.uri!r}: MLflow no longer keeps runs in plain folders; "
@@ -290,6 +294,9 @@ def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[st
     if isinstance(defense, CustomDefense):
         trainers = known_names(registry.TRAINERS, config.plugins.trainers)
         yield from unknown_name(f"{key}.trainer", defense.trainer, "trainer", trainers)
+    if isinstance(defense, DPSGD):
+        for name in defense.deltas:
+            yield from unknown_name(f"{key}.deltas.{name}", name, "dataset", sorted(config.datasets))
     rates = defense.learning_rates or ()
     if len(set(rates)) < len(rates):
         yield f"{key}.learning_rates = {list(rates)}: a candidate appears twice"

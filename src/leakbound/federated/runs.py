@@ -111,13 +111,34 @@ def table_settings(config: Config, part: str) -> dict[str, Any]:
     """Which runs' rows a table gathers; for closed forms the networks and settings that they are computed for."""
     federated = _section(config)
     if part != "composition":
-        return {"part": part, "runs": [run.slug for run in part_runs(federated, part)]}
-    keep = {"models", "n_clients", "communication_rounds", "mi_budget", "max_param_norm"}
+        return {"part": part, "runs": [asdict(run) for run in part_runs(federated, part)]}
+    keep = {"models", "n_clients", "communication_rounds", "mi_budget"}
     plugins: dict[str, dict[str, str]] = {}
     for model in federated.models.values():
         for kind, entries in _plugins(config, model).items():
             plugins.setdefault(kind, {}).update(entries)
     return {"part": part, "federated": federated.model_dump(mode="json", include=keep), "plugins": plugins}
+
+
+def tracking_settings(config: Config, run: FederatedRun, figures: dict[str, str]) -> dict[str, Any]:
+    """Everything but files that the MLflow run of a federated run depends on.
+
+    Args:
+        config: The configuration.
+        run: One of its runs.
+        figures: ``paper/id`` of each figure of a federated table to the name of that table.
+    """
+    federated = _section(config)
+    parts = {f"federated/{part}" for part in federated.parts() if run in part_runs(federated, part)}
+    return {
+        "preset": config.preset,
+        "run": asdict(run),
+        "communication_rounds": federated.communication_rounds,
+        "batch_size": federated.batch_size,
+        "replicas": federated.replicas or config.replicas,
+        "figures": sorted(key for key, table in figures.items() if table in parts),
+        "uri": config.tracking.uri,
+    }
 
 
 def _section(config: Config) -> FederatedConfig:

@@ -1,0 +1,123 @@
+"""Tidy tables of federated runs, and of what rounds tell together in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+
+from leakbound.federated.leaks import server_leak, static_leak
+from leakbound.federated.noise import client_noise
+from leakbound.federated.runs import FederatedRun
+
+IDENTITY = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
+_SETTING = ["dataset", "model", "n_clients", "max_param_norm", "mi_budget", "budget_spread", "replica"]
+_POINTS = 25
+
+
+def tabulate(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
+    """Put the rows of runs into one table, with the columns that say which run a row belongs to.
+
+    Derived rows have unit −1 and no round: ``gap_first`` and ``gap_last``, the loss of a run with noise minus the mean
+    loss of the undisturbed one on the same dataset, at the first and the last point of the curves; and ``advantage``,
+    the final accuracy of a personalized run minus that of the uniform one with the same settings, replica by replica.
+
+    Args:
+        runs: Run to its rows, as :class:`leakbound.federated.averaging.FederatedResult` has them.
+    """
+    frames = [rows.assign(**{"run": run.slug, **asdict(run)}) for run, rows in runs.items()]
+    table = pd.concat(frames, ignore_index=True)
+    table = pd.concat([table, _gaps(table), _advantages(table)], ignore_index=True)
+    real = dict.fromkeys(("max_param_norm", "mi_budget", "budget_spread", "value"), "float64")
+    whole = dict.fromkeys(("n_clients", "replica", "unit"), "int64")
+    return table.astype({**real, **whole, "communication_round": "Int64"}).reindex(
+        columns=[*IDENTITY, "replica", "communication_round", "unit", "metric", "value"]
+    )
+
+
+def _gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """How far losses are above those without noise, at both ends of the curves."""
+    losses = table[table["metric"] == "train_loss"]
+    ends = losses["communication_round"].agg(["min", "max"])
+    clean = losses[losses["scheme"] == "none"].groupby(["dataset", "communication_round"])["value"].mean()
+    joined = losses[losses["scheme"] != "none"].merge(
+        clean.rename("clean").reset_index(), on=["dataset", "communication_round"]
+    )
+    found = [
+        joined[joined["communication_round"] == ends[end]].assign(
+            metric=metric, value=lambda rows: rows["value"] - rows["clean"], communication_round=None
+        )
+        for end, metric in (("min", "gap_first"), ("max", "gap_last"))
+    ]
+    return pd.concat(found).drop(columns="clean") if len(joined) else joined.drop(columns="clean")
+
+
+def _advantages(table: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy that personal weights and noise win over equal ones."""
+    final = table[table["metric"] == "final_accuracy"]
+    personal, uniform = (final[final["scheme"] == scheme] for scheme in ("personalized", "uniform"))
+    joined = personal.merge(uniform[[*_SETTING, "value"]], on=_SETTING, suffixes=("", "_uniform"))
+    value = joined["value"] - joined["value_uniform"]
+    return joined.assign(metric="advantage", value=value, communication_round=None).drop(columns="value_uniform")
+
+
+def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds: int, mi_budget: float) -> pd.DataFrame:
+    """What 1 to ``rounds`` rounds tell of one client, with equal noise at all clients.
+
+    Args:
+        networks: Dataset to the name of its network and the number of its parameters.
+        n_clients: Number of clients.
+        rounds: Largest number of rounds T.
+        mi_budget: Budget ε of one round in nats.
+
+    Returns:
+        Columns ``dataset``, ``model``, ``variant``, ``communication_round``, ``metric``, ``value``. Metric ``leak`` in
+        nats over the rounds t; variants: ``printed`` (ε, the paper's level, of one round alone), ``composed`` (t·ε),
+        ``static`` (if the client sent the same vector in each round), ``uploads`` (to whoever sees the uploads), all to
+        those who see the averages but the last. ``final_leak`` is the same at t = ``rounds``, ``first_leak`` at 1.
+    """
+    steps = sorted({round(step) for step in np.geomspace(1, rounds, _POINTS)})
+    frames = []
+    for dataset, (model, dimension) in networks.items():
+        norms, budgets = np.ones(n_clients), np.full(n_clients, mi_budget)
+        upload = float(server_leak(client_noise(norms, budgets, dimension), norms, dimension)[0])
+        for step in steps:
+            values = {
+                "printed": mi_budget,
+                "composed": step * mi_budget,
+                "static": static_leak(mi_budget, dimension, step),
+                "uploads": step * upload,
+            }
+            frames.append(
+                pd.DataFrame({"variant": list(values), "value": list(values.values())}).assign(
+                    dataset=dataset, model=model, communication_round=step
+                )
+            )
+    rows = pd.concat(frames, ignore_index=True)
+    named = {"leak": rows, "final_leak": _at(rows, rounds), "first_leak": _at(rows, 1)}
+    table = pd.concat([frame.assign(metric=metric) for metric, frame in named.items()], ignore_index=True)
+    return table[["dataset", "model", "variant", "communication_round", "metric", "value"]]
+
+
+def _at(rows: pd.DataFrame, step: int) -> pd.DataFrame:
+    """Rows after a number of rounds."""
+    return rows[rows["communication_round"] == step]
+
+
+def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, float | None]]:
+    """Leaks of the worst client of each replica in nats, for a run's provenance; None stands for no bound.
+
+    Args:
+        rows: Rows of the run.
+        replicas: Those that did not diverge.
+    """
+    worst = rows[(rows["unit"] == -1) & rows["metric"].str.startswith("leak_")]
+    return [
+        {
+            str(row.metric): float(row.value) if np.isfinite(row.value) else None
+            for row in worst[worst["replica"] == replica].itertuples()
+        }
+        for replica in replicas
+    ]

@@ -1,0 +1,1 @@
+"""Bridges to other frameworks; each needs an environment of its own."""
