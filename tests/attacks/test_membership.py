@@ -1,3 +1,5 @@
+from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -94,7 +96,9 @@ def test_last_layer_gradient_equals_autograd(digits):
     head = {name: dict(network.named_parameters())[name].detach() for name in ("head.weight", "head.bias")}
     gradients = vmap(grad(loss), in_dims=(None, 0, 0))(head, images, labels)
     expected = torch.cat([gradients["head.weight"], gradients["head.bias"][:, :, None]], dim=2)
-    torch.testing.assert_close(signals.gradient, expected, rtol=1e-9, atol=1e-12)
+    residual = signals.log_residual.exp() * (1.0 - 2.0 * signals.one_hot)
+    found = residual[:, :, None] * F.pad(signals.features, (0, 1), value=1.0)[:, None, :]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_signals_agree_with_torch_on_posteriors_and_loss(digits):
@@ -104,7 +108,8 @@ def test_signals_agree_with_torch_on_posteriors_and_loss(digits):
     with torch.no_grad():
         logits = network(images).double()
     torch.testing.assert_close(signals.log_posteriors, logits.log_softmax(1), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(signals.loss, F.cross_entropy(logits, labels, reduction="none"), rtol=1e-6, atol=1e-6)
+    loss = F.softplus(-signals.confidence)
+    torch.testing.assert_close(loss, F.cross_entropy(logits, labels, reduction="none"), rtol=1e-6, atol=1e-6)
     assert torch.equal(signals.correct, logits.argmax(1) == labels)
     assert (signals.ranked.diff(dim=1) <= 0).all()
     assert torch.equal(signals.one_hot.argmax(1), labels)
@@ -119,7 +124,7 @@ def test_confidence_orders_records_whose_loss_rounds_to_zero():
 
     logits = torch.tensor([[800.0, 0.0, 0.0], [900.0, 0.0, 0.0]])
     signals = read_signals(Certain(), logits[:, :, None, None], torch.zeros(2, dtype=torch.int64))
-    assert signals.loss.tolist() == [0.0, 0.0]
+    assert F.softplus(-signals.confidence).tolist() == [0.0, 0.0]
     assert signals.confidence[1] > signals.confidence[0]
     assert signals.finite
 
@@ -158,8 +163,9 @@ def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
     known, target = _made_up(generator, shift=1.0), _made_up(generator, shift=1.0)
     membership = torch.arange(600) < 300
     chosen = torch.tensor([5, 300, 599])
+    few = Signals(*(getattr(target, field.name)[chosen] for field in fields(target)))
     whole = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
-    alone = white_box_scores(known, membership, target.take(chosen), config=SHORT, generator=torch_generator(1))
+    alone = white_box_scores(known, membership, few, config=SHORT, generator=torch_generator(1))
     torch.testing.assert_close(whole[chosen], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -175,9 +181,10 @@ def test_white_box_attack_finds_what_the_loss_does_not_show():
     assert ahead.mean() > 0.85
 
 
-def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells():
+@pytest.mark.parametrize("width", [6, 4096])
+def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells(width):
     generator = torch_generator(0, "loss")
-    known, target = _made_up(generator, shift=1.5), _made_up(generator, shift=1.5)
+    known, target = (_made_up(generator, shift=1.5, width=width) for _ in range(2))
     scores = score(known, target, config=CONFIG, generator=torch_generator(0))
     areas = {
         variant: (scores[f"{variant}_members"][:, None] > scores[f"{variant}_nonmembers"][None, :]).mean()
@@ -185,6 +192,20 @@ def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells():
     }
     assert areas["loss_threshold"] > 0.7
     assert areas["white_box"] > areas["loss_threshold"] - 0.02
+
+
+def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
+    generator = torch_generator(0, "silent")
+    known, target = _made_up(generator, shift=1.5), _made_up(generator, shift=1.5)
+    for signals in (known, target):
+        signals.features[:, 1] = 0.0
+    known.features[0, 1] = 1e-6
+    membership = torch.arange(600) < 300
+    quiet = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
+    target.features[::2, 1] = 1.0
+    loud = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
+    assert loud.isfinite().all()
+    assert (loud - quiet).abs().max() < 1.0
 
 
 def test_attack_succeeds_on_an_overfitted_lenet(found):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Signals:
-    """Signals of n records, float64, in logarithms so that those of an overfitted model do not all round to 0 and 1.
+    """Signals of n records, in logarithms so that those of an overfitted model do not all round to 0 and 1.
 
     The gradient of a record's loss by the head's weight and bias is (p − y) ⊗ [features, 1]. It has rank one, so its
     two factors are kept: they hold all of it in the sum of their lengths instead of the product.
 
     Attributes:
-        log_posteriors: ln p of each class, nats.
-        confidence: ln p/(1 − p) of the true class. The loss is ln(1 + e^−confidence), so a threshold on either decides
-            the same, but the confidence still orders records whose loss rounds to 0.
-        features: What the head sees.
+        log_posteriors: ln p of each class, nats, float64.
+        confidence: ln p/(1 − p) of the true class, float64. The loss is ln(1 + e^−confidence), so a threshold on either
+            decides the same, but the confidence still orders records whose loss rounds to 0.
+        features: What the head sees, in the network's own precision.
         labels: True classes.
     """
 
@@ -29,11 +29,6 @@ class Signals:
     confidence: Float[Tensor, " n"]
     features: Float[Tensor, "n width"]
     labels: Int[Tensor, " n"]
-
-    @property
-    def loss(self) -> Float[Tensor, " n"]:
-        """Cross-entropy of each record, nats."""
-        return F.softplus(-self.confidence)
 
     @property
     def correct(self) -> Tensor:
@@ -57,20 +52,9 @@ class Signals:
         return torch.where(self.one_hot.bool(), missing, self.log_posteriors)
 
     @property
-    def gradient(self) -> Float[Tensor, "n classes width_plus_one"]:
-        """Gradient of each record's loss by the head's weight, with the one by its bias as the last column."""
-        residual = self.log_residual.exp() * (1.0 - 2.0 * self.one_hot)
-        extended = F.pad(self.features, (0, 1), value=1.0)
-        return residual[:, :, None] * extended[:, None, :]
-
-    @property
     def finite(self) -> bool:
         """Whether the model gave a number for everything."""
         return bool(self.confidence.isfinite().all() and self.features.isfinite().all())
-
-    def take(self, chosen: Int[Tensor, " k"]) -> Signals:
-        """Signals of the chosen records."""
-        return Signals(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 @torch.no_grad()
@@ -92,4 +76,4 @@ def read_signals(
     logits = model.head(features).double()  # type: ignore[operator]
     truth = F.one_hot(labels, logits.shape[1]).bool()
     others = logits.masked_fill(truth, -torch.inf).logsumexp(1)
-    return Signals(logits.log_softmax(1), logits[truth] - others, features.double(), labels)
+    return Signals(logits.log_softmax(1), logits[truth] - others, features, labels)

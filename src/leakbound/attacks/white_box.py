@@ -22,6 +22,7 @@ from leakbound.config import MembershipConfig
 FOLDS = 5
 _PATIENCE = 6
 _LOG_FLOOR = -30.0
+_FARTHEST = 10.0
 
 
 def white_box_scores(
@@ -54,16 +55,18 @@ def white_box_scores(
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
     learning, held_out = _folds(membership.cpu(), generator)
-    inputs, labels = _encode(known, known), membership.float()
+    parts = _parts(known)
+    inputs, labels = _encode(parts, parts), membership.float()
     device = inputs.device
     learning, held_out = learning.to(device), held_out.to(device)
+    widths = tuple(part.shape[1] for part in parts)
     fits = []
     for learning_rate in config.learning_rates:
-        network = AttackNetwork(FOLDS, _widths(known), generator).to(device)
+        network = AttackNetwork(FOLDS, widths, generator).to(device)
         fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generator), network))
     _, best = min(fits, key=lambda fit: fit[0])
     with torch.no_grad():
-        return best(_encode(target, known).expand(FOLDS, -1, -1)).mean(0)
+        return best(_encode(_parts(target), parts).expand(FOLDS, -1, -1)).mean(0)
 
 
 class AttackNetwork(nn.Module):
@@ -189,18 +192,21 @@ def _parts(signals: Signals) -> tuple[Tensor, ...]:
     """
     ranks = signals.log_posteriors.masked_fill(signals.one_hot.bool(), torch.inf).argsort(dim=1, descending=True)
     residual = signals.log_residual.gather(1, ranks).clamp_min(_LOG_FLOOR)
-    gradient = torch.cat([residual, signals.features], dim=1)
+    gradient = torch.cat([residual, signals.features.double()], dim=1)
     return signals.confidence[:, None], signals.ranked.clamp_min(_LOG_FLOOR), gradient, signals.one_hot
 
 
-def _widths(signals: Signals) -> tuple[int, ...]:
-    """Number of inputs of each encoder."""
-    return tuple(part.shape[1] for part in _parts(signals))
+def _encode(parts: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
+    """All parts side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
-
-def _encode(signals: Signals, known: Signals) -> Float[Tensor, "n inputs"]:
-    """All inputs side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records."""
-    reference = torch.cat(_parts(known), dim=1)
-    deviation = reference.std(0)
-    scale = torch.where(deviation > 1e-9, deviation, 1.0)
-    return ((torch.cat(_parts(signals), dim=1) - reference.mean(0)) / scale).float()
+    Of thousands of rectified features many are silent on nearly all known records, and one record may then lie
+    thousands of deviations away. So all parts but the confidence, which alone orders the most certain records, end at
+    ten deviations.
+    """
+    encoded = []
+    for number, (part, reference) in enumerate(zip(parts, known, strict=True)):
+        deviation = reference.std(0)
+        scale = torch.where(deviation > 1e-9, deviation, 1.0)
+        standard = (part - reference.mean(0)) / scale
+        encoded.append((standard if number == 0 else standard.clamp(-_FARTHEST, _FARTHEST)).float())
+    return torch.cat(encoded, dim=1)
