@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from leakbound import datasets
 from leakbound.attacks.clients import linear_estimate, upload
 from leakbound.attacks.gradient_inversion import attack, invert
-from leakbound.attacks.matching import GradientMatching
+from leakbound.attacks.matching import GradientMatching, problems_at_once
 from leakbound.attacks.regularizers import total_variation
 from leakbound.channels import Channel, Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
@@ -152,6 +152,12 @@ def test_matching_refuses_gradients_of_another_network(digits):
     observed = record_gradients(network("lenet"), torch.zeros(1, 1, 32, 32), torch.zeros(1, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"conv3\.weight"):
         GradientMatching(network("lenet_sigmoid"), observed, (1, 32, 32))
+
+
+def test_problems_of_large_networks_are_taken_in_smaller_parts():
+    expected = {"lenet": 64, "lenet_sigmoid": 64, "resnet10": 13}
+    models = {name: build(name, 3, 10, torch.Generator().manual_seed(0)) for name in expected}
+    assert {name: problems_at_once(model, (3, 32, 32), "cpu") for name, model in models.items()} == expected
 
 
 def test_stacked_problems_give_what_each_gives_alone(digits):

@@ -1,35 +1,34 @@
 """Gradient inversion: find the image whose gradient points where an observed one points (Geiping et al. 2020).
 
-The network is untrained, a record is a batch of its own, and its label is known: the attacker's best case. The weight
-of the total variation decides how good the attack is, and noise asks for more of it, so it is chosen anew at each level
-on the attacker's own records. An attacker who keeps one weight flatters the defense; it is shown beside as ``untuned``.
+The network is untrained and labels are known: the attacker's best case. A batch of several records is restored as one
+image, which is compared with the mean of its images: restorations of all batch sizes are then equally hard (Tan et al.
+2024, Appendix D). The weight of the total variation decides how good the attack is, and noise asks for more of it, so
+it is chosen anew at each level on the attacker's own records. An attacker who keeps one weight flatters the defense; it
+is shown beside as ``untuned``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import metrics
-from leakbound.attacks.clients import Upload, linear_estimate, upload
-from leakbound.attacks.matching import GradientMatching
+from leakbound.attacks.clients import Client, Upload
+from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
 from leakbound.attacks.regularizers import BOX, total_variation
 from leakbound.attacks.scoring import image_values, rows
 from leakbound.channels import Channel, Moments
-from leakbound.config import Defense, GradientInversionConfig, Undefended
+from leakbound.config import Defense, GradientInversionConfig, records_in_step
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.seeding import numpy_generator, torch_generator
-
-_STACK = 64
-"""Problems optimised at once: bounds the memory; more would not be faster on a CPU."""
 
 
 def attack(
@@ -44,20 +43,24 @@ def attack(
     seed: int,
     slug: str,
     replicas: int = 1,
+    batch_size: int = 1,
     device: str | torch.device = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Reconstruct members from the gradient that a defended client uploads for each of them.
+    """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
 
     A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
     inverted varies more from network to network than from image to image.
 
     Variants: ``attack`` uses the total-variation weight that was best on auxiliary records under the same defense,
     which the attacker can simulate; ``untuned`` uses the same weight everywhere. Controls: ``prior`` is the mean
-    auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate from
-    the noisy image itself, the image without a defense, and absent under DP, which makes no noisy image.
+    auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate by who
+    knows what the gradient was computed on, the image itself without a defense, and absent where gradients are noisy or
+    incomplete.
 
     A replica's weights, members and auxiliary records depend on the seed and the dataset only, so all levels and
-    defenses are compared on the same problems; the noise depends on the slug as well.
+    defenses are compared on the same problems; the noise depends on the slug as well. A larger batch holds the smaller
+    one, as long as there are records for all batches; else there are fewer batches. The mean of more images is nearer
+    to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
 
     Args:
         model: Registered network; its weights are drawn, not trained.
@@ -65,30 +68,34 @@ def attack(
         channel: The calibrated channel; None for a defense without one.
         moments: Mean and covariance of the members, for the oracle.
         defense: What the client does.
-        level: Its level: capacity κ of the channel, or noise multiplier under DP.
+        level: As the defense means it, e.g. capacity κ of the channel; None without a defense.
         config: Settings of the attack.
         seed: Seed of the configuration.
         slug: Name of the run.
         replicas: Number of networks.
+        batch_size: Records whose gradients are averaged; a large batch multiplies it.
         device: Where gradients are computed and images optimised.
 
     Returns:
-        Rows (replica, variant, unit, metric, value, low, high), the unit being a member's index: ``mse``, ``psnr``,
-        ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for both attacks ``bounded_mse`` = min(MSE, MSE of the
-        prior) and, with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with
-        ``truth`` and ``released`` (what the client's gradient was computed on).
+        Rows (replica, variant, unit, metric, value, low, high), the unit being the index of a member, of the first one
+        in a batch: ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for all but the prior
+        ``relative_mse`` = MSE / MSE of the prior, for both attacks ``bounded_mse`` = min(MSE, MSE of the prior) and,
+        with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with ``truth``
+        and ``released`` (what the client's gradient was computed on), both means over a batch.
 
     Raises:
-        ValueError: If the defense is a trainer from outside, or lacks its noise multiplier or the
-            channel of its shape and level.
+        ValueError: If the defense is a trainer from outside, cannot have the level, or lacks the channel of its shape
+            and level, or a batch is larger than the members or the auxiliary records.
 
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
+    client = Client.of(defense, level, channel, moments)
+    size = records_in_step(defense, level, batch_size)
     tables, pictures = [], []
     for replica in range(replicas):
-        scene = _Scene(model, dataset, channel, defense, level, config, seed, slug, replica, torch.device(device))
-        table, found = _reconstruct(scene, dataset, channel, moments, defense, config)
+        scene = _Scene(model, dataset, client, size, config, seed, slug, replica, torch.device(device))
+        table, found = _reconstruct(scene, dataset, client, moments, config)
         tables.append(table.assign(replica=replica))
         pictures.append(found)
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
@@ -97,9 +104,8 @@ def attack(
 def _reconstruct(
     scene: _Scene,
     dataset: ImageDataset,
-    channel: Channel | None,
+    client: Client,
     moments: Moments,
-    defense: Defense,
     config: GradientInversionConfig,
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Rows and pictures of one replica."""
@@ -113,16 +119,15 @@ def _reconstruct(
     pictures = {variant: solved[weight] for variant, weight in weights.items()}
     pictures["prior"] = np.broadcast_to(scene.prior.cpu().numpy(), observed.truth.shape).copy()
     released = observed.sent.images.cpu().numpy()
-    if channel is not None:
-        pictures["oracle"] = linear_estimate(released, channel, moments)
-    elif isinstance(defense, Undefended):
-        pictures["oracle"] = observed.truth
+    best = client.oracle(released, moments)
+    if best is not None:
+        pictures["oracle"] = best
     return _table(observed, pictures, weights), {"truth": observed.truth, "released": released, **pictures}
 
 
 def invert(
     matching: GradientMatching,
-    labels: Int[Tensor, " n"],
+    labels: Labels,
     start: Float[Tensor, "n colors height width"],
     tv_weights: Float[Tensor, " n"],
     *,
@@ -136,7 +141,7 @@ def invert(
 
     Args:
         matching: The network and one observed gradient per problem.
-        labels: Class of each record, known to the attacker.
+        labels: Class of each record, or fractions of the classes in each batch, known to the attacker.
         start: First candidates.
         tv_weights: Weight of each candidate's total variation, >= 0.
         iterations: Steps.
@@ -165,12 +170,12 @@ def invert(
 
 @dataclass(frozen=True)
 class _Observed:
-    """Records whose gradients the attacker has seen.
+    """Batches whose gradients the attacker has seen.
 
     Attributes:
-        units: (n,), rows of the split they come from.
-        truth: (n, colors, height, width), the records.
-        labels: (n,), their classes.
+        units: (n,), rows of the split that the first record of each batch comes from.
+        truth: (n, colors, height, width), mean images.
+        labels: (n,) classes of batches of one record; (n, classes) fractions of classes in larger ones.
         sent: What the client uploaded for them.
     """
 
@@ -187,9 +192,8 @@ class _Scene:
         self,
         model: str,
         dataset: ImageDataset,
-        channel: Channel | None,
-        defense: Defense,
-        level: float | None,
+        client: Client,
+        size: int,
         config: GradientInversionConfig,
         seed: int,
         slug: str,
@@ -197,33 +201,37 @@ class _Scene:
         device: torch.device,
     ) -> None:
         self._words = (dataset.name, "gradient_inversion", replica)
-        self._client = partial(upload, defense=defense, level=level, channel=channel)
+        self._client, self._size, self._classes = client, size, len(dataset.classes)
         self._config, self._seed, self._slug, self._device = config, seed, slug, device
         weights = torch_generator(seed, *self._words, model, "network")
-        self._network = build(model, dataset.colors, len(dataset.classes), weights).to(device).eval()
+        self._network = build(model, dataset.colors, self._classes, weights).to(device).eval()
         self.prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
 
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
-        """Choose records, and let the client upload the gradient of each."""
+        """Choose batches, and let the client upload the gradient of each."""
         generator = numpy_generator(self._seed, *self._words, purpose)
-        units = np.sort(generator.permutation(len(records.labels))[:count])
-        truth, labels = records.images[units], torch.from_numpy(records.labels[units]).to(self._device)
+        batches = _batches(generator.permutation(len(records.labels)), count, self._size, purpose)
+        images, labels = (
+            torch.from_numpy(array[batches]).to(self._device) for array in (records.images, records.labels)
+        )
         noise = torch_generator(self._seed, self._slug, *self._words, purpose, device=self._device)
-        sent = self._client(self._network, torch.from_numpy(truth).to(self._device), labels, generator=noise)
-        return _Observed(units, truth, labels, sent)
+        sent = self._client.upload(self._network, images, labels, noise)
+        known = labels[:, 0] if self._size == 1 else F.one_hot(labels, self._classes).float().mean(1)
+        return _Observed(batches[:, 0], images.mean(1).cpu().numpy(), known, sent)
 
     def solve(self, observed: _Observed, tv_weights: list[float]) -> Float[np.ndarray, "weights n colors height width"]:
         """Invert each gradient with each weight, from the prior image."""
         count = len(observed.labels)
         problem = torch.arange(count * len(tv_weights), device=self._device)
         weights = torch.tensor(tv_weights, device=self._device)
+        colors, height, width = observed.truth.shape[1:]
         parts = []
-        for part in problem.split(_STACK):
+        for part in problem.split(problems_at_once(self._network, (colors, height, width), self._device)):
             record = part % count
             gradients = {name: tensor[record] for name, tensor in observed.sent.gradients.items()}
             parts.append(
                 invert(
-                    GradientMatching(self._network, gradients, tuple(observed.truth.shape[1:])),
+                    GradientMatching(self._network, gradients, (colors, height, width)),
                     observed.labels[record],
                     self.prior.expand(len(part), -1, -1, -1),
                     weights[part // count],
@@ -237,6 +245,8 @@ class _Scene:
 def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> pd.DataFrame:
     """Rows of all variants; ``weights`` holds the total-variation weight of those that are attacks."""
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
+    for variant in values.keys() - {"prior"}:
+        values[variant]["relative_mse"] = values[variant]["mse"] / values["prior"]["mse"]
     for variant in weights:
         values[variant]["bounded_mse"] = np.asarray(metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"]))
     if "oracle" in values and not np.isfinite(values["oracle"]["psnr"]).all():
@@ -245,3 +255,14 @@ def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Map
     tables = [rows(0, variant, units, columns) for variant, columns in values.items()]
     tables += [rows(0, variant, [-1], {"tv_weight": np.array([weight])}) for variant, weight in weights.items()]
     return pd.concat(tables, ignore_index=True)
+
+
+def _batches(
+    order: Int[np.ndarray, " records"], count: int, size: int, purpose: str
+) -> Int[np.ndarray, "batches size"]:
+    """Rows of disjoint batches from a random order; first records are the same for all sizes, and ascend."""
+    if size > len(order):
+        raise ValueError(f"a batch of {size} records for {purpose}: there are only {len(order)}; take a smaller one")
+    count = min(count, len(order) // size)
+    first, others = np.sort(order[:count]), order[count : count * size]
+    return np.column_stack([first, others.reshape(size - 1, count).T])

@@ -18,10 +18,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from leakbound.training import stack
 from leakbound.training.gradients import Gradients, record_gradients
 
+_MOST = {"cpu": 64, "cuda": 1024}  # problems at once; more would not be faster
+_CPU_BYTES = 2**31  # for the problems on a CPU: no measurement, so that equal attacks give equal bytes
+
 Images = Float[Tensor, "n colors height width"]
-Labels = Int[Tensor, " n"]
+Labels = Int[Tensor, " n"] | Float[Tensor, "n classes"]
+"""Classes, or fractions of all classes."""
 
 
 class GradientMatching:
@@ -105,6 +110,25 @@ class GradientMatching:
     def _targets(self, module: nn.Module) -> Gradients:
         """Observed gradients of one layer's own parameters."""
         return {name: self._observed[f"{self._layers[module]}.{name}"] for name, _ in _own(module)}
+
+
+def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
+    """How many candidates are matched side by side: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
+
+    A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of convolutions,
+    formed and differentiated) and four times what a training step needs for a record. On a CPU two gibibytes are
+    filled, whatever the machine has; on a GPU 60 % of what is free.
+
+    Args:
+        model: Network, on the device.
+        image_shape: (colors, height, width).
+        device: Where candidates are optimised.
+    """
+    kind = torch.device(device).type
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    budget = stack.free_bytes(device) if kind == "cuda" else _CPU_BYTES
+    fitting = budget // (4 * 6 * parameters + 4 * stack.record_bytes(model, image_shape))
+    return max(1, min(fitting, _MOST.get(kind, _MOST["cpu"])))
 
 
 def _own(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
