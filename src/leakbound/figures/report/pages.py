@@ -52,9 +52,8 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
     papers = papers_of(figures)
     parts = [_HEAD]
     for paper in papers:
-        parts.append(
-            f"## [{paper_name(paper)}](#{paper})\n\n" + "\n".join(_contents(paper, order, by_key, kept)) + "\n"
-        )
+        contents = "\n".join(_contents(paper, order, by_key, kept))
+        parts.append(f"**[{paper_name(paper)}](#{paper})**\n\n{contents}\n")
     for paper in papers:
         own = [key for key in order if by_key[key].paper == paper]
         parts.append(f'<a id="{paper}"></a>\n\n## {paper_name(paper)}\n')

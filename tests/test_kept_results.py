@@ -1,0 +1,141 @@
+"""Commands that show and keep what a finished configuration has left."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from leakbound import presets, storage
+from leakbound.cli.main import app
+from leakbound.figures.claims import evaluate
+
+ROOT = Path(__file__).parents[1]
+
+
+def call(*words: object) -> tuple[int, str]:
+    """Exit code and output of a command."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.output
+
+
+def pictures(dataset: str) -> pd.DataFrame:
+    """Rows of a picture and of one that is like it."""
+    rows = [("none", float("nan"), 0, 0, "pixel", 0.5), ("natural", 4.0, 0, 0, "pixel", 0.7)]
+    rows += [("natural", level, -1, -1, "ssim", level / 8) for level in (4.0, 8.0)]
+    found = pd.DataFrame(rows, columns=["defense", "level", "row", "column", "metric", "value"])
+    return found.assign(dataset=dataset, replica=0, color=0)
+
+
+def finish(dataset: str, reader: str) -> Path:
+    """Leave what a run of pictures of a dataset would leave; returns its configuration."""
+    config = {
+        "preset": "shown",
+        "catalogue": str(ROOT / "config" / "figures"),
+        "datasets": {dataset: {"reader": reader}},
+        "studies": {},
+        "illustrations": {"noisy_images": {"dataset": dataset, "levels": {"natural": [4.0]}}, "weights": {}},
+        "tracking": {"enabled": False},
+    }
+    path = Path("shown.yaml")
+    path.write_text(yaml.safe_dump(config))
+    checked = presets.load(path)
+    figures = {f"{f.paper}/{f.id}": f for f in presets.load_catalogue(checked.catalogue, checked).figures}
+    home = Path(checked.root)
+    for key in ("tan2024/fig05", "tan2024/fig17"):
+        (home / "figures" / key).parent.mkdir(parents=True, exist_ok=True)
+        for suffix in ("svg", "png"):
+            (home / "figures" / f"{key}.{suffix}").write_text(f"<svg><title>{key}</title></svg>")
+    storage.write_rows(home / "figures/tan2024/fig05.parquet", pictures(dataset))
+    storage.write_rows(
+        home / "figures/tan2024/fig17.parquet", pd.DataFrame({"row": [0], "column": [0], "value": [1.0]})
+    )
+    storage.write_rows(home / "claims.parquet", evaluate(figures["tan2024/fig05"], pictures(dataset), alpha=0.05))
+    (home / "scoreboard.md").write_text("| claim |\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("dataset", "reader"), [("celeba", "celeba"), ("faces", "celeba"), ("mine", "parquet")])
+def test_reference_never_keeps_pictures_that_may_not_be_published(dataset, reader):
+    code, output = call("reference", "--configfile", finish(dataset, reader))
+    assert code == 0
+    assert f"left out tan2024/fig05: it shows pictures of {dataset}" in output
+    kept = {path.name for path in Path("results/reference/shown").rglob("*") if path.is_file()}
+    assert "fig17.png" in kept
+    assert not [name for name in kept if name.startswith("fig05")]
+
+
+def test_reference_keeps_pictures_that_may_be_published():
+    assert call("reference", "--configfile", finish("digits", "digits"))[0] == 0
+    kept = Path("results/reference/shown")
+    assert {path.suffix for path in (kept / "figures/tan2024").glob("fig05.*")} == {".svg", ".png", ".parquet"}
+    assert storage.read_json(kept / "provenance.json")["preset"] == "shown"
+    assert presets.load(kept / "config.yaml") == presets.load("shown.yaml")
+
+
+def test_reference_of_a_configuration_that_has_not_been_run_says_what_to_do():
+    path = finish("digits", "digits")
+    shutil.rmtree("results")
+    code, output = call("reference", "--configfile", path)
+    assert code == 2
+    assert "run snakemake" in output
+
+
+def test_report_is_the_same_page_from_a_file_and_from_settings():
+    path = finish("digits", "digits")
+    assert call("report", "--configfile", path)[0] == 0
+    page = Path("results/shown/report.html").read_bytes()
+    settings = json.dumps(presets.load(path).model_dump(mode="json"))
+    assert call("report", "--settings", settings, "--out", "other.html")[0] == 0
+    assert Path("other.html").read_bytes() == page
+    assert b"tan2024/fig05" in page
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "config").glob("*.yaml")))
+def test_configuration_survives_being_passed_as_settings(name):
+    config = presets.load(ROOT / "config" / name)
+    assert presets.check(json.loads(json.dumps(config.model_dump(mode="json"))), name) == config
+
+
+def test_report_needs_one_configuration():
+    path = finish("digits", "digits")
+    for words in ([], ["--configfile", path, "--settings", "{}"]):
+        code, output = call("report", *words)
+        assert code == 2
+        assert "--configfile" in output
+
+
+def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
+    from leakbound.cli.report import _pages
+    from leakbound.config import TrackingConfig
+
+    assert _pages(TrackingConfig()) == "http://127.0.0.1:5000"
+    assert _pages(TrackingConfig(ui="https://runs.example.org/")) == "https://runs.example.org"
+    assert _pages(TrackingConfig(uri="http://server:5000", ui="https://other.example.org")) == "http://server:5000"
+
+
+def test_pages_of_the_repository_show_what_is_kept():
+    """`leakbound figures` brings docs/figures.md and the README up to date."""
+    code, output = call("figures", "--check", "--folder", ROOT)
+    assert code == 0, output
+
+
+def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
+    for name in ("config", "results/reference/small/figures/beyond"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("claims.parquet", "provenance.json"):
+        shutil.copy(ROOT / "results/reference/small" / name, tmp_path / "results/reference/small")
+    (tmp_path / "README.md").write_text("<!-- scoreboard of small -->\n<!-- end of scoreboard -->\n")
+    assert call("figures", "--check", "--folder", tmp_path)[0] == 1
+    assert call("figures", "--folder", tmp_path)[0] == 0
+    assert call("figures", "--check", "--folder", tmp_path)[0] == 0
+    assert "| Tan et al. 2024 |" in (tmp_path / "README.md").read_text()
+    assert "(../results/reference/small/figures/beyond/shapes.png)" in (tmp_path / "docs/figures.md").read_text()
