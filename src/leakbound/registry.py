@@ -161,6 +161,8 @@ ILLUSTRATIONS = Registry(
         "compression": "leakbound.illustrations:compression",
         "weights": "leakbound.illustrations:weights",
         "shapes": "leakbound.illustrations:shapes",
+        "personalized_cost": "leakbound.illustrations:personalized_cost",
+        "leakage": "leakbound.illustrations:leakage",
     },
 )
 

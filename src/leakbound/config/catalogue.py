@@ -70,7 +70,7 @@ class FigureConfig(Settings):
 
     def compares(self, column: str) -> bool:
         """Whether several values of a column have their place in the figure: along an axis, or as series."""
-        drawn = {self.options.get("x"), self.options.get("along"), *self.options.get("series", ())}
+        drawn = [self.options.get("x"), self.options.get("along"), *self.options.get("series", ())]
         return column in drawn or column in self.select
 
 

@@ -30,7 +30,7 @@ COLUMNS = (
 )
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
 SETTING = ("dataset", "model", "rounds", "batch_size")
-SIMILARITIES = ("mse", "bounded_mse", "psnr", "ssim", "cosine", "gain")
+SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", "gain")
 _ALL = -1
 
 
@@ -68,10 +68,11 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
 
     A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
     attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
-    mean over images of gradient inversion. Source ``derived`` holds, for each replica of a run whose undefended
-    counterpart (same dataset, model, rounds, batch size) is in ``parts``: ``imp_mia``, ``imp_dra`` and ``gdc`` as
-    printed, and ``imp_dra_gain`` and ``gdc_gain``, which measure the tuned inversion by its gain over the start (NaN
-    where even the undefended one gains nothing). Replicas that diverged have no rows but ``diverged`` = 1.
+    mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and
+    for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``parts``:
+    ``imp_mia``, ``imp_dra`` and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which measure the tuned
+    inversion by its gain over the start (NaN where even the undefended one gains nothing). Replicas that diverged have
+    no rows but ``diverged`` = 1.
 
     Args:
         parts: Runs, in any order.
@@ -117,7 +118,7 @@ def _summaries(name: str, rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Improvements over the undefended run, replica by replica."""
+    """Improvements over the undefended run, replica by replica, and the gap that membership inference lives on."""
     members = _per_replica(rows, "membership", "white_box", "auc")
     errors = _per_replica(rows, "model_inversion", "printed", "mse")
     gains = _per_replica(rows, "model_inversion", "tuned", "gain")
@@ -130,6 +131,7 @@ def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
         "imp_dra_gain": dra_gain,
         "gdc": _mean_of(mia, dra),
         "gdc_gain": _mean_of(mia, dra_gain),
+        "accuracy_gap": _accuracy_gap(rows),
     }
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
 
@@ -146,6 +148,13 @@ def _improvement(rows: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.D
     joined = rows.merge(undefended.reset_index(), on=list(SETTING))
     value = formula(joined["value"].to_numpy(float), joined["reference"].to_numpy(float))
     return joined.assign(value=value).drop(columns="reference")
+
+
+def _accuracy_gap(rows: pd.DataFrame) -> pd.DataFrame:
+    """Training minus test accuracy of each replica that has both."""
+    train, test = (_per_replica(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
+    both = train.merge(test[["run", "replica", "value"]], on=["run", "replica"], suffixes=("_train", "_test"))
+    return both[[*IDENTITY, "replica"]].assign(value=both["value_train"] - both["value_test"])
 
 
 def _mean_of(mia: pd.DataFrame, dra: pd.DataFrame) -> pd.DataFrame:
