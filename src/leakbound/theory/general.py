@@ -31,7 +31,7 @@ class Problem:
     """
 
     signal: Float[np.ndarray, "n n"]
-    mi_budgets_bits: Float[np.ndarray, " n"]
+    mi_budgets_bits: Float[np.ndarray, " clients"]
 
     def __post_init__(self) -> None:
         if len(self.signal) != len(self.mi_budgets_bits):

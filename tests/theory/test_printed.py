@@ -1,0 +1,110 @@
+"""Where Zeng et al. 2022 print something else than follows from their own definitions."""
+
+import numpy as np
+import pytest
+
+from leakbound import theory
+from leakbound.theory import Exchangeable
+
+PAPER = Exchangeable(30.0, 2.0, 101)
+
+
+def full_determinant(signal: Exchangeable, noise: Exchangeable) -> float:
+    """|Cov(Yⁿ, X⁻¹)| of 2n − 1 rows."""
+    x, z = signal.matrix(), noise.matrix()
+    return float(np.linalg.det(np.block([[x + z, x[:, 1:]], [x[1:], x[1:, 1:]]])))
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize(("covariance", "noise_covariance"), [(1.0, 0.5), (1.0, -0.2), (-0.3, 0.5), (0.0, 0.5)])
+def test_corrected_determinant_is_that_of_the_covariance_for_odd_and_even_n(n, covariance, noise_covariance):
+    signal, noise = Exchangeable(3.0, covariance, n), Exchangeable(2.0, noise_covariance, n)
+    assert theory.joint_determinant(signal, noise) == pytest.approx(full_determinant(signal, noise), rel=1e-9)
+    privacy = theory.privacy_bits(signal.matrix(), noise.matrix(), 0)
+    assert theory.exchangeable_privacy_bits(signal, noise) == pytest.approx(privacy, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n", "correct", "printed_22", "printed_24"),
+    [
+        (2, 27.25, 19.75, 19.75),
+        (3, 129, 84, 30),
+        (4, 560.25, 357.75, 357.75),
+        (5, 2295, 1485, 513),
+        (7, 34263, 23328, 10206),
+    ],
+)
+def test_printed_determinants_differ_from_the_covariance_and_from_each_other_for_odd_n(
+    n, correct, printed_22, printed_24
+):
+    signal, noise = Exchangeable(3.0, 1.0, n), Exchangeable(2.0, 0.5, n)
+    factor = (signal.difference * noise.difference) ** (n - 2)
+    assert full_determinant(signal, noise) == pytest.approx(correct, rel=1e-12)
+    assert theory.joint_determinant(signal, noise, as_printed=True) == pytest.approx(printed_22, rel=1e-12)
+    assert theory.joint_bracket(signal, noise, as_printed=True) * factor == pytest.approx(printed_24, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_printed_determinant_is_right_for_independent_parameters(n):
+    signal, noise = Exchangeable(3.0, 0.0, n), Exchangeable(2.0, 0.5, n)
+    printed = theory.joint_determinant(signal, noise, as_printed=True)
+    assert printed == pytest.approx(full_determinant(signal, noise), rel=1e-12)
+    assert theory.printed_privacy_bits(signal, noise) == pytest.approx(
+        theory.exchangeable_privacy_bits(signal, noise), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("signal", "excess"), [(Exchangeable(2.0, 1.8, 101), 18.80), (PAPER, 1.124)])
+def test_printed_independent_noise_is_too_much_by_the_wrong_sign(signal, excess):
+    ratio = theory.independent_noise_variance(signal, 1.0, as_printed=True) / theory.independent_noise_variance(
+        signal, 1.0
+    )
+    assert ratio == pytest.approx(excess, abs=5e-3)
+
+
+def test_printed_independent_noise_spends_a_tenth_of_the_budget():
+    signal = Exchangeable(2.0, 1.8, 101)
+    printed = theory.independent_noise(signal, 1.0, as_printed=True)
+    corrected = theory.independent_noise(signal, 1.0)
+    parameters = signal.matrix()
+    assert theory.privacy_bits(parameters, printed.matrix(), 0) == pytest.approx(0.106786, abs=1e-6)
+    assert theory.privacy_bits(parameters, corrected.matrix(), 0) == pytest.approx(1.0, abs=1e-9)
+    assert theory.utility_bits(parameters, printed.matrix()) == pytest.approx(0.140288, abs=1e-6)
+    assert theory.utility_bits(parameters, corrected.matrix()) == pytest.approx(1.041222, abs=1e-6)
+
+
+def test_noise_power_stands_in_one_denominator_of_the_utility_only():
+    signal, noise = Exchangeable(2.0, 1.8, 4), Exchangeable(0.5, 0.0, 4)
+    total = signal.matrix() + noise.matrix()
+    correct = np.log2(np.linalg.det(total) / noise.variance**4) / 8
+    twice = np.log2(np.linalg.det(total) / noise.variance**8) / 8
+    assert theory.exchangeable_utility_bits(signal, noise) == pytest.approx(correct, rel=1e-12)
+    assert theory.exchangeable_utility_bits(signal, noise) != pytest.approx(twice, rel=0.1)
+
+
+def test_printed_privacy_has_no_logarithm_at_the_true_optimum():
+    optimum = theory.optimal_exchangeable_noise(PAPER, 1.0)
+    assert optimum.noise is not None
+    assert np.isnan(theory.printed_privacy_bits(PAPER, optimum.noise))
+    assert theory.privacy_bits(PAPER.matrix(), optimum.noise.matrix(), 0) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_printed_constraint_lets_a_search_break_the_budget_by_bits():
+    found = theory.search_exchangeable_noise(PAPER, 1.0, as_printed=True, least_variance=0.01, reach=0.5)
+    assert theory.printed_privacy_bits(PAPER, found.noise) <= 1.0 + 1e-6
+    assert theory.privacy_bits(PAPER.matrix(), found.noise.matrix(), 0) > 5.0
+
+
+@pytest.mark.parametrize(("box", "stop"), [(1.0, 2.444), (0.1, 4.082), (0.01, 5.741)])
+def test_utility_saturates_in_a_search_box_and_nowhere_else(box, stop):
+    limits = {"least_variance": box, "reach": 0.5}
+    boxed = [theory.search_exchangeable_noise(PAPER, budget, **limits).utility_bits for budget in (1.0, 8.0, 10.0)]
+    printed = [
+        theory.search_exchangeable_noise(PAPER, budget, as_printed=True, **limits).utility_bits
+        for budget in (1.0, 10.0)
+    ]
+    exact = [theory.optimal_exchangeable_noise(PAPER, budget).utility_bits for budget in (1.0, 8.0, 10.0)]
+    assert boxed[0] == pytest.approx(exact[0], rel=1e-8)
+    assert boxed[1:] == pytest.approx([stop, stop], abs=2e-3)
+    assert printed == pytest.approx([stop, stop], abs=2e-3)
+    np.testing.assert_allclose(np.diff(exact), [7.0, 2.0], rtol=1e-12)

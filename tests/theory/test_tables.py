@@ -1,0 +1,65 @@
+"""Rows of the figures, and the verdicts that they give."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+
+from leakbound import presets, theory
+from leakbound.config import CorrelatedCase, TheoryConfig
+from leakbound.figures.claims import evaluate
+
+CATALOGUE = Path(__file__).parents[2] / "config" / "figures" / "zeng2022.yaml"
+QUICK = presets.quick()
+CONTRADICTED = {
+    "printed_noise_is_optimal",
+    "budget_bounds_the_unconditional_leak",
+    "printed_constraint_holds_at_the_optimum",
+    "saturates",
+    "printed_constraint_keeps_the_budget",
+}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return {part: theory.theory_rows(part, QUICK.theory, 0) for part in QUICK.theory.parts()}
+
+
+def test_every_table_is_tidy(tables):
+    for rows in tables.values():
+        assert {"mi_budget", "variant", "metric", "value"} <= set(rows.columns)
+        keys = [column for column in rows.columns if column != "value"]
+        assert not rows.duplicated(keys).any()
+        assert rows.loc[rows["metric"] != "privacy_printed", "value"].notna().all()
+
+
+def test_claims_have_the_verdicts_that_the_formulas_imply(tables):
+    figures = presets.load_catalogue(CATALOGUE, QUICK).figures
+    for figure in figures:
+        rows = tables[figure.table.removeprefix("theory/")]
+        verdicts = evaluate(figure, rows, alpha=0.05).drop_duplicates("claim").set_index("claim")["verdict"]
+        for claim, verdict in verdicts.items():
+            assert verdict == ("contradicted" if claim in CONTRADICTED else "reproduced"), f"{figure.id}.{claim}"
+    assert {claim.id for figure in figures for claim in figure.claims} >= CONTRADICTED
+
+
+def test_draws_depend_on_seed_and_replica_only():
+    settings = QUICK.theory
+    more = settings.model_copy(update={"case1": settings.case1.model_copy(update={"draws": 4})})
+    first, again = (theory.theory_rows("case1", given, 0) for given in (settings, more))
+    pd.testing.assert_frame_equal(first, again[again["replica"] < 3].reset_index(drop=True))
+    other = theory.theory_rows("case1", settings, 1)
+    assert not other["value"].equals(first["value"])
+
+
+def test_a_part_that_is_left_out_is_not_made():
+    settings = TheoryConfig(case1=None)
+    assert "case1" not in settings.parts()
+    with pytest.raises(ValueError, match="makes case2"):
+        theory.theory_rows("case1", settings, 0)
+
+
+def test_an_impossible_covariance_is_refused_before_any_work():
+    with pytest.raises(ValidationError, match=r"above -0.3 and below 30 only"):
+        CorrelatedCase(covariance=-0.4)
