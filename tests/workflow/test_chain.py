@@ -112,7 +112,17 @@ def test_every_run_is_in_mlflow_once(finished):
     assert {json.loads(path.read_text())["status"] for path in markers} == {"stored"}
 
 
-def test_report_is_one_page_without_the_network(finished):
+def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
+    page = (finished.results / "report.html").read_text()
+    for path in (finished.results / "figures").rglob("*.svg"):
+        assert f'id="figure-{path.parent.name}-{path.stem}"' in page
+    for run in ("natural-4", "dpsgd-1", "none"):
+        place = json.loads((finished.results / f"tracking/digits/lenet/{run}/n20-b32.json").read_text())["place"]
+        assert f"http://127.0.0.1:5000/#/experiments/{place['experiment_id']}/runs/{place['run_id']}" in page
+    assert 'src="http' not in page
+
+
+def test_report_of_snakemake_is_one_page_without_the_network(finished):
     result = finished.snakemake("--report", "report.html", jobs=1)
     assert result.returncode == 0, result.stderr
     page = (finished.folder / "report.html").read_text()
