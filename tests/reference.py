@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from leakbound import accounting, consensus, theory
+from leakbound import accounting, consensus, federated, theory
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import (
     least_power_level,
@@ -222,6 +222,45 @@ def _general_release(inputs: Values) -> dict[str, Any]:
     }
 
 
+def _pmidp(inputs: Values) -> dict[str, Any]:
+    norms, budgets, dimension = np.array(inputs["C"]), np.array(inputs["epsilon_nats"]), inputs["d"]
+    weights, count = np.array(inputs["weights_for_thm1_cor1"]), len(norms)
+    personal = federated.personalized_noise(norms, budgets, dimension)
+    baseline = federated.client_noise(norms, budgets, dimension)
+    first = (np.full(count, norms[0]), np.full(count, budgets[0]), dimension, weights)
+    return {
+        "alpha": np.exp(federated.log_noise_unit(norms, budgets, dimension)),
+        "pmidp_sigma": personal.client_std,
+        "pmidp_weights": personal.weights,
+        "pmidp_utility": personal.utility(dimension),
+        "baseline_sigma_client": baseline.client_std[0],
+        "baseline_sigma_server": federated.server_noise(norms, budgets, dimension).server_std,
+        "baseline_utility": baseline.utility(dimension),
+        "leak_each_client": federated.aggregate_leak(personal, norms, dimension),
+        "server_view_leak_client0": federated.server_leak(personal, norms, dimension)[0],
+        "cor1_sigma_client_C0_eps0": federated.client_noise(*first).client_std[0],
+        "thm1_sigma_server_C0_eps0": federated.server_noise(*first).server_std,
+    }
+
+
+def _composition(inputs: Values) -> dict[str, Any]:
+    budget, rounds = float(inputs["epsilon"]), inputs["T"]
+    return {
+        "linear": rounds * budget,
+        "static_secret": federated.static_leak(budget, inputs["d"], rounds),
+    }
+
+
+def _clip(inputs: Values) -> dict[str, Any]:
+    before, after = [inputs["C0"]], [inputs["C0"]]
+    for norm in inputs["preclip_norms"]:
+        clipped = min(norm, after[-1])
+        for thresholds, seen in ((before, norm), (after, clipped)):
+            following = federated.next_max_param_norms(np.array([thresholds[-1]]), np.array([seen]), inputs["eta"])
+            thresholds.append(float(following[0]))
+    return {"C_using_preclip_norm": before, "C_using_clipped_norm_RATCHETS_DOWN": after}
+
+
 TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.channels": _channels,
     "A.white": _white,
@@ -232,6 +271,9 @@ TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.batch": _batch,
     "A.empirical_posterior": _empirical_posterior,
     "A.fano": _fano,
+    "C.pmidp": _pmidp,
+    "C.composition": _composition,
+    "C.clip": _clip,
     "B.case1": _independent_clients,
     "B.case2_case3": _exchangeable_clients,
     "B.evaluate": _exchangeable_release,

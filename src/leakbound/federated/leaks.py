@@ -51,7 +51,7 @@ def _gaussian_leak(
 ) -> Float[np.ndarray, " clients"]:
     """Largest information about vectors of bounded norm behind Gaussian noise."""
     with np.errstate(divide="ignore"):
-        return 0.5 * dimension * np.log1p((norms / std) ** 2 / dimension)
+        return 0.5 * dimension * np.logaddexp(0.0, 2 * (np.log(norms) - np.log(std)) - math.log(dimension))
 
 
 def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:

@@ -34,7 +34,9 @@ class AggregateNoise:
     @property
     def aggregate_std(self) -> float:
         """Noise per coordinate of what the server publishes, √(Σ p_k² σ_k² + σ_s²)."""
-        return math.hypot(float(np.linalg.norm(self.weights * self.client_std)), self.server_std)
+        parts = self.weights * self.client_std
+        largest = float(parts.max()) or 1.0  # so that no square underflows
+        return math.hypot(largest * float(np.linalg.norm(parts / largest)), self.server_std)
 
     def utility(self, dimension: int) -> float:
         """1 / E‖published average − exact average‖², the paper's utility; inf without noise."""

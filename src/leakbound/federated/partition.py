@@ -39,7 +39,7 @@ def split_records(
         return generator.permutation(len(labels))[: n_clients * records].reshape(n_clients, records)
     if not concentration > 0:
         raise ValueError(f"concentration = {concentration}: must be positive; for alike clients use the split iid")
-    pools = [list(generator.permutation(np.flatnonzero(labels == label))) for label in np.unique(labels)]
+    pools = [generator.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)]
     return np.stack([_draw(pools, records, concentration, generator) for _ in range(n_clients)])
 
 
