@@ -37,8 +37,8 @@ def _noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
         _panel(axes, select(rows, {"mi_budget": budget}), budget, norm)
     for axes in grid.flat[len(budgets) :]:
         axes.set_visible(False)
-    figure.supxlabel("noise variance σ²", fontsize=style.FONT_SIZE)
-    figure.supylabel("noise covariance (n − 1) σ_e²/σ²", fontsize=style.FONT_SIZE)
+    figure.supxlabel(r"noise variance $\sigma^2$", fontsize=style.FONT_SIZE)
+    figure.supylabel(r"noise covariance $(n-1)\,\sigma_e^2/\sigma^2$", fontsize=style.FONT_SIZE)
     bar = figure.colorbar(ScalarMappable(norm, cmap="cividis"), ax=grid, aspect=30, pad=0.02)
     bar.set_label("U − ε (bits per client)")
     bar.outline.set_visible(False)
@@ -60,7 +60,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize) -> No
         fields[metric] = shown.pivot_table(index="tilt", columns="noise_variance", values="value", dropna=False)
     utility = fields["utility"]
     x, y = utility.columns.to_numpy(float), utility.index.to_numpy(float)
-    axes.pcolormesh(x, y, utility.to_numpy(float) - budget, norm=norm, cmap="cividis", shading="gouraud")
+    heights = utility.to_numpy(float) - budget
+    axes.pcolormesh(x, y, heights, norm=norm, cmap="cividis", shading="gouraud", rasterized=True)
     for metric, (dashes, _) in _EDGES.items():
         field = fields[metric].reindex(index=utility.index, columns=utility.columns).to_numpy(float)
         if np.nanmin(field, initial=np.inf) < budget < np.nanmax(field, initial=-np.inf):
