@@ -82,7 +82,7 @@ def test_more_replicas_change_no_other_one(make_request):
     assert (federate(make_request(replicas=2)).parameters[0] == federate(make_request()).parameters[0]).all()
 
 
-class _Killed(Exception):
+class KilledError(Exception):
     """The process ends here."""
 
 
@@ -96,12 +96,12 @@ def test_killed_federation_resumes_with_the_same_bytes(make_request, tmp_path, m
 
     def dying(federation):
         if next(rounds) == 6:  # 3 rounds and the end of the first replica, 2 rounds of the second
-            raise _Killed
+            raise KilledError
         return advance(federation)
 
     monkeypatch.setattr(Federation, "advance", dying)
     monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
-    with pytest.raises(_Killed):
+    with pytest.raises(KilledError):
         federate(request)
     monkeypatch.setattr(Federation, "advance", advance)
     assert request.checkpoint.exists()

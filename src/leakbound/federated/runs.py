@@ -98,7 +98,7 @@ def run_settings(config: Config, run: FederatedRun) -> dict[str, Any]:
     federated = _section(config)
     return {
         "run": asdict(run),
-        "most_clients": federated.most_clients(),
+        "most_clients": None if federated.records else federated.most_clients(),
         "replicas": federated.replicas or config.replicas,
         "federated": federated.model_dump(mode="json", include={*_SHARED, "records", "checkpoint_seconds"}),
         "seed": config.seed,
