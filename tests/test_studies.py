@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import presets
-from leakbound.config import Catalogue, ChannelDefense, Config, EfficiencyConfig, FigureConfig, Settings, StudyConfig
+from leakbound.config import (
+    DPSGD,
+    Catalogue,
+    ChannelDefense,
+    Config,
+    EfficiencyConfig,
+    FigureConfig,
+    Settings,
+    StudyConfig,
+)
 from leakbound.studies import Run, RunTable, level_text, runs_of
 
 QUICK = presets.quick()
@@ -80,6 +89,15 @@ def test_channel_with_own_weights_has_its_own_files():
     assert files.channel_files(own)["spectrum"] != files.channel_files(usual)["spectrum"]
 
 
+def test_delta_is_that_of_the_dataset():
+    defense = DPSGD(delta=1e-5, deltas={"celeba": 3e-6})
+    jobs = table(QUICK.model_copy(update={"defenses": {"dpsgd": defense}}))
+    runs = [Run(name, "lenet", "dpsgd", 1.0, 10, 8) for name in ("celeba", "digits")]
+    assert [jobs.training_settings(run)["defense"]["delta"] for run in runs] == [3e-6, 1e-5]
+    other = table(QUICK.model_copy(update={"defenses": {"dpsgd": DPSGD(delta=1e-5)}}))
+    assert jobs.training_settings(runs[1]) == other.training_settings(runs[1])
+
+
 def test_run_without_channel_reads_no_channel_files():
     assert table().channel_files(Run("digits", "lenet", "dpsgd", 1.0, 10, 8)) == {}
 
@@ -141,6 +159,16 @@ def test_table_of_times_is_there_only_if_they_are_measured():
     unmeasured = RunTable(QUICK.model_copy(update={"efficiency": None}), Catalogue(figures=(shown,)))
     assert unmeasured.figures == {}
     assert "efficiency" not in unmeasured.tables
+
+
+def test_attack_on_gradients_is_told_the_size_of_a_batch():
+    study = QUICK.studies["gradient_inversion"].model_copy(update={"batch_sizes": (1, 8), "defenses": {"none": ()}})
+    jobs = table(QUICK.model_copy(update={"studies": {"batch": study}}))
+    one, eight = (jobs.runs[f"digits/lenet_sigmoid/none/n0-b{size}"] for size in (1, 8))
+    assert jobs.attack_settings("gradient_inversion", eight)["batch_size"] == 8
+    assert "batch_size" not in jobs.attack_settings("gradient_inversion", one)
+    trained = jobs.attack_settings("membership", Run("digits", "lenet", "none", None, 10, 8))
+    assert "batch_size" not in trained
 
 
 def job_settings(config) -> str:

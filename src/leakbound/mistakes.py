@@ -14,6 +14,7 @@ from leakbound import registry
 from leakbound.config import Settings, default_defenses
 
 T = TypeVar("T", bound=Settings)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, where it is built
 _TAGS = {"custom", *(defense.mechanism for defense in default_defenses().values())}
 
 
@@ -31,7 +32,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: If it cannot be read, or holds something else.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(str(path), [f"cannot be read: {error}"]) from error
     if not isinstance(values, dict):

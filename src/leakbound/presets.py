@@ -40,6 +40,8 @@ from leakbound.config import (
     TrainingConfig,
     Undefended,
     default_defenses,
+    level_problem,
+    records_in_step,
 )
 from leakbound.mistakes import ConfigError, known_names, parse, read_yaml, unknown_name
 
@@ -340,10 +342,9 @@ def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...]) -> It
         return
     if not levels:
         yield f"{key}: needs at least one level"
-    if isinstance(defense, ChannelDefense):
-        for index, level in enumerate(levels):
-            if level <= 0:
-                yield f'{key}[{index}] = {level}: a capacity must be > 0 nats. For no noise use the defense "none"'
+    for index, level in enumerate(levels):
+        if (problem := level_problem(defense, level)) is not None:
+            yield f"{key}[{index}] = {level}: {problem}"
     if len(set(levels)) < len(levels):
         yield f"{key} = {list(levels)}: a level appears twice"
 
@@ -374,15 +375,23 @@ def _sweep_mistakes(key: str, sweep: dict[str, tuple[float, ...]], config: Confi
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Batches larger than the members that the learning-rate search draws them from."""
+    """Batches larger than the members that they, and those of the learning-rate search, are drawn from."""
+    declared = {*default_defenses(), *config.defenses}
     for dataset in study.datasets:
         members = config.datasets[dataset].members if dataset in config.datasets else None
-        if members is None or not any(study.rounds):
+        if members is None:
             continue
-        left = members - math.ceil(config.training.validation_fraction * members)
-        for index, batch_size in enumerate(study.batch_sizes):
-            if batch_size > left:
-                yield (
-                    f"{key}.batch_sizes[{index}] = {batch_size}: the learning-rate search on {dataset} has only {left} "
-                    f"of {members} members; raise datasets.{dataset}.members or use smaller batches"
-                )
+        left, where = members, f"{dataset} has only {members} members"
+        if any(study.rounds):
+            left = members - math.ceil(config.training.validation_fraction * members)
+            where = f"the learning-rate search on {dataset} has only {left} of {members} members"
+        advice = f"{where}; raise datasets.{dataset}.members or use smaller batches"
+        for index, size in enumerate(study.batch_sizes):
+            if size > left:
+                yield f"{key}.batch_sizes[{index}] = {size}: {advice}"
+        largest = max((size for size in study.batch_sizes if size <= left), default=0)
+        for name, levels in study.defenses.items():
+            for index, level in enumerate(levels if name in declared else ()):
+                records = records_in_step(config.defense(name), level, largest)
+                if records > left:
+                    yield f"{key}.defenses.{name}[{index}] = {level}: makes batches of {records}, but {advice}"

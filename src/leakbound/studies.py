@@ -17,12 +17,14 @@ from typing import Any
 
 from leakbound import registry
 from leakbound.config import (
+    DPSGD,
     EFFICIENCY,
     WORLDS,
     Catalogue,
     ChannelDefense,
     Config,
     CustomDefense,
+    Defense,
     FigureConfig,
     StudyConfig,
 )
@@ -44,7 +46,7 @@ class Run:
     """One training (or, with 0 rounds, one untrained network) with all its replicas.
 
     Attributes:
-        level: Capacity κ in nats for channels, noise multiplier for DP; none for an undefended run.
+        level: As the defense means it, e.g. capacity κ in nats for channels; none for an undefended run.
         replicas: Number of seeds; not part of the run's name.
     """
 
@@ -107,6 +109,7 @@ class RunTable:
 
     Attributes:
         runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
+        searches: Name of a learning-rate search to the run that it stands for, the shortest if it stands for several.
         attacks: Slug to the names of the attacks on that run, sorted.
         tables: Name to path of every table: each study's, ``efficiency``, and ``<world>/<part>`` of each world.
         figures: ``paper/id`` to figure.
@@ -125,6 +128,9 @@ class RunTable:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
                 self.members[name].append(run.slug)
+        self.searches: dict[str, Run] = {}
+        for run in sorted(self.runs.values(), key=lambda run: run.rounds, reverse=True):
+            self.searches[self.tuning_name(run)] = run
         self.tables = {name: self.path("tables", name, ".parquet") for name in self._table_names()}
         self.figures = {f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)}
 
@@ -178,7 +184,7 @@ class RunTable:
 
     def _family_defense(self, family: str) -> ChannelDefense:
         """Settings of a defense of ``family``."""
-        used = {run.defense for run in [*self.runs.values(), *self.timed_runs().values()]}
+        used = {name for study in self.config.studies.values() for name in study.defenses} | set(self.timed_runs())
         for name in sorted(used):
             settings = self.config.defense(name)
             if isinstance(settings, ChannelDefense) and self.family(name) == family:
@@ -276,7 +282,7 @@ class RunTable:
 
     def _model_settings(self, run: Run) -> dict[str, Any]:
         """What searching and training share."""
-        defense = self.config.defense(run.defense)
+        defense = self._defense_of(run)
         trainer = defense.trainer if isinstance(defense, CustomDefense) else None
         return {
             "dataset": run.dataset,
@@ -290,6 +296,11 @@ class RunTable:
             "plugins": self._plugins(models=run.model, trainers=trainer),
         }
 
+    def _defense_of(self, run: Run) -> Defense:
+        """Settings of the run's defense, as they hold on its dataset."""
+        defense = self.config.defense(run.defense)
+        return defense.on(run.dataset) if isinstance(defense, DPSGD) else defense
+
     def attack_settings(self, attack: str, run: Run) -> dict[str, Any]:
         """Everything but files that ``attack`` on ``run`` depends on."""
         attacks = self.config.attacks
@@ -297,12 +308,14 @@ class RunTable:
             attacks.custom[attack] if attack in attacks.custom else getattr(attacks, attack).model_dump(mode="json")
         )
         untrained = {"replicas": run.replicas} if run.rounds == 0 else {}  # weights say how many they are
+        if run.rounds == 0 and run.batch_size > 1:  # attacks take single records unless told otherwise
+            untrained["batch_size"] = run.batch_size
         return {
             "attack": attack,
             "slug": run.slug,
             **untrained,
             "model": run.model,
-            "defense": self.config.defense(run.defense).model_dump(mode="json"),
+            "defense": self._defense_of(run).model_dump(mode="json"),
             "level": run.level,
             "config": config,
             "seed": self.config.seed,

@@ -132,11 +132,7 @@ def options(files):
 
 def tuned_run(wildcards):
     """A run of the table that a learning-rate search stands for, the shortest if it stands for several."""
-    name = f"{wildcards.dataset}/{wildcards.model}/{wildcards.variant}/b{wildcards.batch_size}"
-    return min(
-        (run for run in TABLE.runs.values() if TABLE.tuning_name(run) == name),
-        key=lambda run: run.rounds,
-    )
+    return TABLE.searches[f"{wildcards.dataset}/{wildcards.model}/{wildcards.variant}/b{wildcards.batch_size}"]
 
 
 def attack_files(run):

@@ -64,11 +64,12 @@ for command in (
     app.command()(command)
 
 
-def _show_version(asked: bool) -> None:
-    """Show the version and stop, if asked to."""
+def _show_version(asked: bool) -> bool:
+    """Show the version and stop, if asked to; typer passes on what this returns."""
     if asked:
         sys.stdout.write(f"leakbound {__version__}\n")
         raise typer.Exit
+    return asked
 
 
 @app.callback()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +23,21 @@ from leakbound.cli.files import (
     read_dataset,
     read_settings,
 )
-from leakbound.config import Defense, EfficiencyConfig, TrainingConfig
+from leakbound.cli.tracking import ConfigOption
+from leakbound.config import Config, Defense, EfficiencyConfig, TrainingConfig
 
 if TYPE_CHECKING:
     from leakbound.training import TrainingRequest
 
+
+class Device(StrEnum):
+    """Where trainings and attacks run."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+DeviceOption = Annotated[Device, typer.Option(help="Where the work is done.")]
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
 
@@ -103,3 +116,60 @@ def _timed(
         )
         for name, levels in config.defenses.items()
     }
+
+
+def costs(
+    out: Annotated[Path, typer.Option(help="Table of times, CSV; other entries in it are kept.")],
+    model: Annotated[list[str], typer.Option(help="Registered network; repeatable.")],
+    colors: Annotated[list[int] | None, typer.Option(help="Colors of its images; repeatable, by default 3.")] = None,
+    device: DeviceOption = Device.cpu,
+    max_seconds: Annotated[float, typer.Option(help="Longest turn of a defense, seconds.")] = 10.0,
+) -> None:
+    """Time the elementary work of training and attacks on this machine, for `plan`."""
+    from leakbound.planning import read_costs, write_costs
+
+    rows = read_costs(out) if out.is_file() else []
+    write_costs(out, [*rows, *_measured([(name, one) for name in model for one in colors or [3]], device, max_seconds)])
+
+
+def plan(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Jobs side by side, one CPU thread each.")] = 2,
+    device: Annotated[Device | None, typer.Option(help="Where it would train; by default as configured.")] = None,
+    gpu_jobs: Annotated[int, typer.Option(min=1, help="Of these, jobs that share the GPU.")] = 1,
+    table: Annotated[Path | None, typer.Option(help="Times that `costs` wrote; by default the package's.")] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the networks on this machine first.")] = False,
+) -> None:
+    """Say what a configuration takes before anything runs: jobs, hours and disk per study, and the time of all."""
+    from leakbound import presets
+    from leakbound.planning import PACKAGED, Machine, UnitCosts, as_text, jobs_of, networks, read_costs
+    from leakbound.studies import RunTable
+
+    config = presets.load(configfile)
+    runs = RunTable(config, presets.load_catalogue(config.catalogue, config))
+    where = device or Device("cuda" if "cuda" in (config.device, *_gpus(config)) else "cpu")
+    rows, source = read_costs(table or PACKAGED), "as the package brings them" if table is None else f"from {table}"
+    if measure:
+        rows += _measured(networks(runs), where)
+        source = f"measured here; what every job takes {source}"
+    unit_costs = UnitCosts(rows, where.value)
+    found = jobs_of(runs, unit_costs)
+    sys.stdout.write(as_text(runs, found, unit_costs, Machine(jobs, gpu_jobs), source))
+
+
+def _gpus(config: Config) -> list[str]:
+    """``cuda`` if a box of the chain asks for a GPU."""
+    boxes = (config.resources.tune, config.resources.train, config.resources.attack)
+    return ["cuda"] * any(box.gpu for box in boxes)
+
+
+def _measured(found: Sequence[tuple[str, int]], device: Device, max_seconds: float = 10.0) -> list[dict[str, Any]]:
+    """Rows of the table of costs for networks on images of some colors."""
+    import torch
+
+    from leakbound.measuring import measure_unit_costs
+
+    label, day = device_label(device_name(device.value)), datetime.now(UTC).date()
+    source = f"{label}, torch {torch.__version__.partition('+')[0]}, {day}"
+    tables = [measure_unit_costs(name, colors, device.value, max_seconds=max_seconds) for name, colors in found]
+    return [{**row, "source": source} for one in tables for row in one.to_dict("records")]

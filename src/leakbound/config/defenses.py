@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -58,10 +59,16 @@ class DPSGD(Settings):
     """Clipping bound S of a record's gradient, Euclidean norm."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """δ at which ε is reported."""
+    deltas: dict[Name, Annotated[float, Field(gt=0, lt=1)]] = {}
+    """Dataset to a δ of its own."""
     accountant: Literal["rdp", "prv"] = "rdp"
     """Opacus accountant that computes ε."""
     learning_rates: Rates | None = None
     """Candidates of the learning-rate search; by default those of ``training``."""
+
+    def on(self, dataset: str) -> DPSGD:
+        """These settings on one dataset, with the δ that holds there."""
+        return self.model_copy(update={"delta": self.deltas.get(dataset, self.delta), "deltas": {}})
 
 
 class DPPSAC(DPSGD):
@@ -143,6 +150,7 @@ Defense = Annotated[
 ]
 
 
+@cache
 def default_defenses() -> dict[Name, Defense]:
     """The defenses that every configuration knows without declaring them."""
     shapes = ("natural", "white", "personalized", "personalized_printed", "least_power", "rate_distortion")

@@ -64,4 +64,4 @@ class Config(Settings):
         Raises:
             KeyError: If there is none; a loaded configuration has been checked for that.
         """
-        return {**default_defenses(), **self.defenses}[name]
+        return self.defenses[name] if name in self.defenses else default_defenses()[name]
