@@ -3,6 +3,11 @@
 Snakemake does not notice an edit in an imported module. Each rule carries this hash as a parameter: it covers the
 syntax trees, without docstrings and comments, of the command's function and of every module of the package that the
 function reaches by imports.
+
+A package's ``__init__`` that merely re-exports does not count as a whole. ``from package import name`` reaches the
+module that defines the name, and the statement that says which one it is. Any other statement in an ``__init__`` makes
+it and all that it imports count, and modules that do something when they are imported count wherever their package is
+imported.
 """
 
 from __future__ import annotations
@@ -18,38 +23,40 @@ from pathlib import Path
 _PACKAGE = "leakbound"
 _COMMANDS = f"{_PACKAGE}.cli"
 # What these decide reaches a job as a parameter or by the choice of a module, which is hashed itself.
-_SETTLED_BEFORE = {
-    f"{_PACKAGE}.{name}" for name in ("config", "presets", "studies", "registry", "fingerprint", "tracking")
-}
+_SETTLED_BEFORE = {f"{_PACKAGE}.{name}" for name in ("presets", "studies", "registry", "fingerprint", "tracking")}
+_STARS = "*"
+_PLAIN_DECORATORS = {"cache", "contextmanager", "dataclass", "lru_cache", "no_grad", "overload", "runtime_checkable"}
 
 
+@cache
 def code_fingerprint(command: str, *modules: str) -> str:
     """Fingerprint of a command of the command line.
 
     Args:
         command: ``"module:function"`` of the command line; what the function uses there counts, and what that imports.
-        *modules: Further modules that the command will look up by name, e.g. that of a registered model. One outside
-            the package is hashed alone, without its own imports.
+        *modules: Further modules, or ``"module:attribute"`` of things in them, that the command will look up by name,
+            e.g. a registered model. One outside the package is hashed alone, without its own imports.
 
     Returns:
-        Sixteen hexadecimal digits.
+        Sixteen hexadecimal digits. Files are read once in a process.
 
     Raises:
         ModuleNotFoundError: If a module does not exist.
     """
     digest = hashlib.sha256()
-    roots = set(modules)
+    targets = set(modules)
     for node in _statements(*command.split(":")):
         digest.update(ast.dump(node).encode())
-        roots.update(_imports(node))
-    for name in sorted(_closure(frozenset(roots))):
-        digest.update(f"{name}:{_module_hash(name)};".encode())
+        targets.update(_imports(node))
+    named = frozenset(name.partition(":")[0] for name in modules)
+    for name, value in sorted(_closure(frozenset(targets), named).items()):
+        digest.update(f"{name}:{value};".encode())
     return digest.hexdigest()[:16]
 
 
 def _statements(module: str, function: str) -> list[ast.stmt]:
     """Top-level statements of the command line that a function uses, in its own module and in the modules beside it."""
-    found: dict[tuple[str, int], ast.stmt] = {}
+    found: dict[tuple[str, int, str], ast.stmt] = {}
     waiting = [(module, function)]
     seen: set[tuple[str, str]] = set()
     while waiting:
@@ -61,8 +68,11 @@ def _statements(module: str, function: str) -> list[ast.stmt]:
         node = _definitions(module).get(name)
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{_COMMANDS}."):
             waiting.append((str(node.module), name))  # follow the name alone, not all that stands beside it
+        elif isinstance(node, ast.ImportFrom):
+            own = [alias for alias in node.names if (alias.asname or alias.name) == name]
+            found[module, node.lineno, name] = ast.ImportFrom(module=node.module, names=own, level=node.level)
         elif node is not None:
-            found[module, node.lineno] = node
+            found[module, node.lineno, ""] = node
             waiting += [(module, inner.id) for inner in ast.walk(node) if isinstance(inner, ast.Name)]
     return [found[key] for key in sorted(found)]
 
@@ -81,23 +91,126 @@ def _definitions(module: str) -> dict[str, ast.stmt]:
     return definitions
 
 
-def _closure(roots: frozenset[str]) -> set[str]:
-    """Modules of the package reached from ``roots``, and the roots from outside it."""
-    reached: set[str] = set()
-    waiting = list(roots)
+def _closure(targets: frozenset[str], named: frozenset[str]) -> dict[str, str]:
+    """Modules of the package that ``targets`` reach, and the named ones from outside it, each with its hash.
+
+    A followed re-export is there too, as ``package:name`` with the statement's own words, so that it counts when a name
+    comes to mean something else that is reached anyway.
+    """
+    reached: dict[str, str] = {}
+    waiting = list(targets)
     while waiting:
-        name = waiting.pop()
-        if name in reached or name in _SETTLED_BEFORE or _path(name) is None:
+        target = waiting.pop()
+        module, _, name = target.partition(":")
+        if target in reached or module in _SETTLED_BEFORE or _path(module) is None:
             continue
-        inside = name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
-        if not inside and name not in roots:
+        if not _is_inside(module):
+            if module in named and not _is_installed(module):
+                reached[module] = _module_hash(module)
             continue
-        if not inside and _is_installed(name):
-            continue
-        reached.add(name)
-        if inside:
-            waiting += _imports(_tree(name))
+        for end in range(1, module.count(".") + 1):
+            waiting += _touched(".".join(module.split(".")[:end]))
+        origins = _origins(module, name) if name else None
+        if origins is None:
+            waiting += [f"{module}.{name}"] if name else []  # the name may be that of a module
+            if module not in reached:
+                reached[module] = _module_hash(module)
+                waiting += _module_imports(module)
+        else:
+            reached[target] = ",".join(origins)
+            waiting += [*_touched(module), *origins]
     return reached
+
+
+def _is_inside(module: str) -> bool:
+    """Whether a module belongs to this package."""
+    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
+
+
+def _touched(package: str) -> list[str]:
+    """What counts when anything in a package is imported, which runs its ``__init__``."""
+    return [package] if _exports(package) is None else _effects(package)
+
+
+def _origins(module: str, name: str) -> list[str] | None:
+    """Where a name of a package comes from, as targets; none if the package or module counts as a whole."""
+    exports = _exports(module)
+    if exports is None or name == _STARS:
+        return None
+    found = [exports[name]] if name in exports else []
+    if _path(f"{module}.{name}") is not None:
+        found.append(f"{module}.{name}")
+    return found or None
+
+
+@cache
+def _exports(package: str) -> dict[str, str] | None:
+    """Names that a package's ``__init__`` takes over, each with its ``module:name``.
+
+    None if the module is no package, or its ``__init__`` holds anything but whole imports of names from modules of this
+    package, and ``__all__``.
+    """
+    path = _path(package)
+    if path is None or path.name != "__init__.py":
+        return None
+    exports: dict[str, str] = {}
+    for node in _tree(package).body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            continue
+        if isinstance(node, ast.ImportFrom) and not node.level and _is_inside(str(node.module)):
+            if any(alias.name == _STARS for alias in node.names):
+                return None
+            exports |= {alias.asname or alias.name: f"{node.module}:{alias.name}" for alias in node.names}
+        elif not (_is_list_of_names(node) or isinstance(node, ast.Pass)):
+            return None
+    return exports
+
+
+def _is_list_of_names(node: ast.stmt) -> bool:
+    """Whether a statement gives ``__all__`` as literal strings."""
+    if not (isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]):
+        return False
+    values = node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value]
+    return all(isinstance(value, ast.Constant) and isinstance(value.value, str) for value in values)
+
+
+@cache
+def _effects(package: str) -> list[str]:
+    """Modules that importing a package runs and that do more than define things."""
+    waiting, seen = [package], set[str]()
+    while waiting:
+        module = waiting.pop().partition(":")[0]
+        if module in seen or not _is_inside(module) or module in _SETTLED_BEFORE or _path(module) is None:
+            continue
+        seen.add(module)
+        for target in _module_imports(module):
+            outer, _, name = target.partition(":")
+            waiting += [outer, f"{outer}.{name}"] if name else [outer]
+    return sorted(module for module in seen if _exports(module) is None and not _only_defines(_tree(module).body))
+
+
+def _only_defines(body: list[ast.stmt]) -> bool:
+    """Whether statements bind names of their own and do nothing else that could be seen from outside."""
+    for node in body:
+        if isinstance(node, ast.If):
+            harmless = _only_defines(node.body) and _only_defines(node.orelse)
+        elif isinstance(node, ast.Assign):
+            harmless = all(isinstance(target, ast.Name | ast.Tuple) for target in node.targets)
+        elif isinstance(node, ast.AnnAssign):
+            harmless = isinstance(node.target, ast.Name)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            harmless = all(_is_plain(decorator) for decorator in node.decorator_list)
+        else:
+            harmless = isinstance(node, ast.Import | ast.ImportFrom | ast.Pass)
+        if not harmless:
+            return False
+    return True
+
+
+def _is_plain(decorator: ast.expr) -> bool:
+    """Whether a decorator is known to keep no record of what it decorates."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return getattr(function, "attr", getattr(function, "id", "")) in _PLAIN_DECORATORS
 
 
 def _is_installed(name: str) -> bool:
@@ -112,16 +225,28 @@ def _is_standard(name: str) -> bool:
 
 
 def _imports(tree: ast.AST) -> list[str]:
-    """Modules that a syntax tree may import: each dotted name, its packages, and members that may be modules."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
+    """What a syntax tree imports when it runs: a module, or ``module:name`` for a name from it; sorted."""
+    found: set[str] = set()
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            waiting += node.orelse  # what stands there for type checkers never runs
+            continue
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            # The statement binds the outermost package, whose members may be used by their dotted names.
+            parts = [alias.name.split(".") for alias in node.names]
+            found.update(".".join(part[:end]) for part in parts for end in range(1, len(part) + 1))
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-    packages = {".".join(name.split(".")[:end]) for name in names for end in range(1, name.count(".") + 1)}
-    return sorted(names | packages)
+            found.update(f"{node.module}:{alias.name}" for alias in node.names)
+        waiting += ast.iter_child_nodes(node)
+    return sorted(found)
+
+
+@cache
+def _module_imports(module: str) -> list[str]:
+    """What a module imports, as :func:`_imports` says it."""
+    return _imports(_tree(module))
 
 
 @cache
