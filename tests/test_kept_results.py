@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 def call(*words: object) -> tuple[int, str]:
     """Exit code and output of a command."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     return result.exit_code, result.output
 
 

@@ -82,4 +82,5 @@ def _links(folder: Path, table: RunTable, base: str) -> Iterator[tuple[str, str]
         marker = folder / f"{slug}.json"
         place = storage.read_json(marker).get("place") if marker.is_file() else None
         if place:
-            yield slug, f"{base}/#/experiments/{place['experiment_id']}/runs/{place['run_id']}"
+            run = f"experiments/{place['experiment_id']}/runs/{place['run_id']}"
+            yield slug, f"{base}/#/{run}?workflowType=machine_learning"  # MLflow's other view is for chatbots

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from leakbound.figures import style
 from leakbound.figures.report.planes import Plane, Point
 
-WIDTH, HEIGHT = 420, 320
-LEFT, RIGHT, TOP, BOTTOM = 54, 10, 12, 46
+WIDTH, HEIGHT = 420.0, 320.0
+LEFT, RIGHT, TOP, BOTTOM = 54.0, 10.0, 12.0, 46.0
 _RADIUS = 6.0
 _TICKS = 5
 _EDGE = 0.07

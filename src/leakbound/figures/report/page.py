@@ -118,9 +118,10 @@ def page(report: Report) -> str:
         facets=_facets(pictures),
         datasets=datasets(report.config, report.provenance),
         studies=studies(report.config),
+        tables=sorted({figure.config.table for figure in report.figures if figure.config.table}),
         paper_name=paper_name,
         anchors={figure.key: figure.anchor for figure in report.figures},
-        shape={"width": WIDTH, "height": HEIGHT},
+        shape={"width": round(WIDTH), "height": round(HEIGHT)},
     )
 
 
