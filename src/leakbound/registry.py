@@ -155,14 +155,14 @@ ATTACKS = Registry(
 ILLUSTRATIONS = Registry(
     "illustration",
     {
-        "capacity_surface": "leakbound.illustrations:capacity_surface",
-        "toy_example": "leakbound.illustrations:toy_example",
-        "noisy_images": "leakbound.illustrations:noisy_images",
-        "compression": "leakbound.illustrations:compression",
-        "weights": "leakbound.illustrations:weights",
-        "shapes": "leakbound.illustrations:shapes",
-        "personalized_cost": "leakbound.illustrations:personalized_cost",
-        "leakage": "leakbound.illustrations:leakage",
+        "capacity_surface": "leakbound.illustrations.closed_forms:capacity_surface",
+        "toy_example": "leakbound.illustrations.closed_forms:toy_example",
+        "noisy_images": "leakbound.illustrations.pictures:noisy_images",
+        "compression": "leakbound.illustrations.closed_forms:compression",
+        "weights": "leakbound.illustrations.closed_forms:weights",
+        "shapes": "leakbound.illustrations.costs:shapes",
+        "personalized_cost": "leakbound.illustrations.costs:personalized_cost",
+        "leakage": "leakbound.illustrations.costs:leakage",
     },
 )
 

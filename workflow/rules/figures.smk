@@ -45,7 +45,8 @@ rule illustrate:
         code=lambda w: code(
             "figures:illustrate",
             illustrations=[w.illustration],
-            shapes=list(CONFIG.illustrations[w.illustration].levels),
+            # Some compare all built-in shapes, named or not.
+            shapes=["natural", *CONFIG.illustrations[w.illustration].levels],
         ),
     shell:
         "leakbound illustrate --settings {params.settings:q} {params.files} --out {output.rows} > {log} 2>&1"
