@@ -12,6 +12,14 @@ CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}
 LEVELS = (1.0, 4.0, 16.0)
 MULTIPLIERS = (0.5, 1.5, 2.0)
+OTHERS = {
+    "parameter_noise": (0.01, 0.03, 0.1),
+    "gradient_compression": (0.01, 0.1, 0.5),
+    "large_batch": (2.0, 4.0, 8.0),
+}
+SHAPES = ("natural", "white", "personalized", "least_power", "rate_distortion", "natural_frozen")
+BATCHES = (1, 2, 4, 8)
+LENGTHS = (150, 300, 600, 1200)
 
 
 def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
@@ -23,7 +31,9 @@ def leak(defense: str, level: float | None) -> float:
     """Between 0 (everything is hidden) and 1 (nothing is)."""
     if level is None:
         return 1.0
-    return 1 / (1 + level) if defense in PRIVATE else level / (2 + level)
+    if defense in PRIVATE or defense in ("parameter_noise", "large_batch"):
+        return 1 / (1 + level)
+    return level / (2 + level)
 
 
 def inversion(replica: int, openness: float, generator: np.random.Generator) -> Iterator[pd.DataFrame]:
@@ -47,25 +57,31 @@ def membership(replica: int, openness: float, generator: np.random.Generator) ->
 
 
 def trained(
-    dataset: str, model: str, defense: str, level: float | None, replicas: int, generator: np.random.Generator
+    dataset: str,
+    model: str,
+    defense: str,
+    level: float | None,
+    replicas: int,
+    generator: np.random.Generator,
+    rounds: int = 600,
 ) -> RunPart:
-    openness = leak(defense, level)
+    openness = leak(defense, level) * rounds / 600 / (0.2 + 0.8 * rounds / 600)
     cost = {**CHANNELS, **PRIVATE}.get(defense, 0.0)
     curves, members, inverted = [], [], []
     for replica in range(replicas):
         accuracy = 0.55 + 0.4 * openness - cost + 0.012 * generator.normal()
-        for step, share in ((300, 0.7), (600, 1.0)):
-            values = {"test_accuracy": share * accuracy, "train_accuracy": share * min(1.0, accuracy + 0.05)}
+        for step, share in ((rounds // 2, 0.7), (rounds, 1.0)):
+            values = {"test_accuracy": share * accuracy, "train_accuracy": share * min(1.0, accuracy + 0.1 * openness)}
             curves += [(replica, step, metric, value) for metric, value in values.items()]
         members.append(membership(replica, openness, generator))
         inverted += inversion(replica, openness, generator)
     return RunPart(
-        run=f"{dataset}/{model}/{defense}-{level}/n600-b64",
+        run=f"{dataset}/{model}/{defense}-{level}/n{rounds}-b64",
         dataset=dataset,
         model=model,
         defense=defense,
         level=level,
-        rounds=600,
+        rounds=rounds,
         batch_size=64,
         diverged=(False,) * replicas,
         curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]),
@@ -74,29 +90,42 @@ def trained(
 
 
 def inverted_gradients(
-    dataset: str, defense: str, level: float | None, replicas: int, generator: np.random.Generator
+    dataset: str,
+    defense: str,
+    level: float | None,
+    replicas: int,
+    generator: np.random.Generator,
+    batch_size: int = 1,
 ) -> RunPart:
-    openness = leak(defense, level) - CHANNELS.get(defense, 0.0)
+    hidden = 1 - leak(defense, level) + CHANNELS.get(defense, 0.0)
+    if defense == "compression":
+        hidden = 0.5 / (1 + (level or 0.0))
+    if batch_size > 1:
+        slopes = {"dpsgd": -0.1, "none": 0.1, "parameter_noise": 0.25}
+        hidden += slopes.get(defense, 0.0) * np.log(batch_size)
     frames = []
     for replica in range(replicas):
-        prior = 0.05 + 0.03 * generator.random(8)
-        attack = 0.007 + 0.12 * (1 - openness) * (0.8 + 0.4 * generator.random(8))
+        prior = (0.05 + 0.03 * generator.random(8)) / batch_size**0.5
+        attack = 0.007 + 0.12 * hidden * (0.8 + 0.4 * generator.random(8))
         results = {"attack": attack, "untuned": 1.4 * attack, "prior": prior}
-        if level is not None:
-            results["oracle"] = 0.02 * (1 - openness) + 0.0 * prior
+        if defense not in ("none", "dpsgd", "parameter_noise"):
+            results["oracle"] = 0.02 * hidden + 0.0 * prior
         for variant, errors in results.items():
             frames.append(unit_rows(replica, variant, "mse", errors))
             frames.append(unit_rows(replica, variant, "psnr", -10 * np.log10(errors)))
+            frames.append(unit_rows(replica, variant, "ssim", 0.9 - 2 * errors))
+            frames.append(unit_rows(replica, variant, "cosine", 1 - 1.5 * errors))
             if variant in ("attack", "untuned"):
                 frames.append(unit_rows(replica, variant, "bounded_mse", np.minimum(errors, prior)))
+                frames.append(unit_rows(replica, variant, "relative_mse", errors / prior * batch_size**-0.5))
     return RunPart(
-        run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b1",
+        run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b{batch_size}",
         dataset=dataset,
         model="lenet_sigmoid",
         defense=defense,
         level=level,
         rounds=0,
-        batch_size=1,
+        batch_size=batch_size,
         diverged=(False,) * replicas,
         attacks={"gradient_inversion": pd.concat(frames)},
     )
@@ -125,9 +154,10 @@ def study(make_study: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def make_gradients() -> Callable[..., pd.DataFrame]:
-    def make(replicas: int):
+    def make(replicas: int, datasets: tuple[str, ...] = ("digits",)):
         generator = np.random.default_rng(6)
-        return tabulate(inverted_gradients("digits", *pair, replicas, generator) for pair in sweep(private=False))
+        pairs = [(dataset, *pair) for dataset in datasets for pair in sweep(private=False)]
+        return tabulate(inverted_gradients(*pair, replicas, generator) for pair in pairs)
 
     return make
 
@@ -135,3 +165,50 @@ def make_gradients() -> Callable[..., pd.DataFrame]:
 @pytest.fixture(scope="session")
 def gradients(make_gradients: Callable[..., pd.DataFrame]) -> pd.DataFrame:
     return make_gradients(8)
+
+
+@pytest.fixture(scope="session")
+def studies(study: pd.DataFrame, make_gradients: Callable[..., pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Rows of every study that the catalogue draws from."""
+    generator = np.random.default_rng(7)
+    undefended: list[tuple[str, float | None]] = [("none", None)]
+
+    def over(pairs: list[tuple[str, float | None]], lengths: tuple[int, ...] = (600,)) -> pd.DataFrame:
+        return tabulate(trained("digits", "lenet", *pair, 4, generator, n) for n in lengths for pair in pairs)
+
+    def inverted(pairs: list[tuple[str, float | None]], sizes: tuple[int, ...] = (1,)) -> pd.DataFrame:
+        return tabulate(inverted_gradients("digits", *pair, 7, generator, b) for b in sizes for pair in pairs)
+
+    return {
+        "capacity": study,
+        "comparison": study,
+        "gradient_inversion": make_gradients(8, ("digits", "fashion_mnist")),
+        "rounds": over([*undefended, ("natural", 16.0)], LENGTHS),
+        "shapes": over([*undefended, *((shape, level) for shape in SHAPES for level in (8.0, 16.0))]),
+        "defenses": over([*undefended, *((name, level) for name in OTHERS for level in OTHERS[name])]),
+        "batch": inverted([*undefended, ("dpsgd", 1.3), ("parameter_noise", 0.01)], BATCHES),
+        "compression": inverted([*undefended, *(("compression", float(index)) for index in (0, 1, 10))]),
+    }
+
+
+@pytest.fixture(scope="session")
+def efficiency() -> pd.DataFrame:
+    """Training times as the table has them: DP-SGD's overhead grows with the network, that of channels is 3 %."""
+    generator = np.random.default_rng(8)
+    rows = []
+    for model, base, overhead in (("lenet", 20.0, 0.6), ("resnet10", 90.0, 1.2), ("vgg16", 400.0, 4.0)):
+        for replica in range(12):
+            plain = base * (1 + 0.02 * generator.random())
+            for defense, level, extra in (
+                ("none", np.nan, 0.0),
+                ("dpsgd", 0.8, overhead),
+                ("natural", 300.0, 0.03),
+                ("white", 1000.0, 0.03),
+                ("personalized", 1000.0, 0.03),
+            ):
+                seconds = plain * (1 + extra) * (1 + 0.01 * generator.random())
+                found = {"seconds": seconds, "seconds_per_step": seconds / 19550}
+                if defense != "none":
+                    found["ratio"] = seconds / plain
+                rows += [("cifar10", model, defense, level, replica, metric, value) for metric, value in found.items()]
+    return pd.DataFrame(rows, columns=["dataset", "model", "defense", "level", "replica", "metric", "value"])

@@ -111,7 +111,7 @@ def test_all_levels_and_controls_lie_inside_the_panels(make_study):
 
 def test_every_setting_gets_a_panel_with_shared_axes_and_one_legend(make_study):
     table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet",)))
-    picture = PLOTS.get("levels")(table, options=ACCURACY)
+    picture = PLOTS.get("levels")(table, options={**ACCURACY, "share_y": True})
     assert len(picture.axes) == 2
     assert picture.axes[0].get_ylim() == picture.axes[1].get_ylim()
     labels = [text.get_text() for text in picture.legends[0].get_texts()]

@@ -18,6 +18,7 @@ from leakbound.registry import SHAPES
 
 _COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
 _BATCH = 64
+_LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 _ROUNDING = 1.0 / (12.0 * 255.0**2)
 """Variance of the rounding of a pixel on the scale [0, 1]; on [-1, 1] it is four times as large."""
 
@@ -162,10 +163,10 @@ def leakage(
     frames = []
     for level in settings.levels["natural"]:
         noise = noise_scale(eigenvalues, level)
-        for rounds in np.unique(np.geomspace(1, 10_000, 13).round().astype(int)):
-            uses = math.ceil(_BATCH * int(rounds) / len(dataset.train.labels))
+        for rounds in _LENGTHS:
+            uses = float(math.ceil(_BATCH * rounds / len(dataset.train.labels)))
             told = {
-                "printed_total": float(rounds) * level,
+                "printed_total": rounds * level,
                 "added_uses": uses * level,
                 "joint": gaussian_capacity(eigenvalues, noise, uses),
                 "drawn_once": level,
@@ -180,6 +181,6 @@ def leakage(
             found = [("leakage", account, nats) for account, nats in told.items()]
             found += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
             frames.append(
-                pd.DataFrame(found, columns=["metric", "account", "value"]).assign(level=level, rounds=int(rounds))
+                pd.DataFrame(found, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
             )
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)

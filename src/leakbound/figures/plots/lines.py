@@ -133,7 +133,7 @@ def _controls(
 ) -> dict[str, _Extent]:
     """Draw the control lines that have rows: one for all models where these agree, else one in each model's colour."""
     axes, rows, lines = panel.axes, panel.of(rows), panel.of(lines)
-    places = sorted(lines[options.x].unique())
+    places = sorted(float(value) for value in lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
     for index, control in enumerate(options.controls):
         own = select_or_nothing(rows, control.where)
