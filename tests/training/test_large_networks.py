@@ -1,0 +1,63 @@
+"""One step of each family of defenses for the networks of the paper that take long: no image is seen twice."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from leakbound.channels import Channel
+from leakbound.config import DPPSAC, DPSGD, ChannelDefense, Undefended
+from leakbound.datasets import ImageDataset, Split
+from leakbound.training.loop import StackLearner
+from leakbound.training.per_sample import PerSampleLearner
+
+NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, np.full(3072, 0.04))}
+FAMILIES = {
+    "none": (StackLearner, {"defense": Undefended()}),
+    "channel": (StackLearner, NATURAL),
+    "dpsgd": (PerSampleLearner, {"defense": DPSGD(), "level": 0.5}),
+    "dppsac": (PerSampleLearner, {"defense": DPPSAC(), "level": 0.5}),
+}
+
+
+@pytest.fixture(scope="module")
+def few():
+    """As many images as a batch, so that a Poisson sample of them is never empty."""
+    generator = np.random.default_rng(0)
+    split = Split(generator.uniform(-1, 1, (2, 3, 32, 32)).astype(np.float32), np.array([0, 1]))
+    return ImageDataset("few", tuple("0123456789"), split, split, split)
+
+
+def sample_of(value):
+    """A thousand values or more from all over a tensor: some neurons are silent and learn nothing in a step."""
+    return value.detach().flatten()[:: max(1, value.numel() // 1000)].clone()
+
+
+# VGG16 under DP holds six copies of its weights, 3.3 GB.
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        *(("resnet10", family) for family in FAMILIES),
+        *((model, family) for model in ("alexnet", "vgg16") for family in ("channel", "dpsgd")),
+    ],
+)
+def test_a_step_of_the_defense_moves_all_weights_to_finite_ones(request_for, few, model, family):
+    learner_of, changes = FAMILIES[family]
+    request = request_for(dataset=few, model=model, batch_size=2, learning_rate=0.01, **changes)
+    learner = learner_of(request, range(1))
+    before = {name: sample_of(value) for name, value in learner.params.items()}
+    learner.step()
+    for name, value in learner.params.items():
+        assert value.detach().isfinite().all(), name
+        assert not torch.equal(sample_of(value), before[name]), name
+    assert learner.event(0, 1).uses == 1
+
+
+def test_replicas_of_resnet_side_by_side_learn_as_one_after_another(request_for, few):
+    request = dataclasses.replace(request_for(dataset=few, model="resnet10", batch_size=2), replicas=2)
+    together, alone = StackLearner(request, range(2)), StackLearner(request, range(1, 2))
+    for learner in (together, alone):
+        learner.step()
+    for name, value in alone.params.items():
+        torch.testing.assert_close(together.params[name][1], value[0], rtol=1e-3, atol=1e-5)
