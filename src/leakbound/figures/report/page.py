@@ -21,7 +21,7 @@ from leakbound.figures.scoreboard import WrittenClaim, overall, scoreboard, writ
 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of what the page is made of."""
-_LARGEST_DRAWING = 500_000
+_LARGEST_DRAWING = 300_000
 _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "undecided": "?"}
 
 
