@@ -15,7 +15,8 @@ from leakbound.config import (
     Settings,
     StudyConfig,
 )
-from leakbound.studies import Run, RunTable, level_text, runs_of
+from leakbound.runs import Run, level_text, runs_of
+from leakbound.studies import RunTable
 
 QUICK = presets.quick()
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)

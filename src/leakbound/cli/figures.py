@@ -48,7 +48,7 @@ def tabulate(
 def _part(root: Path, slug: str, attacks: list[str]) -> Any:
     """What one run has written."""
     from leakbound.figures.tables import RunPart
-    from leakbound.studies import Run
+    from leakbound.runs import Run
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0

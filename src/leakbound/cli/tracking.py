@@ -23,7 +23,7 @@ ConfigOption = Annotated[Path, typer.Option(help="Configuration whose store is m
 def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> None:
     """Write what a finished run has left to MLflow; a store that is away is noted and `sync` sends it later."""
     from leakbound import tracking
-    from leakbound.studies import Run
+    from leakbound.runs import Run
 
     given = read_settings(settings)
     run = Run.from_slug(given["slug"])

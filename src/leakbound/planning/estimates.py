@@ -17,7 +17,8 @@ from leakbound.config import (
 )
 from leakbound.planning.costs import UnitCosts
 from leakbound.planning.sizes import DatasetSize, size_of
-from leakbound.studies import Run, RunTable
+from leakbound.runs import Run
+from leakbound.studies import RunTable
 
 _CURVE_RECORDS = 2000  # records of each split in all points of a curve but the last
 _PATIENT = 25  # guess: passes after which the attack network of membership inference has stopped, on average
