@@ -116,6 +116,17 @@ def test_processing_never_adds_information():
         assert 0 < far < near
 
 
+def test_a_later_look_tells_less_than_it_would_alone_and_never_more():
+    """Tan et al. 2024 print equalities in (9) and (16); a second look at signal-to-noise ratio 1 shows they are not."""
+    joint = np.ones((3, 3)) + np.diag([0.0, 1.0, 1.0])  # D and two looks at it
+    both = gaussian.mutual_information(joint, [0])
+    alone = gaussian.mutual_information(joint[:2, :2], [0])
+    assert both == pytest.approx(0.5493, abs=5e-5)
+    assert 2 * alone == pytest.approx(0.6931, abs=5e-5)
+    assert both - alone == pytest.approx(0.2027, abs=5e-5)  # I(D; Y₂ | Y₁), by the chain rule
+    assert both - alone < alone
+
+
 def test_mutual_information_is_the_divergence_from_independence():
     covariance = random_covariance(2)
     independent = covariance.copy()

@@ -40,6 +40,29 @@ def test_equal_capacity_needs_half_the_published_noise_variance():
     assert found == pytest.approx([0.5657, 0.4, 0.3266, 0.1461], abs=5e-5)
 
 
+def test_published_multipliers_have_half_the_capacities_that_they_were_matched_to():
+    multipliers = (0.8, 0.57, 0.46, 0.2066)
+    printed = [accounting.dp_capacity(multiplier, 64, as_printed=True) for multiplier in multipliers]
+    correct = [accounting.dp_capacity(multiplier, 64) for multiplier in multipliers]
+    lenet = [accounting.dp_capacity(multiplier, 64, 62_000) for multiplier in multipliers]
+    assert printed == pytest.approx([100.0, 197.0, 302.5, 1499.4], abs=0.06)
+    assert correct == pytest.approx([50.0, 98.5, 151.2, 749.7], abs=0.06)
+    assert lenet == pytest.approx([49.96, 98.34, 150.86, 740.78], abs=0.01)
+
+
+def test_composed_epsilon_in_the_published_formula_gives_none_of_the_published_capacities():
+    found = [64 * epsilon**2 / (2 * math.log(1.25e5)) for epsilon in (1.705, 5.120, 12.026, 331.668)]
+    assert found == pytest.approx([7.9, 71.5, 394.0, 3.0e5], rel=0.01)
+
+
+def test_no_single_number_of_records_has_the_published_epsilons():
+    """The first published value wants more records than the last one, by half."""
+    wanted = {0.8: (1.705, 42_840), 0.2066: (331.668, 27_109)}
+    for multiplier, (epsilon, records) in wanted.items():
+        found = accounting.poisson_epsilon(multiplier, 64 / records, 10_000, 1e-5)
+        assert found == pytest.approx(epsilon, rel=0.01)
+
+
 def test_capacity_from_epsilon_halves_the_printed_formula_within_its_domain():
     found = accounting.dp_capacity_from_epsilon(0.5, 1e-5, 64)
     assert found == pytest.approx(64 * 0.25 / (4 * math.log(1.25e5)))
@@ -91,6 +114,7 @@ def test_clipping_without_noise_has_no_finite_epsilon(accountant):
         ({"sampling": "shuffled"}, "assume Poisson sampling"),
         ({"mechanism": "channel"}, "mechanism 'channel'"),
         ({"mechanism": "none"}, "mechanism 'none'"),
+        ({"mechanism": "parameter_noise"}, "for all others no guarantee was derived"),
         ({"noise_multiplier": None}, "states no noise_multiplier"),
     ],
 )
