@@ -5,13 +5,17 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test report ui sync check lock reference
+.PHONY: run test test-flower report ui sync check lock reference
 
 run: .venv/ready
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
 test: .venv/ready
 	python -m pytest -q
+
+# Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
+test-flower: .venv-flower/ready
+	.venv-flower/bin/python -m pytest -q tests/integrations
 
 # One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
 report: .venv/ready
@@ -52,4 +56,11 @@ lock:
 	.venv/bin/python -m pip install --quiet -r requirements.lock
 	.venv/bin/python -m pip install --quiet --no-deps -e .
 	.venv/bin/python -m pip check
+	touch $@
+
+.venv-flower/ready: requirements-flower.lock constraints-cuda.txt pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/python -m pip install --quiet -c constraints-cuda.txt torch==2.13.0
+	.venv-flower/bin/python -m pip install --quiet -r requirements-flower.lock
+	.venv-flower/bin/python -m pip install --quiet --no-deps -e .
 	touch $@

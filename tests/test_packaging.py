@@ -38,6 +38,16 @@ def test_lock_names_no_machine():
     assert "--" not in text
 
 
+def test_flower_lock_pins_the_extra_and_names_no_machine():
+    lines = (ROOT / "requirements-flower.lock").read_text().splitlines()
+    assert lines[0] == "-c constraints-cuda.txt"
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[^\s+:]+", line) for line in lines[1:])
+    wanted = PROJECT["optional-dependencies"]["flower"] + [
+        requirement for requirement in PROJECT["dependencies"] if name_of(requirement) in ("torch", "numpy", "pydantic")
+    ]
+    assert {name_of(requirement) for requirement in wanted} <= {name_of(line) for line in lines[1:]}
+
+
 def test_readme_commands_are_make_targets():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     used = set(re.findall(r"^\s*make ([a-z]+)", (ROOT / "README.md").read_text(), re.M))

@@ -18,6 +18,7 @@ from leakbound import __version__, models, storage
 from leakbound.config import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated import clients, leaks, noise, partition
+from leakbound.federated.noise import AggregateNoise
 from leakbound.federated.runs import ADAPTED, FederatedRun
 from leakbound.provenance import settings_hash
 from leakbound.seeding import numpy_generator, torch_generator
@@ -150,7 +151,7 @@ class Federation:
         """Records of a client's step."""
         return min(self._request.config.batch_size, self._request.records)
 
-    def noise(self) -> noise.AggregateNoise:
+    def noise(self) -> AggregateNoise:
         """Noise and weights of the round to come, from budgets and thresholds."""
         run, dimension = self._request.run, len(self.parameters)
         if self.budgets is None:
@@ -181,7 +182,7 @@ class Federation:
             self._evaluate(asked)
         return True
 
-    def _average(self, asked: noise.AggregateNoise) -> tuple[Float[Tensor, " d"], Float[np.ndarray, " clients"]]:
+    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Float[np.ndarray, " clients"]]:
         """Average of all uploads, summed in float64, and the norms before clipping."""
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
         norms: list[float] = []
@@ -193,7 +194,7 @@ class Federation:
             norms += before
         return total.float(), np.array(norms)
 
-    def _uploads(self, chunk: range, asked: noise.AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
+    def _uploads(self, chunk: range, asked: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
         """What some clients send in this round, and the norms before clipping."""
         request, config = self._request, self._request.config
         vectors = clients.train_clients(
@@ -223,7 +224,7 @@ class Federation:
         ]
         return torch.stack(drawn).to(request.device)
 
-    def _count(self, asked: noise.AggregateNoise) -> None:
+    def _count(self, asked: AggregateNoise) -> None:
         """Add what this round tells to the threat table."""
         dimension = len(self.parameters)
         for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
@@ -231,7 +232,7 @@ class Federation:
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
             self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
 
-    def _evaluate(self, asked: noise.AggregateNoise) -> None:
+    def _evaluate(self, asked: AggregateNoise) -> None:
         """Extend the curves, and at the end add what is known only then."""
         last = self.round == self._request.config.communication_rounds
         loss, _ = self._measure(self._request.dataset.train, self.held.flatten().sort().values.numpy(), last)
