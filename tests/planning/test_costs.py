@@ -7,7 +7,12 @@ def row(unit, model="lenet", colors=3, value=1.0, device="cpu", slots=1):
     return {"device": device, "unit": unit, "model": model, "colors": colors, "slots": slots, "value": value}
 
 
-PLAIN = [row("step_none", value=0.01), row("step_dpsgd", value=0.03), row("predict", value=1e-4)]
+PLAIN = [
+    row("step_none", value=0.01),
+    row("step_white", value=0.015),
+    row("step_dpsgd", value=0.03),
+    row("predict", value=1e-4),
+]
 
 
 def test_replicas_take_their_steps_one_after_another_on_a_cpu():
@@ -28,6 +33,7 @@ def test_later_entry_replaces_an_earlier_one():
         (("none", "lenet", 1, 64, 1), 0.01, "extrapolated from 3"),
         (("none", "unheard_of", 3, 64, 1), 0.01, "taken as LeNet"),
         (("dpsgd", "big", 3, 64, 1), 6.0, "by its ratio to SGD"),
+        (("white", "big", 3, 64, 1), 2.005, None),
         (("none", "lenet_sigmoid", 3, 64, 1), 0.01, None),
     ],
 )

@@ -15,10 +15,13 @@ PACKAGED = Path(__file__).with_name("costs.csv")
 """Times that come with the package; its column ``source`` says on what they were measured."""
 _BATCH = 64
 _GPU_SPEEDUP = 200.0  # guess: float32 work of one large GPU over that of one CPU thread
-_GPU_FLOOR = 3e-3  # guess: seconds of the least step on a GPU, which is bound by starting its kernels
+# Guess: seconds of the least step on a GPU, which is bound by starting its kernels.
+_GPU_FLOOR = 3e-3
+_GPU_FLOORS = {"match": 1e-2, "dpsgd": 6e-3, "dppsac": 6e-3}  # where there are many kernels in a step
 _GPU_START = 4.0  # guess: seconds until a process has its GPU
 _LIKE = {"lenet_sigmoid": "lenet"}  # equal work under another name
 _PLAIN = "step_none"
+_ON_IMAGES = ("step_natural", "step_white")
 
 
 class UnitCosts:
@@ -75,7 +78,7 @@ class UnitCosts:
             return alone * share * replicas
         self._guess_gpu()
         if defense in ("dpsgd", "dppsac"):  # replicas one after another
-            return replicas * max(_GPU_FLOOR, alone * share / _GPU_SPEEDUP)
+            return replicas * max(_GPU_FLOORS[defense], alone * share / _GPU_SPEEDUP)
         return max(_GPU_FLOOR, replicas * alone * share / _GPU_SPEEDUP)
 
     def iteration(self, unit: str, model: str, colors: int, images: int) -> float:
@@ -85,7 +88,7 @@ class UnitCosts:
             if measured:
                 return measured[1] * max(images, 1 if unit == "match" else _BATCH)
             self._guess_gpu()
-            return max(_GPU_FLOOR, images * self._cpu(unit, model, colors) / _GPU_SPEEDUP)
+            return max(_GPU_FLOORS.get(unit, _GPU_FLOOR), images * self._cpu(unit, model, colors) / _GPU_SPEEDUP)
         return images * self._cpu(unit, model, colors)
 
     def attack_step(self, model: str, colors: int) -> float:
@@ -105,8 +108,8 @@ class UnitCosts:
     def _guess_gpu(self) -> None:
         """Say that no GPU has been measured."""
         self.notes.add(
-            f"no time was measured on a GPU: extrapolated as {_GPU_SPEEDUP:g} CPU threads and at least "
-            f"{1e3 * _GPU_FLOOR:g} ms a step; measure there with --measure"
+            f"no time was measured on a GPU: extrapolated, taken as {_GPU_SPEEDUP:g} CPU threads and at least "
+            f"{1e3 * _GPU_FLOOR:g} to {1e3 * max(_GPU_FLOORS.values()):g} ms a step; measure there with --measure"
         )
 
     def _cpu(self, unit: str, model: str, colors: int) -> float:
@@ -120,11 +123,8 @@ class UnitCosts:
             if found := self._measured("cpu", unit, name, other):
                 self.notes.add(f"{name} on images of {colors} colors: extrapolated from {other}")
                 return found[1]
-        if unit == "step_dppsac" and name != "lenet":
-            return self._cpu("step_dpsgd", name, colors)
         if unit.startswith("step_") and unit != _PLAIN and self._knows(name):
-            self.notes.add(f"{unit.removeprefix('step_')} with {name}: extrapolated by its ratio to SGD with LeNet")
-            return self._cpu(_PLAIN, name, colors) * self._ratio(unit)
+            return self._like_lenet(unit, name, colors)
         if name != "lenet":
             self.notes.add(f"network {name}: not measured, taken as LeNet; measure it with --measure")
             return self._cpu(unit, "lenet", colors)
@@ -134,10 +134,19 @@ class UnitCosts:
         """Whether plain steps of a network were measured."""
         return any(self._measured("cpu", _PLAIN, model, colors) for colors in (1, 3))
 
-    def _ratio(self, unit: str) -> float:
-        """Ratio of a defense's step to a plain one with LeNet; 1.5 where that was not measured either."""
-        own, plain = (self._measured("cpu", one, "lenet", 3) for one in (unit, _PLAIN))
-        return own[1] / plain[1] if own and plain else 1.5
+    def _like_lenet(self, unit: str, model: str, colors: int) -> float:
+        """Step of a defense that was measured with LeNet alone: noise on images costs the same with every network."""
+        if unit == "step_dppsac" and self._measured("cpu", "step_dpsgd", model, colors):
+            return self._cpu("step_dpsgd", model, colors)
+        plain = self._cpu(_PLAIN, model, colors)
+        own, reference = (self._measured("cpu", one, "lenet", 3) for one in (unit, _PLAIN))
+        if not own or not reference:
+            self.notes.add(f"{unit.removeprefix('step_')}: not measured, taken as SGD")
+            return plain
+        if unit in _ON_IMAGES:
+            return plain + max(0.0, own[1] - reference[1])
+        self.notes.add(f"{unit.removeprefix('step_')} with {model}: extrapolated by its ratio to SGD with LeNet")
+        return plain * own[1] / reference[1]
 
     def _measured(self, device: str, unit: str, model: str, colors: int) -> dict[int, float]:
         """Slots to value."""

@@ -206,7 +206,7 @@ def _channel_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
     for dataset, family in sorted(families):
         pixels = _size(config, dataset, costs).pixels
         along_axes = table.spectrum_settings(family)["shape"] in _ALONG_AXES
-        seconds = costs.job("spectrum") + 30 * pixels**3 / _FLOPS
+        seconds = costs.job("spectrum") + 2 * pixels**3 / _FLOPS
         yield Job(study, "spectrum", f"{dataset}/{family}", seconds, 0.0, _DOUBLE * pixels**2 * along_axes)
     for key in sorted({key for run in runs if (key := table.channel_key(run))}):
         pixels = _size(config, key.partition("/")[0], costs).pixels
