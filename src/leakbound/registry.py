@@ -180,6 +180,7 @@ PLOTS = Registry(
         "plane": "leakbound.figures.plots.planes:plane",
         "noise_surface": "leakbound.figures.plots.theory:noise_surface",
         "table": "leakbound.figures.plots.table:table",
+        "budgets": "leakbound.figures.plots.federated:budgets",
         "times": "leakbound.figures.plots.times:times",
     },
 )
@@ -199,6 +200,7 @@ PLOT_OPTIONS = Registry(
         "noise_surface": "leakbound.figures.plot_options:NoOptions",
         "times": "leakbound.figures.plot_options:TimesOptions",
         "table": "leakbound.figures.plot_options:TableOptions",
+        "budgets": "leakbound.figures.plot_options:BudgetsOptions",
     },
 )
 """Plot to the model of its options, loaded without anything that draws; optional: it lets options be checked early."""

@@ -162,3 +162,24 @@ class TimesOptions(Settings):
     """Logarithmic y axis."""
     width: float = Field(default=5.0, gt=1.0, le=7.0)
     """Width of the figure in inches."""
+
+
+class BudgetsOptions(Settings):
+    """Options of the plot ``budgets``."""
+
+    x: str = "communication_round"
+    """Column along x."""
+    x_label: str = "communication round"
+    """Label of the x axis, with unit."""
+    y_label: str
+    """Label of the y axis, with unit."""
+    series: str
+    """Column that tells lines apart: names, or numbers, which get shades; a missing number is the undisturbed line."""
+    label: str = "{:g}"
+    """Python format of a number in the legend."""
+    where: Conditions = Field(default_factory=dict)
+    """Rows drawn as lines."""
+    log_x: bool = False
+    """Logarithmic x axis."""
+    log_y: bool = False
+    """Logarithmic y axis."""

@@ -120,6 +120,12 @@ _LOOKS = {
     "zero_sum": Look("scheme 2: zero-sum", "#CC6677", "s"),
     "bounded": Look("scheme 3: bounded", "#228833", "^"),
     "masks": Look("pairwise masks", "#AA3377", "D"),
+    "client": Look("noise at the clients", "#4477AA", "o"),
+    "server": Look("noise at the server", "#CC6677", "s"),
+    "uniform": Look("equal weights and noise", "#CC6677", "s"),
+    "composed": Look("sum over the rounds", "#AA3377", "D"),
+    "static": Look("if the client never changed", "#228833", "^"),
+    "uploads": Look("to who sees the uploads", "#B8860B", "X"),
 }
 _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
 _SPARE_MARKERS = ("H", "8", "<", ">")
