@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test test-flower report ui sync check lock reference
+.PHONY: run test test-flower plan report ui sync check lock reference
 
 run: .venv/ready
 	snakemake -j $(JOBS) --configfile $(CONFIG)
@@ -18,6 +18,9 @@ test-flower: .venv-flower/ready
 	.venv-flower/bin/python -m pytest -q tests/integrations
 
 # One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
+plan: .venv/ready
+	leakbound plan --configfile $(CONFIG) -j $(JOBS)
+
 report: .venv/ready
 	snakemake -j $(JOBS) --configfile $(CONFIG) report_page
 	snakemake -j 1 --configfile $(CONFIG) --report report.html

@@ -109,11 +109,10 @@ class _Estimator:
         return self.run.replicas * config.iterations * self._iteration("invert", images)
 
     def _gradient_inversion(self) -> float:
-        """Tuning on auxiliary records, then two attackers, in stacks; replicas one after another."""
+        """Tuning on auxiliary records, then two attackers, one image for each batch; replicas one after another."""
         config = self.config.attacks.gradient_inversion
-        records = records_in_step(self.config.defense(self.run.defense), self.run.level, self.run.batch_size)
         problems = config.tuning_images * len(config.tv_weights) + 2 * config.images
-        return self.run.replicas * config.iterations * self._iteration("match", problems * records)
+        return self.run.replicas * config.iterations * self._iteration("match", problems)
 
     def _step(self, replicas: int) -> float:
         """Seconds of a training step of some replicas."""
