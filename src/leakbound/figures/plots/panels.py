@@ -195,11 +195,13 @@ def level_axis(
     if log and positive:
         axes.set_xscale("log")
     inches = axes.get_position().width * figure.get_size_inches()[0]
+    wide = [0.06 * (len(name) + 1.5) for name in names]
     shown: list[int] = []
-    for index in range(len(levels)):
-        room = (positions[index] - positions[shown[-1]]) / span * inches if shown else np.inf
-        if room > 0.06 * (len(names[index]) + 1.5):
+    for index in dict.fromkeys((len(levels) - 1, *range(len(levels)))):  # the last one first, then as many as fit
+        room = [abs(positions[index] - positions[other]) / span * inches for other in shown]
+        if all(free > (wide[index] + wide[other]) / 2 for free, other in zip(room, shown, strict=True)):
             shown.append(index)
+    shown.sort()
     written = {levels[index]: names[index] for index in shown}
     axes.xaxis.set_major_locator(FixedLocator([levels[index] for index in shown]))
     axes.xaxis.set_major_formatter(lambda value, _: written.get(value, f"{value:g}"))

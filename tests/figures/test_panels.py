@@ -1,0 +1,132 @@
+"""Several datasets, networks and quantities in one figure, and tables as pictures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.figures import style
+from leakbound.figures.selection import SelectionError
+from leakbound.registry import PLOT_OPTIONS, PLOTS
+
+FOUR = ("svhn", "cifar10", "fashion_mnist", "celeba")
+NATURAL = {"where": {"defense": "natural"}, "series": ["defense", "model"]}
+
+
+def accuracy(study: pd.DataFrame) -> pd.DataFrame:
+    return study[study["metric"] == "test_accuracy"]
+
+
+def names_above(picture) -> list[str]:
+    return [text.get_text() for axes in picture.axes for text in axes.texts if text.get_text() in style.NAMES.values()]
+
+
+def legend(picture) -> list[str]:
+    return [text.get_text() for text in picture.legends[0].get_texts()]
+
+
+@pytest.fixture(scope="module")
+def wide(make_study):
+    return make_study(FOUR, ("lenet", "vgg16"))
+
+
+def test_datasets_stand_in_the_papers_order_two_in_a_row_each_with_its_own_axis(wide):
+    picture = PLOTS.get("levels")(accuracy(wide), options=NATURAL)
+    assert names_above(picture) == ["CIFAR-10", "CelebA", "SVHN", "Fashion-MNIST"]
+    assert len({axes.get_position().x0 for axes in picture.axes}) == 2
+    assert len({axes.get_ylim() for axes in picture.axes}) == 4
+
+
+def test_networks_are_lines_with_looks_of_their_own(wide):
+    options = {**NATURAL, "controls": [{"label": "undefended", "where": {"defense": "none"}}]}
+    picture = PLOTS.get("levels")(accuracy(wide), options=options)
+    assert legend(picture) == ["LeNet", "VGG16", "undefended"]
+    for name in ("lenet", "vgg16"):
+        lines = [line for line in picture.axes[0].get_lines() if line.get_color() == style.look(name).color]
+        assert [line.get_marker() for line in lines] == [style.look(name).marker, "None"]  # itself, and its control
+
+
+def test_one_network_alone_leaves_the_look_to_the_defense(make_study):
+    picture = PLOTS.get("levels")(accuracy(make_study(("cifar10",), ("vgg16",))), options=NATURAL)
+    assert picture.axes[0].get_lines()[0].get_color() == style.look("natural").color
+
+
+def test_rows_of_panels_show_their_own_rows_and_controls(studies):
+    options = {
+        "where": {"defense": "natural"},
+        "rows": {
+            "AUC": {"metric": "auc", "variant": "white_box"},
+            "accuracy": {"metric": "test_accuracy"},
+        },
+        "controls": [{"label": "undefended", "where": {"defense": "none"}}],
+        "chance": 0.5,
+        "chance_rows": ["AUC"],
+    }
+    rows = studies["capacity"]
+    picture = PLOTS.get("levels")(rows, options=options)
+    assert [axes.get_ylabel() for axes in picture.axes] == ["AUC", "accuracy"]
+    for axes, metric, variant in zip(picture.axes, ("auc", "test_accuracy"), ("white_box", ""), strict=True):
+        own = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
+        heights = [line.get_ydata()[0] for line in axes.get_lines() if line.get_color() == style.CONTROL_COLOR]
+        undefended = own[own["defense"] == "none"]["value"].mean()
+        assert heights == pytest.approx([undefended, 0.5] if metric == "auc" else [undefended])
+
+
+def test_the_undefended_run_of_each_length_is_a_control_of_the_rounds(studies):
+    rows = accuracy(studies["rounds"])
+    options = {**NATURAL, "x": "rounds", "controls": [{"label": "undefended", "where": {"defense": "none"}}]}
+    picture = PLOTS.get("levels")(rows, options=options)
+    (control,) = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]
+    expected = rows[rows["defense"] == "none"].groupby("rounds")["value"].mean()
+    np.testing.assert_allclose(control.get_xdata(), expected.index)
+    np.testing.assert_allclose(control.get_ydata(), expected)
+
+
+def test_values_may_stand_at_equal_distances_with_their_own_names(studies):
+    rows = studies["compression"].query("metric == 'mse' and unit == -1 and variant == 'attack'")
+    picture = PLOTS.get("levels")(rows, options={"even_x": True, "where": {"defense": "compression"}})
+    axes = picture.axes[0]
+    assert axes.get_lines()[0].get_xdata().tolist() == [0.0, 1.0, 2.0]
+    ticks = axes.xaxis.get_major_locator()()
+    assert [axes.xaxis.get_major_formatter()(tick) for tick in ticks] == ["0", "1", "10"]
+
+
+def test_planes_follow_the_rounds(studies):
+    options = {"along": "rounds", "x": {"metric": "auc", "variant": "white_box"}, "y": {"metric": "test_accuracy"}}
+    picture = PLOTS.get("plane")(studies["rounds"], options=options)
+    assert {text.get_text() for text in picture.axes[0].texts} >= {"150", "1200"}
+    grey = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]
+    assert [len(line.get_xdata()) for line in grey] == [4]  # the undefended run of each length
+
+
+def test_heatmaps_of_datasets_stand_under_each_other_within_two_columns(studies):
+    rows = studies["gradient_inversion"].query("metric == 'mse' and unit == -1")
+    picture = PLOTS.get("heatmap")(rows, options={"where": {"variant": "attack"}})
+    titles = [axes.get_title() for axes in picture.axes if axes.get_title()]
+    assert titles == ["Fashion-MNIST", "digits"]
+    assert picture.get_size_inches()[0] <= style.TWO_COLUMNS
+
+
+TIMES = {"cells": [{"where": {"metric": "ratio"}, "text": "×{mean:.2f} [{low:.2f}, {high:.2f}]"}]}
+
+
+def test_tables_have_means_with_intervals_and_what_the_paper_prints(efficiency):
+    options = {**TIMES, "printed": {"lenet": {"dpsgd": "paper ×1.57"}}}
+    picture = PLOTS.get("table")(efficiency, options=options)
+    words = [text.get_text() for text in picture.axes[0].texts]
+    assert [word for word in words if word in style.NAMES.values()] == ["LeNet", "ResNet10", "VGG16"]
+    assert words.count("paper ×1.57") == 1
+    ratios = efficiency.query("metric == 'ratio' and model == 'vgg16' and defense == 'dpsgd'")["value"]
+    half = 2.200985160082949 * ratios.std() / np.sqrt(len(ratios))
+    assert f"×{ratios.mean():.2f} [{ratios.mean() - half:.2f}, {ratios.mean() + half:.2f}]" in words
+
+
+def test_tables_refuse_cells_of_several_metrics_and_unknown_numbers(efficiency):
+    with pytest.raises(SelectionError, match="several rows of one replica"):
+        PLOTS.get("table")(efficiency, options={"cells": [{"text": "{mean}"}]})
+    with pytest.raises(SelectionError, match="no format of its numbers"):
+        PLOTS.get("table")(efficiency, options={"cells": [{"where": {"metric": "ratio"}, "text": "{median}"}]})
+
+
+def test_options_checked_early_are_those_of_the_plots():
+    for name in PLOT_OPTIONS.names():
+        assert PLOT_OPTIONS.get(name) is PLOTS.get(name).settings
