@@ -28,6 +28,7 @@ from leakbound.config import (
     DatasetConfig,
     Defense,
     EfficiencyConfig,
+    FigureConfig,
     GeneralCase,
     GradientInversionConfig,
     IllustrationConfig,
@@ -276,10 +277,10 @@ def _mistakes(config: Config) -> Iterator[str]:
         for shape in illustration.levels:
             shapes = known_names(registry.SHAPES, config.plugins.shapes)
             yield from unknown_name(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
-    for dataset, model in (config.federated.models if config.federated else {}).items():
-        yield from unknown_name(f"federated.models.{dataset}", dataset, "dataset", sorted(config.datasets))
+    for source, model in (config.federated.models if config.federated else {}).items():
+        yield from unknown_name(f"federated.models.{source}", source, "dataset", sorted(config.datasets))
         models = known_names(registry.MODELS, config.plugins.models)
-        yield from unknown_name(f"federated.models.{dataset}", model, "model", models)
+        yield from unknown_name(f"federated.models.{source}", model, "model", models)
     if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
         yield (
             f"tracking.uri = {config.tracking.uri!r}: MLflow no longer keeps runs in plain folders; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -31,6 +32,7 @@ def steepen(rows: pd.DataFrame, options: Steepness, generator: np.random.Generat
     """
     rows = select(rows, options.where)
     require(rows, ("replica", "value", options.by))
+    smallest: Callable[[int], float]
     first, second = (_slopes(select(rows, conditions), options) for conditions in (options.a, options.b))
     if options.blocks:
         shared = first.index.intersection(second.index)
