@@ -20,7 +20,8 @@ class PrivacyEvent:
     """What a training did to private records; all that an accountant may read.
 
     Attributes:
-        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac`` or the name of an outside trainer.
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``, ``gradient_compression``,
+            ``large_batch``, ``compression``, or the name of an outside trainer.
         sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
         population: Records that could be drawn.
         batch_size: Records in a step; the expected number under Poisson sampling.

@@ -93,7 +93,7 @@ def test_direction_without_noise_leaks_without_bound():
         accounting.record_leakage(EVENT, ratios)
 
 
-@pytest.mark.parametrize("mechanism", ["none", "dpsgd", "dppsac", "something else"])
+@pytest.mark.parametrize("mechanism", ["none", "dpsgd", "dppsac", "parameter_noise", "compression", "something else"])
 @pytest.mark.parametrize("account", [accounting.printed_leakage, accounting.linear_leakage])
 def test_events_of_other_mechanisms_are_refused(mechanism, account):
     with pytest.raises(ValueError, match=f"mechanism '{mechanism}'"):

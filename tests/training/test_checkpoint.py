@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from leakbound import storage
-from leakbound.config import DPSGD, ChannelDefense, TrainingConfig
+from leakbound.config import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, TrainingConfig
 from leakbound.training import train
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 
@@ -50,7 +50,7 @@ def run_until_saved(processes, request, out: Path, chance: random.Random) -> boo
     return child.exitcode != 0
 
 
-@pytest.mark.parametrize("case", ["white", "frozen", "dpsgd"])
+@pytest.mark.parametrize("case", ["white", "frozen", "dpsgd", "noise", "largest"])
 def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request_for, channel, tmp_path, case):
     defense = {
         "white": {"defense": ChannelDefense(shape="white"), "level": 8.0, "channel": channel("white", 8.0)},
@@ -61,6 +61,8 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
             "training": {"max_stack": 2},
         },
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
+        "noise": {"defense": ParameterNoise(), "level": 0.01},
+        "largest": {"defense": GradientCompression(), "level": 0.1, "training": {"max_stack": 2}},
     }[case]
     training = {**OFTEN, "evaluations": 3, **defense.pop("training", {})}
     request = request_for(rounds=12, replicas=2, training=training, **defense)

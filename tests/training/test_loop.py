@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import models
-from leakbound.config import ChannelDefense
+from leakbound.channels import estimate_moments, principal_direction
+from leakbound.config import ChannelDefense, Compression, GradientCompression, LargeBatch, ParameterNoise
 from leakbound.seeding import torch_generator
 from leakbound.training import train
 
@@ -27,6 +28,14 @@ def assert_same_bytes(one, other):
 
 def through(channel, shape, noise="fresh"):
     return {"defense": ChannelDefense(shape=shape, noise=noise), "level": 8.0, "channel": channel(shape, 8.0)}
+
+
+OTHERS = {
+    "parameter_noise": {"defense": ParameterNoise(), "level": 0.01},
+    "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
+    "large_batch": {"defense": LargeBatch(), "level": 3.0},
+    "compression": {"defense": Compression(), "level": 1.0},
+}
 
 
 def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits):
@@ -52,10 +61,11 @@ def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits):
         )
 
 
-@pytest.mark.parametrize("case", ["none", "natural", "white", "rate_distortion", "white_frozen"])
+@pytest.mark.parametrize("case", ["none", "natural", "white", "rate_distortion", "white_frozen", *OTHERS])
 def test_stack_of_three_equals_one_by_one(request_for, channel, case):
     noise = "frozen" if case.endswith("_frozen") else "fresh"
-    defense = {} if case == "none" else through(channel, case.removesuffix("_frozen"), noise)
+    plain = {"none": {}, **OTHERS}
+    defense = plain[case] if case in plain else through(channel, case.removesuffix("_frozen"), noise)
     results = [
         train(request_for(rounds=6, replicas=3, training={"max_stack": size}, **defense)) for size in ("auto", 2, 3)
     ]
@@ -74,6 +84,52 @@ def test_equal_requests_give_equal_bytes_and_leave_the_global_generator_alone(re
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(5)
     assert_same_bytes(one, train(request))
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_every_other_defense_is_repeatable_and_states_what_it_did(request_for, case):
+    request = request_for(replicas=2, **OTHERS[case])
+    one = train(request)
+    assert_same_bytes(one, train(request))
+    (event, _) = one.events
+    assert (event.mechanism, event.population, event.steps) == (case, 400, 4)
+    assert event.batch_size == (96 if case == "large_batch" else 32)
+    assert event.uses == 1
+
+
+def test_large_batch_is_a_plain_run_of_that_batch_size(request_for):
+    large = train(request_for(**OTHERS["large_batch"]))
+    plain = train(request_for(batch_size=96))
+    assert all(torch.equal(large.weights[name], plain.weights[name]) for name in plain.weights)
+    assert large.curves.equals(plain.curves)
+    assert large.events == [dataclasses.replace(plain.events[0], mechanism="large_batch")]
+
+
+@pytest.mark.parametrize(
+    ("case", "level"), [("parameter_noise", 0.0), ("gradient_compression", 1.0), ("large_batch", 1.0)]
+)
+def test_defense_at_its_weakest_is_no_defense(request_for, case, level):
+    weak, plain = train(request_for(**{**OTHERS[case], "level": level})), train(request_for())
+    for name, values in plain.weights.items():
+        torch.testing.assert_close(weak.weights[name], values, rtol=0, atol=0)
+
+
+def test_compression_is_a_plain_run_on_images_without_the_direction(request_for, digits):
+    compressed = train(request_for(**OTHERS["compression"]))
+    direction = principal_direction(estimate_moments([digits.train.images]), 1)
+    members = dataclasses.replace(digits.train, images=direction.removed_from(digits.train.images))
+    plain = train(request_for(dataset=dataclasses.replace(digits, train=members)))
+    for name, values in plain.weights.items():
+        torch.testing.assert_close(compressed.weights[name], values, rtol=1e-4, atol=1e-6)
+    assert final(compressed, "test_accuracy") == final(plain, "test_accuracy")
+    assert final(compressed, "train_loss") != final(plain, "train_loss")  # measured on the client's clean images
+
+
+def test_momentum_acts_on_what_is_sent(request_for):
+    """A step along the one largest coordinate leaves all others where they were."""
+    start = train(request_for(rounds=0)).weights
+    sent = train(request_for(rounds=1, defense=GradientCompression(), level=1e-9)).weights
+    assert sum(int((sent[name] != start[name]).sum()) for name in start) == 1
 
 
 def test_a_further_replica_changes_no_other_one(request_for, channel):

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from torch import nn
 
-from leakbound.config import DPPSAC, DPSGD, ChannelDefense, CustomDefense
+from leakbound.config import (
+    DPPSAC,
+    DPSGD,
+    ChannelDefense,
+    Compression,
+    CustomDefense,
+    GradientCompression,
+    LargeBatch,
+    ParameterNoise,
+)
 from leakbound.models import Classifier
 from leakbound.registry import MODELS, TRAINERS, UnknownNameError
 from leakbound.training import UntrainableError, train
@@ -45,6 +54,14 @@ def registered(monkeypatch):
         ({"defense": ChannelDefense(), "level": 8.0}, "channel = None: a channel defense needs both"),
         ({"defense": DPSGD()}, "level = None: dpsgd needs its noise multiplier"),
         ({"defense": DPPSAC(), "level": -1.0}, "level = -1.0: dppsac needs its noise multiplier"),
+        ({"defense": ParameterNoise(), "level": -0.1}, "level = -0.1: parameter_noise needs the standard deviation"),
+        ({"defense": GradientCompression(), "level": 0.0}, r"level = 0.0: gradient_compression .* in \(0, 1\]"),
+        ({"defense": GradientCompression(), "level": 1.5}, "level = 1.5"),
+        ({"defense": LargeBatch(), "level": 1.5}, "level = 1.5: large_batch needs a factor on the batch size"),
+        ({"defense": LargeBatch(), "level": None}, "level = None: large_batch"),
+        ({"defense": LargeBatch(), "level": 13.0}, "batch_size = 32, 416 with its factor, but there are 400 members"),
+        ({"defense": Compression(), "level": 0.5}, "level = 0.5: compression needs the index"),
+        ({"defense": Compression(), "level": 1024.0}, "images of 1024 values have the principal directions 0 to 1023"),
     ],
 )
 def test_training_refuses_what_it_cannot_do(request_for, changes, message):

@@ -131,7 +131,7 @@ def _channel_capacity(event: PrivacyEvent) -> float:
     if event.mechanism != "channel":
         raise ValueError(
             f"mechanism {event.mechanism!r}: this accountant composes data-space channels only; for DP-SGD and DP-PSAC "
-            "use `accounting.epsilon` and `accounting.dp_capacity`, without a mechanism nothing is bounded"
+            "use `accounting.epsilon` and `accounting.dp_capacity`; for all others no guarantee was derived"
         )
     if event.capacity is None or not event.capacity >= 0 or event.noise not in ("fresh", "frozen") or event.uses < 0:
         raise ValueError(

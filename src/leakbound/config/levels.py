@@ -53,4 +53,6 @@ def _allowed(defense: Defense, level: float) -> tuple[bool, str]:
 
 def records_in_step(defense: Defense, level: float | None, batch_size: int) -> int:
     """Records that one step of a defense averages over: the batch size, times the level of a large batch."""
-    return batch_size * int(level) if isinstance(defense, LargeBatch) and level is not None else batch_size
+    if isinstance(defense, LargeBatch) and level is not None and level_problem(defense, level) is None:
+        return batch_size * int(level)
+    return batch_size

@@ -18,7 +18,15 @@ from leakbound.tracking.records import Artifact, Point, RunRecord
 _OVER_UNITS = {"model_inversion": "median"}  # over classes, as the paper's metric; all others are means over units
 _SCORE_STEP = 0  # a metric without other steps is drawn as bars over runs, not as a curve of one point
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
-_UNITS = {"channel": "{} nats", "dpsgd": "noise {}", "dppsac": "noise {}"}
+_UNITS = {
+    "channel": "{} nats",
+    "dpsgd": "noise {}",
+    "dppsac": "noise {}",
+    "parameter_noise": "std {}",
+    "gradient_compression": "fraction {}",
+    "large_batch": "factor {}",
+    "compression": "direction {}",
+}
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,9 @@ class RunFacts:
     Attributes:
         preset: Name of the configuration.
         slug: Name of the run, e.g. ``digits/lenet/natural-4/n600-b64``.
-        level: Capacity κ in nats, noise multiplier, or none.
+        level: As the defense means it, e.g. capacity κ in nats; or none.
         replicas: Number of seeds.
-        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac`` or ``custom``.
+        mechanism: What the defense does, e.g. ``none``, ``channel``, ``dpsgd`` or ``custom``.
         papers: Papers whose figures show the run.
         figures: Those figures, ``paper/id``.
     """

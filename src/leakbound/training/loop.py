@@ -1,4 +1,4 @@
-"""The training loop of every defense, and SGD over a stack, on clean images or through a channel."""
+"""The training loop of every defense, and SGD over a stack, of which most defenses change one part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config import ChannelDefense
+from leakbound.config import ChannelDefense, GradientCompression, ParameterNoise
 from leakbound.datasets import Split
 from leakbound.provenance import PrivacyEvent
 from leakbound.seeding import torch_generator
@@ -24,6 +24,7 @@ from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs, Inputs
 from leakbound.training.progress import Progress, progress
 from leakbound.training.request import TrainingRequest, TrainingResult
+from leakbound.training.transforms import ConstantNoise, GradientTransform, LargestCoordinates, Unchanged
 
 logger = logging.getLogger("leakbound")
 _CURVE_COLUMNS = ["replica", "step", "metric", "value"]
@@ -57,7 +58,10 @@ class Learner(Protocol):
 
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
-    """Train by SGD, on clean images or through a channel, as many replicas at a time as ``max_stack`` allows."""
+    """Train by SGD, as many replicas at a time as ``max_stack`` allows.
+
+    A defense changes what the networks see of the members, what becomes of the gradient, or the size of a batch.
+    """
     frozen = isinstance(request.defense, ChannelDefense) and request.defense.noise == "frozen"
     size = stack.stack_size(
         request.config.max_stack,
@@ -65,7 +69,7 @@ def train_stack(request: TrainingRequest) -> TrainingResult:
         request.device,
         build(request, 0),
         request.image_shape,
-        request.batch_size,
+        request.records,
         len(request.dataset.train.labels) if frozen else 0,
     )
     return run(request, StackLearner, size)
@@ -88,10 +92,11 @@ class StackLearner:
         members = request.dataset.train
         self._labels = torch.from_numpy(members.labels).to(request.device)
         self._batches = [
-            ShuffledBatches(len(members.labels), request.batch_size, generator(request, replica, "batches"))
+            ShuffledBatches(len(members.labels), request.records, generator(request, replica, "batches"))
             for replica in replicas
         ]
         self._inputs = _inputs(request, replicas)
+        self._transform = _transform(request, replicas)
 
     @property
     def params(self) -> stack.Parameters:
@@ -104,6 +109,7 @@ class StackLearner:
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
         self._optimizer.zero_grad()
         stack.loss(logits, self._labels[indices]).sum().backward()
+        self._transform.apply([value.grad for value in self._params.values() if value.grad is not None])
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
@@ -117,7 +123,7 @@ class StackLearner:
             mechanism=defense.mechanism,
             sampling="shuffled",
             population=len(self._labels),
-            batch_size=request.batch_size,
+            batch_size=request.records,
             steps=steps,
             uses=int(self._batches[slot].uses.max()),
         )
@@ -126,12 +132,13 @@ class StackLearner:
         return dataclasses.replace(event, shape=channel.shape, capacity=channel.capacity, noise=defense.noise)
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, generators."""
+        """Weights, optimizer, generators, what the defense keeps."""
         return {
             "params": {name: value.detach() for name, value in self.params.items()},
             "optimizer": self._optimizer.state_dict(),
             "batches": [batches.state() for batches in self._batches],
             "inputs": self._inputs.state(),
+            "transform": self._transform.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -143,18 +150,31 @@ class StackLearner:
         for batches, saved in zip(self._batches, state["batches"], strict=True):
             batches.restore(saved)
         self._inputs.restore(state["inputs"])
+        self._transform.restore(state["transform"])
 
 
 def _inputs(request: TrainingRequest, replicas: range) -> Inputs:
     """What the replicas see of the members under the request's defense."""
-    images = torch.from_numpy(request.dataset.train.images).to(request.device)
-    defense, channel = request.defense, request.channel
+    members = request.dataset.train.images
+    images = torch.from_numpy(members if request.dropped is None else request.dropped.removed_from(members))
+    images, defense, channel = images.to(request.device), request.defense, request.channel
     if not isinstance(defense, ChannelDefense) or channel is None:
         return CleanInputs(images)
     sampler = ChannelSampler(channel, request.image_shape, request.device)
     generators = [generator(request, replica, "noise", request.device) for replica in replicas]
     kind = FrozenInputs if defense.noise == "frozen" else FreshInputs
     return kind(images, sampler, generators)
+
+
+def _transform(request: TrainingRequest, replicas: range) -> GradientTransform:
+    """What becomes of the replicas' gradients under the request's defense."""
+    defense, level = request.defense, request.level
+    if isinstance(defense, ParameterNoise) and level is not None:
+        generators = [generator(request, replica, "noise", request.device) for replica in replicas]
+        return ConstantNoise(level, generators)
+    if isinstance(defense, GradientCompression) and level is not None:
+        return LargestCoordinates(level, defense.error_feedback)
+    return Unchanged()
 
 
 def build(request: TrainingRequest, replica: int) -> nn.Module:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 from torch import Tensor
 
-from leakbound.channels.channel import Channel
-from leakbound.config import Defense, TrainingConfig
+from leakbound.channels import Channel, PrincipalDirection, estimate_moments, principal_direction
+from leakbound.config import Compression, Defense, TrainingConfig, records_in_step
 from leakbound.datasets import ImageDataset
 from leakbound.provenance import PrivacyEvent
+
+_CHUNK = 4096  # members whose covariance is computed at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +26,10 @@ class TrainingRequest:
         dataset: Members, non-members and class names.
         model: Registered network.
         defense: What the client does against an attacker.
-        level: Capacity κ (nats per use) of a channel, noise multiplier of DP; None without a defense.
+        level: As the defense means it, e.g. capacity κ (nats per use) of a channel; None without a defense.
         channel: The calibrated channel, for a channel defense only.
         rounds: Optimisation steps, >= 0.
-        batch_size: Records in a step; the expected number under Poisson sampling.
+        batch_size: Records in a step; the expected number under Poisson sampling. A large batch multiplies it.
         learning_rate: Of SGD, > 0, constant.
         config: Momentum, points of the curves, spacing of checkpoints, size of a stack.
         seed: Seed of the configuration; each generator derives from (seed, slug, replica, purpose).
@@ -58,6 +61,20 @@ class TrainingRequest:
         """(colors, height, width) of the members."""
         colors, height, width = self.dataset.train.images.shape[1:]
         return colors, height, width
+
+    @property
+    def records(self) -> int:
+        """Records that a step averages over."""
+        return records_in_step(self.defense, self.level, self.batch_size)
+
+    @cached_property
+    def dropped(self) -> PrincipalDirection | None:
+        """The principal direction of the members that compression drops; None under any other defense."""
+        if not isinstance(self.defense, Compression) or self.level is None:
+            return None
+        images = self.dataset.train.images
+        chunks = (images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
+        return principal_direction(estimate_moments(chunks), int(self.level))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakbound.config import DPSGD, ChannelDefense, CustomDefense
+from leakbound.config import DPSGD, ChannelDefense, Compression, CustomDefense, level_problem
 from leakbound.registry import TRAINERS
 from leakbound.training import loop
 from leakbound.training.request import TrainingRequest, TrainingResult
 
-_BUILTIN = {"none": "sgd", "channel": "sgd", "dpsgd": "dpsgd", "dppsac": "dppsac"}
+_SGD = ("none", "channel")
+"""Mechanisms that the plain trainer serves; the others have one of their own name."""
 
 
 class UntrainableError(ValueError):
@@ -32,8 +33,8 @@ def train(request: TrainingRequest) -> TrainingResult:
         UnknownNameError: If the model or the trainer is not registered.
     """
     defense = request.defense
-    name = defense.trainer if isinstance(defense, CustomDefense) else _BUILTIN[defense.mechanism]
-    trainer = TRAINERS.get(name)
+    own = defense.trainer if isinstance(defense, CustomDefense) else defense.mechanism
+    trainer = TRAINERS.get("sgd" if own in _SGD else own)
     check(request)
     return cast(TrainingResult, trainer(request))
 
@@ -52,10 +53,11 @@ def check(request: TrainingRequest) -> None:
 def _data_problems(request: TrainingRequest) -> list[str]:
     """What is wrong with images, labels and the sizes of a step."""
     members, found = request.dataset.train, []
-    if request.batch_size > len(members.labels):
+    if request.records > len(members.labels):
+        factor = "" if request.records == request.batch_size else f", {request.records} with its factor,"
         found.append(
-            f"batch_size = {request.batch_size} but there are {len(members.labels)} members; take a smaller batch or "
-            "more members"
+            f"batch_size = {request.batch_size}{factor} but there are {len(members.labels)} members; take a smaller "
+            "batch or more members"
         )
     if request.batch_size < 1 or request.rounds < 0 or request.replicas < 1:
         found.append(
@@ -81,10 +83,10 @@ def _level_problems(request: TrainingRequest) -> list[str]:
     defense, level, channel = request.defense, request.level, request.channel
     if isinstance(defense, CustomDefense):
         return []
+    pixels = math.prod(request.image_shape)
     if isinstance(defense, ChannelDefense):
         if channel is None or level is None:
             return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]
-        pixels = math.prod(request.image_shape)
         found = []
         if channel.dimension != pixels:
             found.append(
@@ -98,10 +100,10 @@ def _level_problems(request: TrainingRequest) -> list[str]:
         return found
     if channel is not None:
         return [f"a channel ({channel.shape}) was given, but {defense.mechanism} has none"]
-    if not isinstance(defense, DPSGD):
-        return [] if level is None else [f"level = {level}: without a defense there is none"]
-    if level is None or not (level >= 0 and math.isfinite(level)):
-        return [f"level = {level}: {defense.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"]
+    if (problem := level_problem(defense, level)) is not None:
+        return [f"level = {level}: {problem}"]
+    if isinstance(defense, Compression) and level is not None and level >= pixels:
+        return [f"level = {level}: images of {pixels} values have the principal directions 0 to {pixels - 1}"]
     return []
 
 

@@ -1,0 +1,73 @@
+"""Compression of images: without one of their principal directions. It adds no noise, so it has no finite capacity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg
+from scipy.sparse.linalg import eigsh
+
+from leakbound.channels.covariance import Moments
+from leakbound.seeding import numpy_generator
+
+_ITERATED = 64  # directions up to this one are found by Lanczos' iteration: seconds, not the minute of all of them
+_CHUNK = 1024  # images in float64 at once
+
+
+@dataclass(frozen=True)
+class PrincipalDirection:
+    """One principal direction of the data.
+
+    Attributes:
+        index: Its place among all by falling variance, from 0.
+        variance: λ, variance of the data along it, squared pixel units.
+        axis: (d,), of length 1; its sign means nothing.
+        mean: (d,), mean record.
+    """
+
+    index: int
+    variance: float
+    axis: Float[np.ndarray, " d"]
+    mean: Float[np.ndarray, " d"]
+
+    def removed_from(
+        self, images: Float[np.ndarray, "n colors height width"]
+    ) -> Float[np.ndarray, "n colors height width"]:
+        """Images whose coordinate along the direction is that of the mean image, all others as they were; float32.
+
+        Raises:
+            ValueError: If the images have another number of values than the direction.
+        """
+        if images[0].size != len(self.axis):
+            raise ValueError(f"images of {images[0].size} values, a principal direction of {len(self.axis)}")
+        parts = [
+            part - np.outer((part - self.mean) @ self.axis, self.axis)
+            for part in (
+                images[start : start + _CHUNK].reshape(-1, len(self.axis)).astype(np.float64)
+                for start in range(0, len(images), _CHUNK)
+            )
+        ]
+        return np.concatenate(parts).reshape(images.shape).astype(np.float32)
+
+
+def principal_direction(moments: Moments, index: int) -> PrincipalDirection:
+    """The principal direction of the data with the ``index``-th largest variance, counted from 0.
+
+    Raises:
+        ValueError: If there is no such direction.
+
+    Source:
+        Tan et al. 2024, Appendix D, whose λ_max, λ_1 and λ_10 have the indices 0, 1 and 10.
+    """
+    size = moments.dimension
+    if not 0 <= index < size:
+        raise ValueError(f"index = {index}: images of {size} values have the principal directions 0 to {size - 1}")
+    if index < _ITERATED and size > 4 * _ITERATED:
+        start = numpy_generator(0, "principal direction").standard_normal(size)
+        variances, axes = eigsh(moments.covariance, k=index + 1, v0=start)
+    else:
+        variances, axes = linalg.eigh(moments.covariance, subset_by_index=[size - 1 - index, size - 1])
+    smallest = int(np.argmin(variances))
+    return PrincipalDirection(index, float(variances[smallest]), axes[:, smallest].copy(), moments.mean)
