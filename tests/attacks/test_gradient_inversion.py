@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
-from leakbound.attacks.clients import linear_estimate, upload
+from leakbound.attacks.clients import Client, linear_estimate
 from leakbound.attacks.gradient_inversion import attack, invert
 from leakbound.attacks.matching import GradientMatching, problems_at_once
 from leakbound.attacks.regularizers import total_variation
@@ -14,9 +14,13 @@ from leakbound.config import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
+    Compression,
     CustomDefense,
     DatasetConfig,
+    GradientCompression,
     GradientInversionConfig,
+    LargeBatch,
+    ParameterNoise,
     Undefended,
 )
 from leakbound.datasets import ImageDataset
@@ -42,7 +46,7 @@ def natural(moments: Moments, capacity: float) -> Channel:
     return shape.calibrate(shape.decompose(moments), capacity)
 
 
-def attacked(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, replicas=1):
+def attacked(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, replicas=1, batch_size=1):
     defense = defense or (Undefended() if channel is None else ChannelDefense())
     level = channel.capacity if level is None and channel is not None else level
     return attack(
@@ -56,6 +60,7 @@ def attacked(dataset, moments, *, channel=None, defense=None, level=None, config
         seed=0,
         slug="digits/lenet_sigmoid/x",
         replicas=replicas,
+        batch_size=batch_size,
     )
 
 
@@ -250,33 +255,81 @@ def test_noise_multiplier_of_one_hides_a_single_gradient(digits, moments, defens
     assert mean_of(rows, "attack") > 0.5 * mean_of(rows, "prior")
 
 
+def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
+    """Uploads of batches under a defense and without one, one gradient in each row."""
+    images = torch.from_numpy(digits.train.images[: count * size]).unflatten(0, (count, size))
+    labels = torch.from_numpy(digits.train.labels[: count * size]).unflatten(0, (count, size))
+    model, found = network("lenet_sigmoid"), []
+    clients = Client(Undefended(), None), Client.of(defense, level, None, moments)
+    for client in clients:
+        sent = client.upload(model, images, labels, torch.Generator().manual_seed(seed))
+        found.append(torch.cat([part.flatten(1) for part in sent.gradients.values()], dim=1))
+    return found[1], found[0]
+
+
 @pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
-def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, defense):
-    model, generator = network("lenet_sigmoid"), torch.Generator().manual_seed(0)
-    images, labels = torch.from_numpy(digits.train.images[:4]), torch.from_numpy(digits.train.labels[:4])
-    sent = upload(model, images, labels, defense=defense, level=0.0, channel=None, generator=generator)
-    plain = record_gradients(model, images, labels)
-    sent_rows, plain_rows = (
-        torch.cat([part.flatten(1) for part in gradients.values()], dim=1) for gradients in (sent.gradients, plain)
-    )
-    assert (sent_rows.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
-    torch.testing.assert_close(F.cosine_similarity(sent_rows, plain_rows), torch.ones(4))
+def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, moments, defense):
+    sent, plain = sent_by(defense, 0.0, digits, moments=moments)
+    assert (sent.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
+    torch.testing.assert_close(F.cosine_similarity(sent, plain), torch.ones(4))
 
 
-def test_dp_noise_has_the_standard_deviation_of_multiplier_times_bound(digits):
+@pytest.mark.parametrize("size", [1, 3])
+def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
+    images = torch.from_numpy(digits.train.images[: 2 * size]).unflatten(0, (2, size))
+    labels = torch.from_numpy(digits.train.labels[: 2 * size]).unflatten(0, (2, size))
     model = network("lenet_sigmoid")
-    images, labels = torch.from_numpy(digits.train.images[:2]), torch.from_numpy(digits.train.labels[:2])
-    defense = DPSGD(max_grad_norm=2.0)
-    clean, noisy = (
-        upload(
-            model, images, labels, defense=defense, level=level, channel=None,
-            generator=torch.Generator().manual_seed(5),
-        ).gradients
-        for level in (0.0, 1.5)
-    )  # fmt: skip
-    noise = torch.cat([(noisy[name] - clean[name]).flatten() for name in clean])
-    # 30,000 draws: the relative error of a standard deviation is 0.4 %, so 2 % is 5 of its own; false alarm below 1e-6.
-    assert float(noise.std()) == pytest.approx(3.0, rel=0.02)
+    sent = Client(Undefended(), None).upload(model, images, labels, torch.Generator())
+    torch.testing.assert_close(sent.images, images.mean(1))
+    for batch in range(2):
+        loss = F.cross_entropy(model(images[batch]), labels[batch])
+        for (name, _), expected in zip(
+            model.named_parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            torch.testing.assert_close(sent.gradients[name][batch], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):
+    defense = DPSGD(max_grad_norm=0.5)
+    whole, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
+    monkeypatch.setattr("leakbound.attacks.clients._GRADIENT_BYTES", 3 * 4 * whole.shape[1])
+    parts, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-7)
+
+
+# A batch has about 15,000 coordinates, two make 30,000 draws: the relative error of a standard deviation is 0.4 %, so
+# 2 % is 5 of its own; false alarm below 1e-6.
+@pytest.mark.parametrize("size", [1, 4])
+def test_dp_noise_is_that_of_the_sum_divided_by_the_batch_size(digits, moments, size):
+    noisy, clean = (
+        sent_by(DPSGD(max_grad_norm=2.0), level, digits, size=size, count=2, moments=moments)[0] for level in (1.5, 0.0)
+    )
+    assert float((noisy - clean).std()) == pytest.approx(3.0 / size, rel=0.02)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_parameter_noise_does_not_depend_on_the_batch_size(digits, moments, size):
+    noisy, plain = sent_by(ParameterNoise(), 0.2, digits, size=size, count=2, moments=moments)
+    assert float((noisy - plain).std()) == pytest.approx(0.2, rel=0.02)
+
+
+def test_compressed_upload_has_the_largest_coordinates_of_the_mean_gradient(digits, moments):
+    sent, plain = sent_by(GradientCompression(), 0.01, digits, size=2, moments=moments)
+    for before, after in zip(plain, sent, strict=True):
+        count = round(0.01 * len(before))
+        largest = before.abs().topk(count).indices
+        assert torch.equal(after[largest], before[largest])
+        assert int((after != 0).sum()) == count
+
+
+def test_client_without_a_direction_of_the_data_computes_its_gradient(digits, moments):
+    images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
+    client = Client.of(Compression(), 1.0, None, moments)
+    sent = client.upload(network("lenet_sigmoid"), images, labels, torch.Generator())
+    without = torch.from_numpy(client.dropped.removed_from(digits.train.images[:2]))
+    torch.testing.assert_close(sent.images, without)
+    expected = record_gradients(network("lenet_sigmoid"), without, labels[:, 0])
+    torch.testing.assert_close(sent.gradients["head.weight"], expected["head.weight"])
 
 
 @pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])
@@ -312,6 +365,12 @@ def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
             attacked(digits, moments, channel=natural(moments, 8.0), **changes)
     with pytest.raises(ValueError, match="noise multiplier"):
         attacked(digits, moments, defense=DPSGD())
+    with pytest.raises(ValueError, match="in \\(0, 1\\]"):
+        attacked(digits, moments, defense=GradientCompression(), level=2.0)
+    with pytest.raises(ValueError, match="principal direction is missing"):
+        Client(Compression(), 1.0)
+    with pytest.raises(ValueError, match="a batch of 500 records for tuning: there are only 200"):
+        attacked(digits, moments, batch_size=500)
     with pytest.raises(ValueError, match="custom"):
         attacked(digits, moments, defense=CustomDefense(mechanism="custom", trainer="own"))
 
@@ -325,3 +384,75 @@ def test_rows_have_the_columns_of_every_attack(undefended):
     rows, pictures = undefended
     assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high"]
     assert {picture.shape for picture in pictures.values()} == {(3, CONFIG.images, 1, 32, 32)}
+
+
+@pytest.fixture(scope="module")
+def pairs(digits, moments):
+    """Rows and pictures of batches of two without a defense."""
+    config = CONFIG.model_copy(update={"iterations": 400, "tv_weights": (1e-3, 1e-2)})
+    return attacked(digits, moments, config=config, replicas=3, batch_size=2)
+
+
+def test_mean_image_of_a_pair_is_restored_better_than_the_prior(pairs):
+    rows, _ = pairs
+    assert mean_of(rows, "attack") < 0.7 * mean_of(rows, "prior")
+    assert mean_of(rows, "attack", "relative_mse") < 0.8
+
+
+def test_larger_batch_holds_the_smaller_one(digits, pairs, undefended):
+    units = {name: rows[rows.unit >= 0].groupby("replica").unit.unique() for name, (rows, _) in
+             {"two": pairs, "one": undefended}.items()}  # fmt: skip
+    for replica in range(3):
+        assert np.array_equal(units["two"][replica], units["one"][replica])
+        others = 2 * pairs[1]["truth"][replica] - undefended[1]["truth"][replica]
+        distances = np.abs(others[:, None] - digits.train.images[None]).max(axis=(2, 3, 4))
+        assert (distances.min(axis=1) < 1e-5).all()
+        assert len(set(distances.argmin(axis=1)) | set(units["one"][replica])) == 2 * CONFIG.images
+
+
+def test_relative_error_is_that_of_the_prior_image_by_image(pairs):
+    table = pairs[0][pairs[0].unit >= 0].pivot(index=["replica", "unit"], columns=["variant", "metric"], values="value")
+    for variant in ("attack", "untuned", "oracle"):
+        expected = table[variant, "mse"] / table["prior", "mse"]
+        np.testing.assert_allclose(table[variant, "relative_mse"], expected)
+    assert ("prior", "relative_mse") not in table.columns
+
+
+def test_large_batch_is_inverted_as_a_batch_of_that_size(digits, moments):
+    config = CONFIG.model_copy(update={"iterations": 5})
+    large = attacked(digits, moments, defense=LargeBatch(), level=3.0, config=config, batch_size=2)
+    plain = attacked(digits, moments, config=config, batch_size=6)
+    assert large[0].equals(plain[0])
+    assert mean_of(large[0], "oracle") == 0.0
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_huge_parameter_noise_tells_no_more_than_the_prior(digits, moments, size):
+    config = CONFIG.model_copy(update={"iterations": 80})
+    rows, _ = attacked(digits, moments, defense=ParameterNoise(), level=1e3, config=config, batch_size=size)
+    assert set(rows.variant) == {"attack", "untuned", "prior"}
+    assert mean_of(rows, "attack", "relative_mse") > 1.0
+
+
+def test_oracle_of_compressed_images_errs_by_the_dropped_direction_alone(digits, moments):
+    config = CONFIG.model_copy(update={"iterations": 5})
+    errors = {}
+    for index in (0.0, 10.0):
+        rows, pictures = attacked(digits, moments, defense=Compression(), level=index, config=config)
+        axis = Client.of(Compression(), index, None, moments).dropped.axis
+        centred = pictures["truth"][0].reshape(CONFIG.images, -1) - moments.mean
+        # The scale of errors is [0, 1], that of images [-1, 1].
+        assert mean_of(rows, "oracle") == pytest.approx(float(((centred @ axis) ** 2).mean()) / 4 / 1024, rel=1e-3)
+        errors[index] = mean_of(rows, "oracle")
+    assert errors[0.0] > errors[10.0]
+
+
+def test_oracle_of_a_batch_under_a_channel_knows_more_than_the_prior(digits, moments):
+    config = CONFIG.model_copy(update={"iterations": 5})
+    rows, pictures = attacked(digits, moments, channel=natural(moments, 20.0), config=config, batch_size=4)
+    assert mean_of(rows, "oracle") < mean_of(rows, "prior")
+    noise = (pictures["released"] - pictures["truth"])[0]
+    _, single = attacked(digits, moments, channel=natural(moments, 20.0), config=config)
+    alone = (single["released"] - single["truth"])[0]
+    # 4,096 draws each: a standard deviation is known to 1.1 %, the ratio to 1.6 %; 8 % is 5 of its own.
+    assert float(noise.std() / alone.std()) == pytest.approx(0.5, rel=0.08)

@@ -100,5 +100,5 @@ def _gradient_inputs(
         "moments": read_moments(moments),
         "defense": TypeAdapter(Defense).validate_python(given["defense"]),
         "level": given["level"],
-        "replicas": given["replicas"],
+        **{name: given[name] for name in ("replicas", "batch_size") if name in given},
     }

@@ -11,14 +11,16 @@ Gradients = dict[str, Tensor]
 
 
 def record_gradients(
-    model: nn.Module, images: Float[Tensor, "n colors height width"], labels: Int[Tensor, " n"]
+    model: nn.Module,
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"] | Float[Tensor, "n classes"],
 ) -> Gradients:
     """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
 
     Args:
         model: Network without batch statistics; its parameters are read and stay as they are.
         images: One record each; there may be none.
-        labels: Their classes.
+        labels: Their classes, or fractions of all classes.
 
     Returns:
         Parameter name to gradients (n, ...).
