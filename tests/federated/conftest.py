@@ -8,7 +8,7 @@ import pytest
 from leakbound.config import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated.averaging import FederatedRequest
-from leakbound.federated.runs import FederatedRun
+from leakbound.federated.run import FederatedRun
 
 
 def images(count: int, generator: np.random.Generator) -> Split:

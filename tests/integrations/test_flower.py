@@ -20,7 +20,7 @@ from leakbound.config import FederatedConfig  # noqa: E402
 from leakbound.datasets import ImageDataset, Split  # noqa: E402
 from leakbound.federated import averaging  # noqa: E402
 from leakbound.federated.clients import draw_batches, train_clients  # noqa: E402
-from leakbound.federated.runs import FederatedRun  # noqa: E402
+from leakbound.federated.run import FederatedRun  # noqa: E402
 from leakbound.integrations.flower import PersonalizedAveraging, PersonalizedNoise  # noqa: E402
 from leakbound.seeding import torch_generator  # noqa: E402
 

@@ -36,7 +36,7 @@ def federate(
     from leakbound.config import FederatedConfig
     from leakbound.federated.averaging import FederatedRequest
     from leakbound.federated.averaging import federate as run_federated
-    from leakbound.federated.runs import FederatedRun
+    from leakbound.federated.run import FederatedRun
     from leakbound.federated.tables import threat_table
     from leakbound.provenance import collect
 
@@ -79,7 +79,7 @@ def federate(
 def federated(settings: SettingsOption, root: RootOption, rows: RowsOption) -> None:
     """Gather federated runs into one table, or compute what rounds tell together."""
     from leakbound.federated import tables
-    from leakbound.federated.runs import FederatedRun
+    from leakbound.federated.run import FederatedRun
 
     given = read_settings(settings)
     if given["part"] == "composition":
@@ -99,10 +99,10 @@ def _network(dataset: Path, name: str) -> tuple[str, int]:
     """A network's name, and how many parameters it has for the images of a dataset."""
     import torch
 
-    from leakbound import models
+    from leakbound.models import build
 
     images = read_dataset(dataset)
-    model = models.build(name, images.colors, len(images.classes), torch.Generator().manual_seed(0))
+    model = build(name, images.colors, len(images.classes), torch.Generator().manual_seed(0))
     return name, sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -113,7 +113,7 @@ def log_federated(
 ) -> None:
     """Write what a finished federated run has left to MLflow; a store that is away is noted."""
     from leakbound import tracking
-    from leakbound.federated.runs import FederatedRun
+    from leakbound.federated.run import FederatedRun
 
     given = read_settings(settings)
     run = FederatedRun(**given["run"])

@@ -14,12 +14,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound import __version__, models, storage
+from leakbound import __version__, storage
 from leakbound.config import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated import clients, leaks, noise, partition
 from leakbound.federated.noise import AggregateNoise
-from leakbound.federated.runs import ADAPTED, FederatedRun
+from leakbound.federated.run import ADAPTED, FederatedRun
+from leakbound.models import build
 from leakbound.provenance import settings_hash
 from leakbound.seeding import numpy_generator, torch_generator
 from leakbound.training import stack
@@ -126,7 +127,7 @@ class Federation:
         run, members = request.run, request.dataset.train
         words = (request.seed, run.slug, replica)
         generator = torch_generator(*words, "init")
-        model = models.build(run.model, request.image_shape[0], len(request.dataset.classes), generator)
+        model = build(run.model, request.image_shape[0], len(request.dataset.classes), generator)
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
         held = partition.split_records(
