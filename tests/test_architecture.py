@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "presets": GROUND | {"mistakes"},
     "runs": GROUND,
     "studies": GROUND | {"runs"},
-    "planning": GROUND | {"runs", "studies"},
+    "planning": GROUND | {"runs", "studies", "federated"},
     "datasets": GROUND | {"provenance"},
     "models": GROUND | {"provenance"},
     "channels": GROUND | {"provenance"},

@@ -68,7 +68,7 @@ def test_weights_take_the_disk_of_their_parameters():
 
 def test_gpu_does_what_trains_and_attacks_and_nothing_else():
     for job in plan(device="cuda"):
-        assert (job.gpu_seconds > 0) == (job.kind in {"tune", "train", "attack", "measure", "federated"}), job
+        assert (job.gpu_seconds > 0) == (job.kind in {"tune", "train", "attack", "measure", "federate"}), job
 
 
 def test_measuring_of_times_is_bounded_by_its_longest_turn():

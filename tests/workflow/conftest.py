@@ -79,8 +79,10 @@ class Project:
     def configure(self, config: dict) -> None:
         (self.folder / "config" / "tiny.yaml").write_text(yaml.safe_dump(config))
 
-    def snakemake(self, *options: str, jobs: int = 2) -> subprocess.CompletedProcess[str]:
-        command = ["snakemake", "--configfile", "config/tiny.yaml", "-j", str(jobs), "--nolock", *options]
+    def snakemake(
+        self, *options: str, jobs: int = 2, configfile: str = "config/tiny.yaml"
+    ) -> subprocess.CompletedProcess[str]:
+        command = ["snakemake", "--configfile", configfile, "-j", str(jobs), "--nolock", *options]
         return subprocess.run(command, cwd=self.folder, env=self.environment(), capture_output=True, text=True)
 
     def environment(self) -> dict[str, str]:
@@ -91,9 +93,9 @@ class Project:
             "XDG_CACHE_HOME": str(self.folder / ".cache"),
         }
 
-    def planned(self, *targets: str) -> dict[str, int]:
+    def planned(self, *targets: str, configfile: str = "config/tiny.yaml") -> dict[str, int]:
         """Jobs of each rule that a run would start now; empty if there is nothing to do."""
-        found = self.snakemake("--dry-run", *targets)
+        found = self.snakemake("--dry-run", "--quiet", "rules", *targets, configfile=configfile)
         assert found.returncode == 0, found.stdout + found.stderr
         text = found.stdout + found.stderr
         if "Job stats:" not in text:

@@ -58,7 +58,7 @@ def jobs_of(table: RunTable, costs: UnitCosts) -> list[Job]:
         table: The run table of the configuration.
         costs: Times of elementary work on the device that trains and attacks.
     """
-    parts = (_channel_jobs, _run_jobs, _table_jobs, _figure_jobs)
+    parts = (_channel_jobs, _run_jobs, _federated_jobs, _table_jobs, _figure_jobs)
     return [job for part in parts for job in part(table, costs)]
 
 
@@ -194,11 +194,14 @@ def _channel_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
     study, config = "data and channels", table.config
     runs = [*table.runs.values(), *table.timed_runs().values()]
     shown = {one.dataset for one in config.illustrations.values() if one.dataset}
-    for name in sorted({run.dataset for run in runs} | shown):
+    averaged = set(config.federated.models) if config.federated else set()
+    for name in sorted({run.dataset for run in runs} | shown | averaged):
         size = _size(config, name, costs)
         square = _DOUBLE * size.pixels**2
         seconds = costs.job("prepare") + size.images * _PREPARED
         yield Job(study, "prepare", name, seconds, 0.0, _FLOAT * size.images * size.pixels)
+        if name in averaged - shown - {run.dataset for run in runs}:
+            continue
         seconds = costs.job("covariance") + 2 * size.members * size.pixels**2 / _FLOPS
         yield Job(study, "covariance", name, seconds, 0.0, square)
     families = {(run.dataset, table.family(run.defense) or "") for run in runs} - {(run.dataset, "") for run in runs}
@@ -229,34 +232,27 @@ def _table_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
     for name in table.tables:
         world, _, part = name.partition("/")
         if part:
-            if world == "federated":
-                yield _computed(costs, name, world, part, _federated(config, part, costs))
-            else:
-                yield Job(name, world, part, costs.job(world))
+            yield Job(name, world, part, costs.job(world))
 
 
-def _federated(config: Config, part: str, costs: UnitCosts) -> float:
-    """Seconds of all trainings of one sweep of federated averaging."""
-    section = getattr(config, "federated", None)
+def _federated_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
+    """Runs of federated averaging, each with its record in MLflow."""
+    from leakbound.federated.runs import all_runs
+
+    config, section, study = table.config, table.config.federated, "federated"
     if section is None:
-        return 0.0
-    costs.notes.add("federated: extrapolated from single steps; evaluations are left out")
-    clients = {
-        "budgets": [section.n_clients] * (2 * len(section.mi_budgets) + 1),
-        "clients": 2 * list(section.client_counts),
-        "thresholds": [section.n_clients] * 2 * len(section.max_param_norms),
-        "means": [section.n_clients] * 2 * len(section.budget_means),
-        "spreads": [section.n_clients] * 2 * len(section.budget_spreads),
-    }
-    rounds = (section.replicas or config.replicas) * section.communication_rounds
-    seconds = 0.0
-    for dataset, model in section.models.items():
-        size = _size(config, dataset, costs)
+        return
+    costs.notes.add("federated averaging: extrapolated from single steps; evaluations are left out")
+    for slug, run in all_runs(section).items():
+        size = _size(config, run.dataset, costs)
         records = section.records or size.members // section.most_clients()
         batch = min(section.batch_size, records)
+        rounds = (section.replicas or config.replicas) * section.communication_rounds
         steps = rounds * section.local_epochs * math.ceil(records / batch)
-        seconds += steps * sum(costs.step("none", model, size.colors, batch, one) for one in clients.get(part, ()))
-    return seconds
+        seconds = steps * costs.step("none", run.model, size.colors, batch, run.n_clients)
+        yield _computed(costs, study, "federate", slug, seconds)
+        if config.tracking.enabled:
+            yield Job(study, "log_federated", slug, costs.job("log"))
 
 
 def _figure_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
@@ -269,7 +265,8 @@ def _figure_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
     if table.claiming():
         yield Job(study, "claims", "claims", costs.job("claims"))
     if table.config.tracking.enabled and table.runs and table.figures:
-        yield Job(study, "log", "figures", costs.job("log"))
+        yield Job(study, "log_figures", "figures", costs.job("log"))
+    yield Job(study, "report_page", "report", costs.job("report_page"), 0.0, 5e6)
 
 
 def shared_runs(table: RunTable, study: str) -> int:
