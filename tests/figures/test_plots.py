@@ -193,7 +193,9 @@ def test_where_nothing_is_left_the_picture_says_why(study):
     undefined = rows.assign(value=rows["value"].where(rows["metric"] != "gdc"))
     picture = PLOTS.get("plane")(undefined, options=PLANE)
     (text,) = picture.texts
-    assert text.get_text().startswith("Nothing to show: select.metric = 'gdc' leaves no")
+    assert text.get_text().startswith("Nothing to show: no value of gdc is defined")
+    picture = PLOTS.get("plane")(rows, options={**PLANE, "where": {"defense": "nobody's"}})
+    assert picture.texts[0].get_text().startswith('Nothing to show: select.defense = "nobody\'s" leaves no row')
 
 
 def test_one_replica_is_drawn_without_a_band(make_study):

@@ -43,11 +43,20 @@ class Plot(Generic[T]):
         """
         checked = self.check(options)
         require(rows, "value")
+        finite = rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True)
         with style.applied():
             try:
-                return self.render(rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True), checked)
+                return self.render(finite, checked)
             except EmptySelectionError as reason:
-                return _empty(str(reason))
+                return _empty(_undefined(rows, finite) or str(reason))
+
+
+def _undefined(rows: pd.DataFrame, finite: pd.DataFrame) -> str:
+    """Sentence that names the metrics of which no value is finite; empty if there are none."""
+    if "metric" not in rows.columns:
+        return ""
+    lost = sorted({str(name) for name in rows["metric"].unique()} - {str(name) for name in finite["metric"].unique()})
+    return f"no value of {', '.join(lost)} is defined; the caption says what it needs" if lost else ""
 
 
 def _empty(reason: str) -> Figure:
