@@ -2,9 +2,12 @@
 
 import os
 import sys
+from pathlib import Path
 
 from leakbound import presets, registry
+from leakbound.federated.runs import part_runs
 from leakbound.fingerprint import code_fingerprint
+from leakbound.storage import file_hash
 from leakbound.studies import RunTable, as_text, module_of
 
 
@@ -140,3 +143,23 @@ def attack_files(run):
     if run.rounds > 0:
         return {"weights": TABLE.run_files(run)["weights"][0]}
     return {**channel_files(run), "moments": TABLE.path("covariance", run.dataset, ".safetensors")}
+
+
+def timed_channels(wildcards):
+    """Defense to the channel and spectrum files of the runs that are timed; those without a channel are left out."""
+    found = {name: channel_files(run) for name, run in TABLE.timed_runs().items()}
+    return {name: files for name, files in found.items() if files}
+
+
+def federated_inputs(wildcards):
+    """What a table gathers: rows of its runs, or the images whose networks its closed forms are about."""
+    runs = part_runs(CONFIG.federated, wildcards.part)
+    if runs:
+        return [f"{ROOT}/federated/{run.slug}/rows.parquet" for run in runs]
+    return [TABLE.path("data", dataset, ".safetensors") for dataset in CONFIG.federated.models]
+
+
+def page_parts():
+    """Hashes of what the page is made of beside its content: templates, style and script."""
+    folder = Path(workflow.basedir).parent / "src/leakbound/figures/report/templates"
+    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}

@@ -1,12 +1,6 @@
 # Training times of the defenses, taken in turns in one process: compare them within the job, not with other jobs.
 
 
-def timed_channels(wildcards):
-    """Defense to the channel and spectrum files of the runs that are timed; those without a channel are left out."""
-    found = {name: channel_files(run) for name, run in TABLE.timed_runs().items()}
-    return {name: files for name, files in found.items() if files}
-
-
 rule measure:
     input:
         dataset=[TABLE.path("data", CONFIG.efficiency.dataset, ".safetensors")] if CONFIG.efficiency else [],

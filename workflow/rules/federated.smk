@@ -1,6 +1,6 @@
 # Federated averaging under a mutual-information budget: each run is trained once, whatever tables show it.
 
-from leakbound.federated.runs import all_runs, part_runs, run_settings
+from leakbound.federated.runs import all_runs, run_settings
 from leakbound.federated.runs import table_settings as federated_table
 from leakbound.federated.runs import tracking_settings as federated_tracking
 
@@ -12,14 +12,6 @@ if CONFIG.tracking.enabled:
 
 wildcard_constraints:
     federated_run=r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*/[a-z0-9.e+-]+/n[0-9]+",
-
-
-def federated_inputs(wildcards):
-    """What a table gathers: rows of its runs, or the images whose networks its closed forms are about."""
-    runs = part_runs(CONFIG.federated, wildcards.part)
-    if runs:
-        return [f"{ROOT}/federated/{run.slug}/rows.parquet" for run in runs]
-    return [TABLE.path("data", dataset, ".safetensors") for dataset in CONFIG.federated.models]
 
 
 rule federate:

@@ -1,13 +1,6 @@
 # One offline page with all figures, verdicts, runs and provenance; points of its planes lead to the runs in MLflow.
 
 from leakbound.provenance import settings_hash
-from leakbound.storage import file_hash
-
-
-def page_parts():
-    """Hashes of what the page is made of beside its content: templates, style and script."""
-    folder = Path(workflow.basedir).parent / "src/leakbound/figures/report/templates"
-    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
 
 
 rule report_page:
