@@ -90,4 +90,4 @@ class FederatedConfig(Settings):
 
     def most_clients(self) -> int:
         """Largest number of clients of any run."""
-        return max(self.n_clients, *(self.client_counts if "clients" in self.sweeps else ()))
+        return max((self.n_clients, *(self.client_counts if "clients" in self.sweeps else ())))
