@@ -264,3 +264,35 @@ def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(
     expected = np.trace(covariance - covariance @ np.linalg.solve(total, covariance)) / moments.total_variance
     found = measured(rows, "attacker_error", "defense")["pixelwise"]
     assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(digits, moments):
+    rows = illustrations.leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
+    told = rows[rows["metric"] == "leakage"].pivot(index="rounds", columns="account", values="value")
+    once = told[told.index * 64 <= 400]  # of 400 members
+    np.testing.assert_allclose(once[["added_uses", "joint"]], 16.0, rtol=1e-6)
+    assert (told["drawn_once"] == 16.0).all()
+    many = told.loc[1000:]
+    assert (many["printed_total"] > many["added_uses"]).all()
+    assert (many["added_uses"] > many["joint"]).all()
+    assert (many["joint"] > many["drawn_once"]).all()
+    assert told.loc[10000, "added_uses"] == 16.0 * 1600
+
+
+def test_errors_left_by_leakage_lie_between_the_rounding_of_a_pixel_and_the_prior(digits, moments):
+    rows = illustrations.leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
+    left = rows[rows["metric"] == "error"].pivot(index="rounds", columns="account", values="value")
+    assert left["prior"].iloc[0] == pytest.approx(moments.total_variance / moments.dimension / 4, rel=1e-6)
+    assert (left.to_numpy() >= 1 / (12 * 255**2)).all()
+    assert (left.drop(columns="prior").lt(left["prior"], axis=0)).to_numpy().all()
+    assert (left["linear_fresh"].diff().dropna() <= 0).all()
+    assert left["linear_once"].nunique() == 1
+
+
+def test_the_published_personalized_bound_costs_noise_and_wastes_capacity(digits, moments):
+    settings = IllustrationConfig(levels={"personalized": (60.0, 200.0)})
+    rows = illustrations.personalized_cost(settings, dataset=digits, moments=moments)
+    table = rows.pivot(index="level", columns=["metric", "defense"], values="value")
+    assert (table["noise_power", "personalized_printed"] > 2 * table["noise_power", "personalized"]).all()
+    np.testing.assert_allclose(table["capacity", "personalized"], table.index, rtol=1e-6)
+    assert (table["unused", "personalized_printed"] > 1).all()

@@ -127,3 +127,9 @@ def test_select_names_an_unknown_column_and_the_nearest_one():
 def test_select_names_the_condition_that_leaves_nothing():
     with pytest.raises(EmptySelectionError, match=r"select.defense = 'white' leaves no row; there are natural, none"):
         select(tabulate([NONE, NATURAL]), {"dataset": "digits", "defense": "white"})
+
+
+def test_the_gap_of_accuracy_is_training_minus_test_in_every_replica(study):
+    wide = study.pivot_table(index=["run", "replica"], columns="metric", values="value", aggfunc="first")
+    assert len(wide["accuracy_gap"].dropna()) == len(wide)
+    np.testing.assert_allclose(wide["accuracy_gap"], wide["train_accuracy"] - wide["test_accuracy"])
