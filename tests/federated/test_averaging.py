@@ -248,10 +248,3 @@ def test_curves_have_the_first_and_the_last_round(make_request):
 def test_more_clients_than_records_are_refused(make_request):
     with pytest.raises(ValueError, match="6 clients with 100 records each need 600 members"):
         federate(make_request(records=100))
-
-
-def test_rows_are_shown_while_they_come(make_request):
-    seen = []
-    federate(dataclasses.replace(make_request(), on_rows=lambda rows: seen.append(len(rows))))
-    assert seen == sorted(seen)
-    assert len(seen) == 3

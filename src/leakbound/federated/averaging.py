@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,6 @@ class FederatedRequest:
         replicas: Number of federations that differ by seed alone, >= 1.
         device: Where clients are trained.
         checkpoint: File to resume from and to save to; None to do neither.
-        on_rows: Called at each point of the curves with the rows of the replica in training, for a live view.
     """
 
     dataset: ImageDataset
@@ -56,7 +54,6 @@ class FederatedRequest:
     replicas: int = 1
     device: str = "cpu"
     checkpoint: Path | None = None
-    on_rows: Callable[[pd.DataFrame], None] | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -256,8 +253,6 @@ class Federation:
         described = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3])
         slug, total = self._request.run.slug, self._request.config.communication_rounds
         logger.info("%s, replica %d: round %d of %d: %s", slug, self._replica, self.round, total, described)
-        if self._request.on_rows is not None:
-            self._request.on_rows(pd.DataFrame(self._rows, columns=list(COLUMNS)))
 
     def _measure(self, split: Split, rows: Int[np.ndarray, " n"], last: bool) -> tuple[float, float]:
         """Loss and accuracy of the average on some records of a split: all at the end, else at most 2,000 of them."""

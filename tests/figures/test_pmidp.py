@@ -1,0 +1,95 @@
+"""The figures of PMIDP-FL on rows as federated runs would leave them, with effects of known size."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound import presets
+from leakbound.config import FederatedConfig
+from leakbound.federated.runs import part_runs
+from leakbound.federated.tables import composition, tabulate
+from leakbound.figures.claims import evaluate
+from leakbound.figures.drawing import draw, figure_rows
+
+FOLDER = Path(__file__).parents[2] / "config" / "figures"
+FIGURES = {
+    f"{figure.paper}/{figure.id}": figure
+    for figure in presets.load_catalogue(FOLDER / "pmidp.yaml", presets.quick()).figures
+}
+SECTION = FederatedConfig()
+REPLICAS = 5
+
+
+def outcome_of(run) -> float:
+    """Accuracy that a run tends to: more for large budgets and many clients, most at middle thresholds."""
+    if run.scheme == "none":
+        return 0.9
+    smallest = max(1.0, run.mi_budget - 2.5 * run.budget_spread) if run.scheme == "uniform" else run.mi_budget
+    noise = (run.max_param_norm / 10) ** 2 * 100 / run.n_clients / smallest
+    return 0.9 - 0.4 * noise**0.5 - 0.5 / run.max_param_norm**2
+
+
+def rows_of(run, generator: np.random.Generator) -> pd.DataFrame:
+    points = []
+    for replica in range(REPLICAS):
+        accuracy = outcome_of(run) + 0.01 * generator.standard_normal()
+        for round_, share in ((1, 0.3), (50, 0.9), (100, 1.0)):
+            points.append((replica, round_, "test_accuracy", share * accuracy))
+            points.append((replica, round_, "train_loss", 2.3 - 2 * share * accuracy))
+        points.append((replica, 100, "final_accuracy", accuracy))
+        points.append((replica, 100, "final_loss", 2.3 - 2 * accuracy))
+    return pd.DataFrame(points, columns=["replica", "communication_round", "metric", "value"]).assign(unit=-1)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    generator = np.random.default_rng(4)
+    made = {
+        f"federated/{part}": tabulate({run: rows_of(run, generator) for run in part_runs(SECTION, part)})
+        for part in SECTION.parts()
+        if part != "composition"
+    }
+    networks = {"mnist": ("mlp", 33_130), "cifar10": ("cnn", 26_346)}
+    return {**made, "federated/composition": composition(networks, 100, 100, 10.0)}
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_every_figure_draws_its_rows_in_equal_bytes(tables, tmp_path, key):
+    rows = figure_rows(FIGURES[key], tables[FIGURES[key].table])
+    for name in ("one", "two"):
+        draw(FIGURES[key], rows, tmp_path / name)
+    svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert "Nothing to show" not in svg
+    assert "MNIST" in svg
+    assert "CIFAR-10" in svg
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_every_claim_that_the_rows_were_made_for_is_reproduced(tables, key):
+    verdicts = evaluate(FIGURES[key], tables[FIGURES[key].table], alpha=0.05)
+    assert verdicts["p_value"].notna().all(), verdicts["detail"].tolist()
+    # At a spread of 10 the smallest of 100 budgets is 1 at every mean, so equal noise gains nothing from a larger one.
+    made_for = verdicts[verdicts["claim"] != "most_at_low_means"]
+    assert (made_for["verdict"] == "reproduced").all(), verdicts[["claim", "dataset", "verdict", "detail"]].to_dict(
+        "records"
+    )
+
+
+def test_budgets_are_drawn_from_light_to_dark_with_the_undisturbed_line_beside(tables):
+    from leakbound.registry import PLOTS
+
+    figure = FIGURES["pmidp/fig03"]
+    picture = PLOTS.get("budgets")(figure_rows(figure, tables[figure.table]), options=figure.options)
+    labels = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert labels == ["ε = 5", "ε = 10", "ε = 20", "no noise"]
+    assert all(len(axes.lines) == 4 for axes in picture.axes)
+
+
+def test_loss_gaps_are_zero_where_noise_changes_nothing():
+    runs = part_runs(SECTION, "budgets")
+    table = tabulate({run: rows_of(runs[0], np.random.default_rng(1)) for run in runs})
+    gaps = table[table["metric"] == "gap_last"].groupby("run")["value"].mean()
+    np.testing.assert_allclose(gaps, 0, atol=1e-12)
