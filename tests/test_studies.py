@@ -187,6 +187,7 @@ def job_settings(config) -> str:
     parts += [jobs.world_settings(*name.split("/")) for name in jobs.tables if "/" in name]
     parts += [jobs.tracking_settings(slug) for slug in jobs.runs] if config.tracking.enabled else []
     parts += [jobs.claims_settings(), sorted(jobs.figures), config.resources.model_dump(), config.catalogue]
+    parts.append(config.tracking.ui)  # the report's links; its rule is told the whole configuration
     return repr(parts)
 
 
@@ -221,6 +222,7 @@ SPELT_OUT = {
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
     ("tracking", "uri"): "http://127.0.0.1:5000",
+    ("tracking", "ui"): "http://127.0.0.1:5001",
 }
 PLAIN = QUICK.model_dump(mode="json", exclude_defaults=True) | {
     name: getattr(QUICK, name).model_dump(mode="json") for name in ("training", "attacks", "tracking", "resources")
