@@ -17,14 +17,13 @@ test: .venv/ready
 test-flower: .venv-flower/ready
 	.venv-flower/bin/python -m pytest -q tests/integrations
 
-# One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)
 
+# One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
 report: .venv/ready
-	snakemake -j $(JOBS) --configfile $(CONFIG) report_page
+	snakemake -j $(JOBS) --configfile $(CONFIG) -- report_page
 	snakemake -j 1 --configfile $(CONFIG) --report report.html
-	leakbound report --configfile $(CONFIG)
 
 ui: .venv/ready
 	leakbound ui --configfile $(CONFIG)
