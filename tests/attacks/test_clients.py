@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from leakbound import datasets
+from leakbound.attacks.clients import Client, linear_estimate
+from leakbound.channels import Moments, estimate_moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config import (
+    DPPSAC,
+    DPSGD,
+    Compression,
+    DatasetConfig,
+    GradientCompression,
+    ParameterNoise,
+    Undefended,
+)
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.registry import SHAPES
+from leakbound.training.gradients import record_gradients
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
+
+
+@pytest.fixture(scope="module")
+def moments(digits) -> Moments:
+    return estimate_moments([digits.train.images])
+
+
+def network() -> torch.nn.Module:
+    return build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
+
+
+def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
+    """Uploads of batches under a defense and without one, one gradient in each row."""
+    images = torch.from_numpy(digits.train.images[: count * size]).unflatten(0, (count, size))
+    labels = torch.from_numpy(digits.train.labels[: count * size]).unflatten(0, (count, size))
+    model, found = network(), []
+    clients = Client(Undefended(), None), Client.of(defense, level, None, moments)
+    for client in clients:
+        sent = client.upload(model, images, labels, torch.Generator().manual_seed(seed))
+        found.append(torch.cat([part.flatten(1) for part in sent.gradients.values()], dim=1))
+    return found[1], found[0]
+
+
+@pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
+def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, moments, defense):
+    sent, plain = sent_by(defense, 0.0, digits, moments=moments)
+    assert (sent.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
+    torch.testing.assert_close(F.cosine_similarity(sent, plain), torch.ones(4))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
+    images = torch.from_numpy(digits.train.images[: 2 * size]).unflatten(0, (2, size))
+    labels = torch.from_numpy(digits.train.labels[: 2 * size]).unflatten(0, (2, size))
+    model = network()
+    sent = Client(Undefended(), None).upload(model, images, labels, torch.Generator())
+    torch.testing.assert_close(sent.images, images.mean(1))
+    for batch in range(2):
+        loss = F.cross_entropy(model(images[batch]), labels[batch])
+        for (name, _), expected in zip(
+            model.named_parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            torch.testing.assert_close(sent.gradients[name][batch], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):
+    defense = DPSGD(max_grad_norm=0.5)
+    whole, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
+    monkeypatch.setattr("leakbound.attacks.clients._GRADIENT_BYTES", 3 * 4 * whole.shape[1])
+    parts, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-7)
+
+
+# A batch has about 15,000 coordinates, two make 30,000 draws: the relative error of a standard deviation is 0.4 %, so
+# 2 % is 5 of its own; false alarm below 1e-6.
+@pytest.mark.parametrize("size", [1, 4])
+def test_dp_noise_is_that_of_the_sum_divided_by_the_batch_size(digits, moments, size):
+    noisy, clean = (
+        sent_by(DPSGD(max_grad_norm=2.0), level, digits, size=size, count=2, moments=moments)[0] for level in (1.5, 0.0)
+    )
+    assert float((noisy - clean).std()) == pytest.approx(3.0 / size, rel=0.02)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_parameter_noise_does_not_depend_on_the_batch_size(digits, moments, size):
+    noisy, plain = sent_by(ParameterNoise(), 0.2, digits, size=size, count=2, moments=moments)
+    assert float((noisy - plain).std()) == pytest.approx(0.2, rel=0.02)
+
+
+def test_compressed_upload_has_the_largest_coordinates_of_the_mean_gradient(digits, moments):
+    sent, plain = sent_by(GradientCompression(), 0.01, digits, size=2, moments=moments)
+    for before, after in zip(plain, sent, strict=True):
+        count = round(0.01 * len(before))
+        largest = before.abs().topk(count).indices
+        assert torch.equal(after[largest], before[largest])
+        assert int((after != 0).sum()) == count
+
+
+def test_client_without_a_direction_of_the_data_computes_its_gradient(digits, moments):
+    images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
+    client = Client.of(Compression(), 1.0, None, moments)
+    sent = client.upload(network(), images, labels, torch.Generator())
+    without = torch.from_numpy(client.dropped.removed_from(digits.train.images[:2]))
+    torch.testing.assert_close(sent.images, without)
+    expected = record_gradients(network(), without, labels[:, 0])
+    torch.testing.assert_close(sent.gradients["head.weight"], expected["head.weight"])
+
+
+@pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])
+def test_linear_estimate_reaches_its_predicted_error_for_every_shape(digits, shape):
+    """Over the records that gave the moments, the mean error is the trace of the conditional covariance."""
+    colors, size = 1, 8
+    images = digits.train.images[:, :, 2::4, 2::4].copy()
+    moments = estimate_moments([images])
+    maker = SHAPES.get(shape)()
+    weights = np.linspace(1.0, 3.0, size * size) if shape == "personalized" else None
+    channel = maker.calibrate(maker.decompose(moments, weights=weights), 15.0)
+    sampler = ChannelSampler(channel, (colors, size, size))
+    generator = torch.Generator().manual_seed(0)
+    released = sampler.apply(torch.from_numpy(images).repeat(25, 1, 1, 1), generator).numpy()
+    estimate = linear_estimate(released, channel, moments)
+    error = float(((estimate - np.tile(images, (25, 1, 1, 1))) ** 2).sum(axis=(1, 2, 3)).mean())
+
+    axes = np.eye(size * size) if channel.basis is None else channel.basis
+    gain = np.eye(size * size) if channel.gain is None else axes @ np.diag(channel.gain) @ axes.T
+    noise = axes @ np.diag(channel.variances) @ axes.T
+    cross = moments.covariance @ gain.T
+    residual = moments.covariance - cross @ np.linalg.pinv(gain @ cross + noise, rcond=1e-11, hermitian=True) @ cross.T
+    # 10,000 draws; the error's own relative spread is below 1 %, so 4 % is a false alarm of less than 1e-4.
+    assert error == pytest.approx(float(np.trace(residual)), rel=0.04)
+    assert error < moments.total_variance
+
+
+def test_linear_estimate_refuses_a_channel_of_other_images(digits, moments):
+    shape = SHAPES.get("natural")()
+    channel = shape.calibrate(shape.decompose(moments), 20.0)
+    with pytest.raises(ValueError, match="take all three from one dataset"):
+        linear_estimate(np.zeros((1, 1, 8, 8), np.float32), channel, moments)
