@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ _RECORDS = 640
 _CLASSES = 10
 _STACK = 8
 _LARGE = 1_000_000  # parameters above which a step on a CPU takes seconds, and all learners would not fit its memory
-_FOR_LARGE = ("none", "natural", "white", "dpsgd")
+_FOR_LARGE = ("none", "dpsgd")
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
 
@@ -88,7 +89,7 @@ def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, Trai
     pixels = images[0].size
     variances = np.full(pixels, 0.04)
     axes = np.eye(pixels)  # the product with them takes as long as with any others
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "none": {"defense": Undefended(), "level": None},
         "natural": {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, variances)},
         "white": {
@@ -140,7 +141,7 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
     yield "predict", _slope(predictions, clock) / count
     yield "invert", _slope(inversions, clock) / count
     few = min(12, count // 4)  # as many as a run tunes on; gradients of large networks fill the memory
-    matching = GradientMatching(network, record_gradients(network, images[:few], labels[:few]), tuple(images.shape[1:]))
+    matching = GradientMatching(network, record_gradients(network, images[:few], labels[:few]), (colors, 32, 32))
 
     def matches(iterations: int) -> None:
         """Iterations of gradient inversion."""

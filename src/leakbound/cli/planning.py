@@ -169,6 +169,7 @@ def _measured(found: Sequence[tuple[str, int]], device: Device, max_seconds: flo
 
     from leakbound.measuring import measure_unit_costs
 
+    torch.set_num_threads(1)  # a plan counts jobs of one thread each
     label, day = device_label(device_name(device.value)), datetime.now(UTC).date()
     source = f"{label}, torch {torch.__version__.partition('+')[0]}, {day}"
     tables = [measure_unit_costs(name, colors, device.value, max_seconds=max_seconds) for name, colors in found]

@@ -133,7 +133,7 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
             "unit": -1,
         }
     )
-    missing = {"low": math.nan, "high": math.nan}
-    parts = [shared.assign(metric=metric, value=value, **missing) for metric, value in values.items()]
+    interval = {"low": math.nan, "high": math.nan}
+    parts = [shared.assign(metric=metric, value=value, **interval) for metric, value in values.items()]
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
     return pd.concat(parts).sort_values(order, ignore_index=True)
