@@ -125,7 +125,7 @@ _LOOKS = {
     "uniform": Look("equal weights and noise", "#CC6677", "s"),
     "composed": Look("sum over the rounds", "#AA3377", "D"),
     "static": Look("if the client never changed", "#228833", "^"),
-    "uploads": Look("to who sees the uploads", "#B8860B", "X"),
+    "uploads": Look("to whoever sees the uploads", "#B8860B", "X"),
 }
 _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
 _SPARE_MARKERS = ("H", "8", "<", ">")
@@ -172,6 +172,7 @@ _AXIS_LABELS = {
 BOUNDS = {
     "test_accuracy": (0.0, 1.0),
     "train_accuracy": (0.0, 1.0),
+    "final_accuracy": (0.0, 1.0),
     "auc": (0.0, 1.0),
     "mse": (0.0, float("inf")),
     "bounded_mse": (0.0, float("inf")),
