@@ -69,7 +69,7 @@ def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
     studies = dict(QUICK.studies)
     studies["comparison"] = studies["comparison"].model_copy(update={"replicas": 7})
     shared = table(QUICK.model_copy(update={"studies": studies}))
-    slug = "digits/lenet/none/n400-b32"
+    slug = "digits/lenet/none/n300-b32"
     assert shared.runs[slug].replicas == 7
     assert slug in shared.members["capacity"]
     assert slug in shared.members["comparison"]

@@ -151,7 +151,7 @@ def quick() -> Config:
         datasets=("digits",),
         models=("lenet",),
         defenses={"none": (), **channels},
-        rounds=(400,),
+        rounds=(300,),
         batch_sizes=(32,),
         attacks=TRAINED_ATTACKS,
     )
@@ -160,12 +160,12 @@ def quick() -> Config:
     return Config(
         datasets={"digits": DatasetConfig(members=400, test=600, aux=600)},
         defenses={"dpsgd": DPSGD(learning_rates=faster), "dppsac": DPPSAC(learning_rates=faster)},
-        training=TrainingConfig(search_rounds=100, evaluations=5),
+        training=TrainingConfig(search_rounds=60, evaluations=4),
         attacks=AttackConfig(
-            membership=MembershipConfig(epochs=30),
-            model_inversion=ModelInversionConfig(iterations=200, tv_weights=(0.0, 1e-2)),
+            membership=MembershipConfig(epochs=20),
+            model_inversion=ModelInversionConfig(iterations=150, tv_weights=(0.0, 1e-2)),
             gradient_inversion=GradientInversionConfig(
-                images=4, tuning_images=2, iterations=400, tv_weights=(1e-2, 1e-1)
+                images=3, tuning_images=2, iterations=300, tv_weights=(1e-2, 1e-1)
             ),
         ),
         studies={
