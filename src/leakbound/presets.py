@@ -160,12 +160,12 @@ def quick() -> Config:
     return Config(
         datasets={"digits": DatasetConfig(members=400, test=600, aux=600)},
         defenses={"dpsgd": DPSGD(learning_rates=faster), "dppsac": DPPSAC(learning_rates=faster)},
-        training=TrainingConfig(search_rounds=60, evaluations=4),
+        training=TrainingConfig(search_rounds=50, evaluations=3),
         attacks=AttackConfig(
             membership=MembershipConfig(epochs=20),
-            model_inversion=ModelInversionConfig(iterations=150, tv_weights=(0.0, 1e-2)),
+            model_inversion=ModelInversionConfig(iterations=100, tv_weights=(0.0, 1e-2)),
             gradient_inversion=GradientInversionConfig(
-                images=3, tuning_images=2, iterations=300, tv_weights=(1e-2, 1e-1)
+                images=2, tuning_images=2, iterations=250, tv_weights=(1e-2, 1e-1)
             ),
         ),
         studies={

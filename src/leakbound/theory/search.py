@@ -101,7 +101,8 @@ class _Program:
             return np.array([self.mi_budget_bits - exchangeable_privacy_bits(self.signal, noise)])
         own = self.signal.variance + (self.signal.n_clients - 2) * self.signal.covariance
         argument = joint_bracket(self.signal, noise, as_printed=True) / (own * noise.joint * noise.difference)
-        return np.array([1.0 - argument / 4.0**self.mi_budget_bits, argument])
+        # Far enough above 0 for the logarithm to exist whatever the solver's rounding.
+        return np.array([1.0 - argument / 4.0**self.mi_budget_bits, argument - 10.0 * _SLACK])
 
     def solve(self, start: Float[np.ndarray, " 2"], box: optimize.Bounds) -> Exchangeable:
         """Where one start leads."""
