@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound import storage
+from leakbound.cli.generated import keep_generated
 
 
 def config(
@@ -22,14 +22,5 @@ def config(
     if configfile is not None:
         sys.stdout.write(presets.as_yaml(presets.load(configfile)))
         return
-    stale = []
-    for name, text in (("config.yaml", presets.as_yaml(presets.quick())), ("schema.json", presets.schema())):
-        path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(str(path))
-            if not check:
-                with storage.atomic(path) as temporary:
-                    temporary.write_text(text, encoding="utf-8")
-    if check and stale:
-        sys.stderr.write(f"out of date: {', '.join(stale)}; run `leakbound config`\n")
-        raise typer.Exit(1)
+    pages = {"config.yaml": presets.as_yaml(presets.quick()), "schema.json": presets.schema()}
+    keep_generated(((folder / name, text) for name, text in pages.items()), check, "leakbound config")

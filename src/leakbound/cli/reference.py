@@ -12,6 +12,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.files import register_plugins
+from leakbound.cli.generated import keep_generated
 from leakbound.cli.results import run_table, summary
 
 if TYPE_CHECKING:
@@ -72,16 +73,7 @@ def figures(
     folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
 ) -> None:
     """Write docs/figures.md and the scoreboard of the README from what is kept under results/reference."""
-    stale = []
-    for path, text in _pages(folder):
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(str(path))
-            if not check:
-                with storage.atomic(path) as temporary:
-                    temporary.write_text(text, encoding="utf-8")
-    if check and stale:
-        sys.stderr.write(f"out of date: {', '.join(stale)}; run `leakbound figures`\n")
-        raise typer.Exit(1)
+    keep_generated(_pages(folder), check, "leakbound figures")
 
 
 def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
