@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from leakbound import registry
 from leakbound.config import (
+    COLORS,
     DPPSAC,
     DPSGD,
     EFFICIENCY,
@@ -44,10 +45,12 @@ from leakbound.config import (
     level_problem,
     records_in_step,
 )
-from leakbound.mistakes import ConfigError, known_names, parse, read_yaml, unknown_name
+from leakbound.mistakes import ConfigError, known_names, parse, read_yaml, shown, unknown_name
 
 STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 """Kinds of tracking stores that MLflow keeps runs in."""
+MOST_RUNS = 100_000
+"""Runs of a configuration; a larger product of lists is a typing error, and nobody could wait for its jobs."""
 
 
 def load(path: Path | str) -> Config:
@@ -70,7 +73,7 @@ def check(values: dict[str, Any], source: str) -> Config:
         ConfigError: With every mistake found.
     """
     config = parse(Config, values, source)
-    if mistakes := list(_mistakes(config)):
+    if mistakes := [*_product_mistakes(config), *_mistakes(config)]:
         raise ConfigError(source, mistakes)
     return config
 
@@ -98,7 +101,7 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
             if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
                 mistakes.append(
                     f"{where}: compares runs of one length and batch size, but studies.{figure.study}.{field} = "
-                    f"{list(getattr(study, field))}; put the others into a study of their own, or draw them, e.g. "
+                    f"{shown(getattr(study, field))}; put the others into a study of their own, or draw them, e.g. "
                     f"by options.x: {column}"
                 )
     if mistakes:
@@ -251,6 +254,21 @@ def _value_lines(key: str, value: Any, pad: str) -> Iterator[str]:
         yield f"{pad}{key}: {text}"
 
 
+def _product_mistakes(config: Config) -> Iterator[str]:
+    """Sweeps whose product of lists nobody can have meant."""
+    for name, study in config.studies.items():
+        lists = (study.datasets, study.models, study.rounds, study.batch_sizes)
+        count = math.prod(map(len, lists)) * sum(len(levels) or 1 for levels in study.defenses.values())
+        if count > MOST_RUNS:
+            yield f"studies.{name}: makes {count} runs, allowed are {MOST_RUNS}; split it, or shorten its lists"
+    if (federated := config.federated) is not None:
+        sweeps = (federated.mi_budgets, federated.client_counts, federated.max_param_norms)
+        personal = (federated.budget_means, federated.budget_spreads)
+        count = len(federated.models) * 2 * sum(map(len, (*sweeps, *personal)))
+        if count > MOST_RUNS:
+            yield f"federated: makes up to {count} runs, allowed are {MOST_RUNS}; shorten its lists"
+
+
 def _mistakes(config: Config) -> Iterator[str]:
     """What the types cannot see: names that nothing answers to, and settings that contradict each other."""
     readers = known_names(registry.DATASETS, config.plugins.datasets)
@@ -302,12 +320,12 @@ def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[st
             yield from unknown_name(f"{key}.deltas.{name}", name, "dataset", sorted(config.datasets))
     rates = defense.learning_rates or ()
     if len(set(rates)) < len(rates):
-        yield f"{key}.learning_rates = {list(rates)}: a candidate appears twice"
+        yield f"{key}.learning_rates = {shown(rates)}: a candidate appears twice"
     budget = len(config.training.learning_rates)
     if defense.learning_rates is not None and len(defense.learning_rates) != budget:
         yield (
-            f"{key}.learning_rates = {list(defense.learning_rates)}: every defense tries equally many learning rates; "
-            f"give {budget}, as training.learning_rates has"
+            f"{key}.learning_rates = {shown(defense.learning_rates)}: every defense tries equally many learning "
+            f"rates; give {budget}, as training.learning_rates has"
         )
 
 
@@ -321,33 +339,33 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
             yield f"{key}.{field}: is empty; give at least one"
-    yield from _sweep_mistakes(key, study.defenses, config)
+    yield from _sweep_mistakes(key, study.defenses, study.datasets, config)
     if 0 in study.rounds and not study.attacks:
-        yield f"{key}.rounds = {list(study.rounds)}: an untrained network that nobody attacks shows nothing"
+        yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
     attacks = sorted({"membership", "model_inversion", "gradient_inversion", *config.attacks.custom})
     for index, name in enumerate(study.attacks):
         where = f"{key}.attacks[{index}]"
         yield from unknown_name(where, name, "attack", attacks)
         if name in TRAINED_ATTACKS and 0 in study.rounds:
-            yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {list(study.rounds)}"
+            yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {shown(study.rounds)}"
         if name == "gradient_inversion" and any(study.rounds):
-            yield f"{where} = {name!r}: attacks the untrained network; give rounds: [0], not {list(study.rounds)}"
+            yield f"{where} = {name!r}: attacks the untrained network; give rounds: [0], not {shown(study.rounds)}"
     yield from _size_mistakes(key, study, config)
 
 
-def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...]) -> Iterator[str]:
-    """Levels that a defense cannot have."""
+def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...], colors: int | None) -> Iterator[str]:
+    """Levels that a defense cannot have on images of so many colors."""
     if isinstance(defense, Undefended):
         if levels:
-            yield f"{key} = {list(levels)}: an undefended run has no level; give []"
+            yield f"{key} = {shown(levels)}: an undefended run has no level; give []"
         return
     if not levels:
         yield f"{key}: needs at least one level"
     for index, level in enumerate(levels):
-        if (problem := level_problem(defense, level)) is not None:
+        if (problem := level_problem(defense, level, colors)) is not None:
             yield f"{key}[{index}] = {level}: {problem}"
     if len(set(levels)) < len(levels):
-        yield f"{key} = {list(levels)}: a level appears twice"
+        yield f"{key} = {shown(levels)}: a level appears twice"
 
 
 def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterator[str]:
@@ -356,7 +374,7 @@ def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterat
     models = known_names(registry.MODELS, config.plugins.models)
     for index, name in enumerate(efficiency.models):
         yield from unknown_name(f"efficiency.models[{index}]", name, "model", models)
-    yield from _sweep_mistakes("efficiency", efficiency.defenses, config)
+    yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
     for name in efficiency.defenses:
         if isinstance(config.defenses.get(name), CustomDefense):
             yield f"efficiency.defenses.{name}: a trainer from outside cannot be timed step by step; leave it out"
@@ -364,15 +382,19 @@ def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterat
         yield "efficiency.defenses: lacks none, which all times are compared with; add none: []"
 
 
-def _sweep_mistakes(key: str, sweep: dict[str, tuple[float, ...]], config: Config) -> Iterator[str]:
-    """Defenses that nobody declared, and levels that a defense cannot have."""
+def _sweep_mistakes(
+    key: str, sweep: dict[str, tuple[float, ...]], datasets: Iterable[str], config: Config
+) -> Iterator[str]:
+    """Defenses that nobody declared, and levels that a defense cannot have on one of the datasets."""
     declared = sorted({*default_defenses(), *config.defenses})
+    readers = [config.datasets[name].reader or name for name in datasets if name in config.datasets]
+    colors = min((COLORS[reader] for reader in readers if reader in COLORS), default=None)
     for name, levels in sweep.items():
         where = f"{key}.defenses.{name}"
         if name not in declared:
             yield from unknown_name(where, name, "defense", declared)
         else:
-            yield from _level_mistakes(where, config.defense(name), levels)
+            yield from _level_mistakes(where, config.defense(name), levels, colors)
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:

@@ -13,6 +13,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+_LONGEST = 80  # characters of a name in a message
+_MOST = 40  # names in a message
+
 
 class UnknownNameError(ValueError):
     """A name that no registry entry answers to; the message lists what is known and the nearest names."""
@@ -20,9 +23,11 @@ class UnknownNameError(ValueError):
 
 def nearest(name: str, known: list[str]) -> str:
     """Sentence part that lists ``known`` and, if something is close to ``name``, says so."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name[:_LONGEST], known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"known: {', '.join(sorted(known))}{hint}"
+    listed = [one if len(one) <= _LONGEST else f"{one[:_LONGEST]}..." for one in sorted(known)]
+    rest = [f"and {len(listed) - _MOST} more"] if len(listed) > _MOST else []
+    return f"known: {', '.join([*listed[:_MOST], *rest]) or 'none'}{hint}"
 
 
 class Registry:
@@ -65,16 +70,19 @@ class Registry:
 
         Raises:
             UnknownNameError: If no entry has this name.
-            ImportError: If the entry's path leads nowhere.
+            ImportError: If the entry's path leads nowhere, or to something that cannot be called.
         """
         target = self._target(name)
         if not isinstance(target, str):
             return target
         module, _, attribute = target.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
-        except (AttributeError, ValueError) as error:
+            found = getattr(importlib.import_module(module), attribute)
+        except (AttributeError, TypeError, ValueError) as error:
             raise ImportError(f"{self.kind} {name!r} points to {target!r}, which does not exist") from error
+        if not callable(found):
+            raise ImportError(f"{self.kind} {name!r} points to {target!r}, which is neither a function nor a class")
+        return found
 
     def _target(self, name: str) -> Any:
         """The object or path bound to ``name``."""

@@ -16,8 +16,8 @@ _SLUG = re.compile(
 
 
 def level_text(level: float) -> str:
-    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point."""
-    text = repr(float(level))
+    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point, and 0 has no sign."""
+    text = repr(float(level) or 0.0)
     return text.removesuffix(".0")
 
 

@@ -7,9 +7,9 @@ from leakbound.config.attacks import (
     MembershipConfig,
     ModelInversionConfig,
 )
-from leakbound.config.catalogue import EFFICIENCY, WORLDS, Catalogue, ClaimConfig, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, WORLDS, Catalogue, ClaimConfig, Conditions, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
-from leakbound.config.data import DatasetConfig
+from leakbound.config.data import COLORS, DatasetConfig
 from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
@@ -26,8 +26,8 @@ from leakbound.config.defenses import (
 )
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.levels import level_problem, records_in_step
-from leakbound.config.settings import Levels, Name, Names, Rates, Settings, Span, Weights
+from leakbound.config.levels import directions, level_problem, records_in_step
+from leakbound.config.settings import Count, Levels, Line, Name, Names, Rates, Records, Settings, Span, Steps, Weights
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import (
     CorrelatedCase,
@@ -41,6 +41,7 @@ from leakbound.config.training import TrainingConfig
 from leakbound.config.whole import Config
 
 __all__ = [
+    "COLORS",
     "DPPSAC",
     "DPSGD",
     "EFFICIENCY",
@@ -54,9 +55,11 @@ __all__ = [
     "ClaimConfig",
     "Compression",
     "ComputeConfig",
+    "Conditions",
     "Config",
     "ConsensusConfig",
     "CorrelatedCase",
+    "Count",
     "CustomDefense",
     "DatasetConfig",
     "Defense",
@@ -71,6 +74,7 @@ __all__ = [
     "IndependentCase",
     "LargeBatch",
     "Levels",
+    "Line",
     "MembershipConfig",
     "ModelInversionConfig",
     "Name",
@@ -79,10 +83,12 @@ __all__ = [
     "ParameterNoise",
     "PluginsConfig",
     "Rates",
+    "Records",
     "ResourceConfig",
     "ResourcesConfig",
     "Settings",
     "Span",
+    "Steps",
     "StudyConfig",
     "TheoryConfig",
     "TrackingConfig",
@@ -90,6 +96,7 @@ __all__ = [
     "Undefended",
     "Weights",
     "default_defenses",
+    "directions",
     "level_problem",
     "records_in_step",
 ]

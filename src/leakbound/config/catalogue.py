@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, model_validator
 
 from leakbound.config.settings import Name, Settings
 
@@ -13,6 +13,22 @@ EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 WORLDS = ("theory", "consensus", "federated")
 """Sections of a configuration that make tables of their own, ``<world>/<part>``, beside the chain."""
+
+
+def _condition(wanted: Any) -> Any:
+    """What a column is compared with, if it can be: a value, several, or ``{not: ...}`` with those that are not meant.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    values = wanted.get("not", {}) if isinstance(wanted, dict) and len(wanted) == 1 else wanted
+    if any(isinstance(one, dict | list | tuple) for one in (values if isinstance(values, list | tuple) else [values])):
+        raise ValueError("give a value, a list of values, or {not: ...} with one of these")
+    return wanted
+
+
+Conditions = dict[str, Annotated[Any, AfterValidator(_condition)]]
+"""Column to the value, or list of values, that rows have, or to ``{not: ...}`` for those that they have not."""
 
 
 class ClaimConfig(Settings):
@@ -42,8 +58,8 @@ class FigureConfig(Settings):
     """Illustration whose rows it shows."""
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
     """Other table whose rows it shows: ``efficiency``, or a world and its part, e.g. ``theory/case2``."""
-    select: dict[str, Any] = {}
-    """Column to the value, or list of values, that its rows have, or to ``{not: ...}`` for those that they have not."""
+    select: Conditions = {}
+    """Conditions that its rows meet."""
     plot: Name
     """Registered plot."""
     options: dict[str, Any] = {}
@@ -65,12 +81,14 @@ class FigureConfig(Settings):
             return tuple(names)
         refused = wanted.get("not", ()) if isinstance(wanted, dict) else None
         listed = wanted if refused is None else refused
-        listed = {listed} if isinstance(listed, str) else set(listed)
+        listed = set(listed) if isinstance(listed, list | tuple) else {listed}
         return tuple(name for name in names if (name in listed) == (refused is None))
 
     def compares(self, column: str) -> bool:
         """Whether several values of a column have their place in the figure: along an axis, or as series."""
-        drawn = [self.options.get("x"), self.options.get("along"), *self.options.get("series", ())]
+        series = self.options.get("series")
+        drawn = [self.options.get("x"), self.options.get("along")]
+        drawn += series if isinstance(series, list | tuple) else ()
         return column in drawn or column in self.select
 
 

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import Settings, Span
+from leakbound.config.settings import Settings
 
 _Edge = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Strict(False)]
+_Value = Annotated[int, Field(ge=-(10**9), le=10**9)]
 
 
 class AveragingConfig(Settings):
@@ -37,17 +38,17 @@ class ConsensusConfig(Settings):
     """Network; a random one is drawn again until it is connected. The paper does not print its own."""
     edge_probability: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Probability of each edge of the random network."""
-    edges: Annotated[tuple[_Edge, ...], Strict(False)] = ()
+    edges: Annotated[tuple[_Edge, ...], Strict(False), Field(max_length=100_000)] = ()
     """Pairs of servers, from 0, that are connected: a network of your own instead of ``graph``."""
     contributors: Annotated[int, Field(ge=1, le=100_000)] = 100
     """m, contributors of each server."""
-    values: Span = (1, 100)
+    values: Annotated[tuple[_Value, _Value], Strict(False)] = (1, 100)
     """Least and largest of the contributors' values, which are uniform integers."""
-    adjacent_distance: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2.0
+    adjacent_distance: Annotated[float, Field(ge=1e-9, le=1e9)] = 2.0
     """α, by how much one contributor's value may differ between adjacent data."""
-    kl_budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
+    kl_budget: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.5
     """ε, KL-DP level in nats of a contributor towards its own server; its noise has the variance α²/(2ε)."""
-    noise_variance: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 9.0
+    noise_variance: Annotated[float, Field(ge=1e-12, le=1e12)] = 9.0
     """σ², variance of the first noise of each server, for masks on average."""
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.8
     """ρ, factor of the noise from one step to the next: of its variance in scheme 2, of its bound in scheme 3."""

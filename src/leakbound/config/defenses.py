@@ -17,7 +17,7 @@ class BoxWeights(Settings):
     """First row of the rectangle and the row after its last."""
     columns: Span = (8, 24)
     """First column of the rectangle and the column after its last."""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 50.0
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 50.0
     """β inside the rectangle; it is 1 outside."""
 
     @model_validator(mode="after")
@@ -55,7 +55,7 @@ class DPSGD(Settings):
     """DP-SGD (Abadi et al. 2016) by Opacus; a run's level is the noise multiplier, 0 for clipping alone."""
 
     mechanism: Literal["dpsgd"] = "dpsgd"
-    max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    max_grad_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = 1.0
     """Clipping bound S of a record's gradient, Euclidean norm."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """δ at which ε is reported."""
@@ -75,7 +75,7 @@ class DPPSAC(DPSGD):
     """DP-PSAC (Xia et al. 2023): per-sample adaptive clipping, otherwise as DP-SGD."""
 
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
-    r: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    r: Annotated[float, Field(ge=1e-12, le=1e12)] = 0.1
     """Regulariser of the weight S / (‖g‖ + r / (‖g‖ + r))."""
 
 

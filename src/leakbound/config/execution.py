@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from leakbound.config.settings import Name, Settings
+from leakbound.config.settings import Line, Name, Settings
 
 
 class TrackingConfig(Settings):
@@ -14,7 +14,7 @@ class TrackingConfig(Settings):
 
     enabled: bool = True
     """Whether finished jobs are logged at all."""
-    uri: str = "sqlite:///results/mlflow.db"
+    uri: Line = "sqlite:///results/mlflow.db"
     """Tracking store: a database or a server; files stay the truth whatever happens to it."""
     ui: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
     """Where MLflow's pages on a database are shown, for links from the report; a server shows its own."""
@@ -23,11 +23,11 @@ class TrackingConfig(Settings):
 class ResourceConfig(Settings):
     """What one job of a rule asks for."""
 
-    threads: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """CPU threads."""
-    mem_mb: Annotated[int, Field(ge=100)] = 1500
+    mem_mb: Annotated[int, Field(ge=100, le=10**8)] = 1500
     """Memory in MiB, as much again at each retry."""
-    runtime: Annotated[int, Field(ge=1)] = 30
+    runtime: Annotated[int, Field(ge=1, le=10**6)] = 30
     """Minutes, as many again at each retry."""
 
 
@@ -51,14 +51,18 @@ class ResourcesConfig(Settings):
     figures: ResourceConfig = ResourceConfig()
 
 
+Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
+"""``module:attribute``."""
+
+
 class PluginsConfig(Settings):
     """Things from outside the package: name to ``module:attribute``, imported when a job uses them."""
 
-    datasets: dict[Name, str] = {}
-    models: dict[Name, str] = {}
-    shapes: dict[Name, str] = {}
-    trainers: dict[Name, str] = {}
-    attacks: dict[Name, str] = {}
-    plots: dict[Name, str] = {}
-    illustrations: dict[Name, str] = {}
-    claim_tests: dict[Name, str] = {}
+    datasets: dict[Name, Target] = {}
+    models: dict[Name, Target] = {}
+    shapes: dict[Name, Target] = {}
+    trainers: dict[Name, Target] = {}
+    attacks: dict[Name, Target] = {}
+    plots: dict[Name, Target] = {}
+    illustrations: dict[Name, Target] = {}
+    claim_tests: dict[Name, Target] = {}

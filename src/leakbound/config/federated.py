@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict
 
-from leakbound.config.settings import Name, Settings
+from leakbound.config.settings import LONGEST_LIST, Count, Name, Records, Seconds, Settings, Steps
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Positives = Annotated[tuple[Positive, ...], Strict(False), Field(min_length=1)]
-Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Strict(False), Field(min_length=1)]
+Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
+Positives = Annotated[tuple[Positive, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)]
+Spread = Annotated[float, Field(ge=0, le=1e12)]
+Counts = Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)]
 Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composition"]
 
 
@@ -30,19 +31,19 @@ class FederatedConfig(Settings):
         "composition",
     )
     """Tables that are made: fig03 and fig04, fig05, fig06, fig08 and fig09, fig07 and fig10, pmidp_composition."""
-    n_clients: Annotated[int, Field(ge=1)] = 100
+    n_clients: Count = 100
     """Clients N, except where they are swept."""
-    records: Annotated[int, Field(ge=1)] | None = None
+    records: Records | None = None
     """Records of each client; as many as the largest number of clients leaves to each if not given."""
     split: Literal["iid", "dirichlet"] = "iid"
     """Whether clients hold alike records, or classes in proportions of their own."""
     concentration: Positive = 0.5
     """Concentration of the Dirichlet law of those proportions; the split ``iid`` ignores it."""
-    communication_rounds: Annotated[int, Field(ge=1)] = 100
+    communication_rounds: Steps = 100
     """Rounds T of averaging."""
-    local_epochs: Annotated[int, Field(ge=1)] = 5
+    local_epochs: Steps = 5
     """Passes τ of a client over its records in a round."""
-    batch_size: Annotated[int, Field(ge=1)] = 64
+    batch_size: Records = 64
     """Records in a step; all of a client's if it has fewer."""
     learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.01
     """Of plain SGD."""
@@ -62,7 +63,7 @@ class FederatedConfig(Settings):
     """Thresholds of the sweep over them."""
     budget_means: Positives = (5.0, 10.0, 15.0, 20.0)
     """Means of personal budgets of the sweep over them."""
-    budget_spreads: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Strict(False), Field(min_length=1)] = (
+    budget_spreads: Annotated[tuple[Spread, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)] = (
         0.0,
         5.0,
         10.0,
@@ -71,17 +72,17 @@ class FederatedConfig(Settings):
     """Standard deviations of personal budgets of the sweep over them."""
     budget_mean: Positive = 20.0
     """Mean of personal budgets where their spread is swept."""
-    budget_spread: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
+    budget_spread: Spread = 10.0
     """Standard deviation of personal budgets where their mean is swept; not printed for fig09."""
     least_budget: Positive = 1.0
     """Personal budgets below this one are set to it."""
-    evaluations: Annotated[int, Field(ge=2)] = 20
+    evaluations: Annotated[Count, Field(ge=2)] = 20
     """Points of the curves: the first round, the last one, and others evenly between."""
-    replicas: Annotated[int, Field(ge=1)] | None = None
+    replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Seeds of each run; by default the configuration's ``replicas``."""
-    checkpoint_seconds: Annotated[float, Field(gt=0)] = 30.0
+    checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds; there is at most one a round."""
-    max_stack: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    max_stack: Count | Literal["auto"] = "auto"
     """Clients trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""
 
     def parts(self) -> tuple[str, ...]:

@@ -15,22 +15,33 @@ from leakbound.config.defenses import (
     Undefended,
 )
 
-_LARGEST_IMAGE = 3 * 32 * 32
+_PIXELS = 32 * 32
+_MOST_COLORS = 3
 
 
-def level_problem(defense: Defense, level: float | None) -> str | None:
+def directions(colors: int | None) -> int:
+    """Principal directions of images of so many colors; of those with most colors if that is not known."""
+    return _PIXELS * (colors or _MOST_COLORS)
+
+
+def level_problem(defense: Defense, level: float | None, colors: int | None = None) -> str | None:
     """What is allowed as level of a defense where ``level`` is not; None where it is.
 
     A trainer from outside judges its level itself.
+
+    Args:
+        defense: Settings of the defense.
+        level: As the defense means it.
+        colors: Of the images, if known; compression drops one of their principal directions.
     """
     if isinstance(defense, Undefended):
         return None if level is None else "without a defense there is none"
-    allowed, meaning = _allowed(defense, math.nan if level is None else level)
+    allowed, meaning = _allowed(defense, math.nan if level is None else level, directions(colors))
     return None if allowed else meaning
 
 
-def _allowed(defense: Defense, level: float) -> tuple[bool, str]:
-    """Whether a defense can have the level, and what it can have."""
+def _allowed(defense: Defense, level: float, count: int) -> tuple[bool, str]:
+    """Whether a defense can have the level, and what it can have, on images of ``count`` principal directions."""
     finite, whole = math.isfinite(level), level % 1 == 0
     if isinstance(defense, ChannelDefense):
         return finite and level > 0, 'a capacity must be > 0 nats. For no noise use the defense "none"'
@@ -44,9 +55,9 @@ def _allowed(defense: Defense, level: float) -> tuple[bool, str]:
         return whole and level >= 1, "large_batch needs a factor on the batch size, a whole number >= 1"
     if isinstance(defense, Compression):
         return (
-            whole and 0 <= level < _LARGEST_IMAGE,
+            whole and 0 <= level < count,
             "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
-            "below the number of pixels times colors",
+            f"below the number of pixels times colors, {count}",
         )
     return True, ""
 

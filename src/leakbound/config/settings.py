@@ -6,15 +6,43 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-Names = Annotated[tuple[Name, ...], Strict(False)]
-Levels = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Strict(False)]
-Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=100)], ...], Strict(False), Field(min_length=1)]
-Weights = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Strict(False), Field(min_length=1)]
+LONGEST_LIST = 1000
+"""Entries of any list that jobs are made of; a longer one is a typing error."""
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+Names = Annotated[tuple[Name, ...], Strict(False), Field(max_length=LONGEST_LIST)]
+Levels = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)], ...],
+    Strict(False),
+    Field(max_length=LONGEST_LIST),
+]
+Rates = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=100)], ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)
+]
+Weights = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)], ...],
+    Strict(False),
+    Field(min_length=1, max_length=LONGEST_LIST),
+]
 Span = Annotated[tuple[int, int], Strict(False)]
+Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""Text without line breaks and other control characters: a path, an address, a column."""
+
+# Bounds of whole numbers. They are far above what anybody means and low enough that a typing error ends here, and not
+# in a machine without memory.
+Steps = Annotated[int, Field(ge=1, le=10**8)]
+"""Steps, iterations, epochs: what a job does one after another."""
+Records = Annotated[int, Field(ge=1, le=10**9)]
+"""Records of a dataset or a batch."""
+Count = Annotated[int, Field(ge=1, le=100_000)]
+"""What a job holds in memory, or makes, for each."""
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""A span of time."""
 
 
 class Settings(BaseModel):
-    """Base of all sections: immutable, no unknown keys, no silent conversion of types."""
+    """Base of all sections: immutable, no unknown keys, no silent conversion of types, no infinite numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )

@@ -7,7 +7,17 @@ from typing import Annotated
 from pydantic import Field, Strict
 
 from leakbound.config.defenses import BoxWeights
-from leakbound.config.settings import Levels, Name, Names, Settings
+from leakbound.config.settings import (
+    LONGEST_LIST,
+    Count,
+    Levels,
+    Name,
+    Names,
+    Records,
+    Seconds,
+    Settings,
+    Steps,
+)
 
 
 class StudyConfig(Settings):
@@ -17,12 +27,12 @@ class StudyConfig(Settings):
     models: Names
     defenses: dict[Name, Levels]
     """Defense to its levels: capacities in nats for channels, noise multipliers for DP, an empty list for ``none``."""
-    rounds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Strict(False)]
+    rounds: Annotated[tuple[Annotated[int, Field(ge=0, le=10**8)], ...], Strict(False), Field(max_length=LONGEST_LIST)]
     """Local optimisation steps; 0 leaves the network untrained, which gradient inversion needs."""
-    batch_sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Strict(False)] = (64,)
+    batch_sizes: Annotated[tuple[Records, ...], Strict(False), Field(max_length=LONGEST_LIST)] = (64,)
     """Records in a step."""
     attacks: Names = ()
-    replicas: Annotated[int, Field(ge=1)] | None = None
+    replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Seeds of each run; by default the configuration's ``replicas``."""
 
 
@@ -47,15 +57,15 @@ class EfficiencyConfig(Settings):
     models: Names
     defenses: dict[Name, Levels]
     """Defense to its levels, of which the first is timed; an empty list for ``none``, which all are compared with."""
-    batch_size: Annotated[int, Field(ge=1)] = 64
+    batch_size: Records = 64
     """Records in a step."""
-    steps: Annotated[int, Field(ge=1)] = 8
+    steps: Steps = 8
     """Steps of a defense's turn; noise along principal directions is drawn for eight at once, so take multiples."""
-    repeats: Annotated[int, Field(ge=1)] = 5
+    repeats: Count = 5
     """Turns of each defense that count, after one that does not."""
-    max_seconds: Annotated[float, Field(gt=0)] = 60.0
+    max_seconds: Seconds = 60.0
     """A turn ends after that many seconds, with at least one step: large networks on a CPU."""
-    epochs: Annotated[int, Field(ge=1)] = 25
+    epochs: Steps = 25
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
-    records: Annotated[int, Field(ge=1)] = 50000
+    records: Records = 50000
     """Records of an epoch that times are stated for."""

@@ -8,9 +8,11 @@ from pydantic import Field, Strict, model_validator
 
 from leakbound.config.settings import Settings
 
-Budgets = Annotated[tuple[Annotated[float, Field(gt=0, le=500)], ...], Strict(False), Field(min_length=1)]
-Variance = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Boxes = Annotated[tuple[Variance, ...], Strict(False)]
+Budgets = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=500)], ...], Strict(False), Field(min_length=1, max_length=100)
+]
+Variance = Annotated[float, Field(ge=1e-12, le=1e12)]
+Boxes = Annotated[tuple[Variance, ...], Strict(False), Field(max_length=100)]
 Clients = Annotated[int, Field(ge=2, le=1000)]
 
 _BUDGETS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
@@ -92,7 +94,7 @@ class GeneralCase(Settings):
 
     n_clients: Annotated[int, Field(ge=3, le=1000)] = 20
     """Clients n."""
-    factors: Annotated[int, Field(ge=1)] = 2
+    factors: Annotated[int, Field(ge=1, le=1000)] = 2
     """Common factors that the drawn parameters depend on."""
     common: Annotated[float, Field(gt=0, lt=1)] = 0.9
     """Part of each parameter's variance that the factors explain."""

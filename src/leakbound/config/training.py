@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from leakbound.config.settings import Rates, Settings
+from leakbound.config.settings import Count, Rates, Seconds, Settings, Steps
 
 
 class TrainingConfig(Settings):
@@ -16,13 +16,13 @@ class TrainingConfig(Settings):
     """Momentum of SGD."""
     learning_rates: Rates = (0.003, 0.01, 0.03)
     """Candidates of the learning-rate search; every defense and level tries equally many."""
-    search_rounds: Annotated[int, Field(ge=1)] = 300
+    search_rounds: Steps = 300
     """Steps of each trial of the learning-rate search."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Part of the members that the search holds out to judge a trial."""
-    evaluations: Annotated[int, Field(ge=1)] = 10
+    evaluations: Count = 10
     """Points of the accuracy and loss curves, the last one at the end."""
-    checkpoint_seconds: Annotated[float, Field(gt=0)] = 30.0
+    checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds."""
-    max_stack: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    max_stack: Count | Literal["auto"] = "auto"
     """Models trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""

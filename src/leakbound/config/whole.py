@@ -13,7 +13,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Name, Settings
+from leakbound.config.settings import Line, Name, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
@@ -30,7 +30,7 @@ class Config(Settings):
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models are trained and attacked."""
-    catalogue: str = "config/figures"
+    catalogue: Line = "config/figures"
     """Catalogue of figures, a file or a folder; those are drawn whose rows the configuration makes."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config import Settings
-from leakbound.figures.options import Columns, Conditions, Point
+from leakbound.config import Conditions, Settings
+from leakbound.figures.options import Columns, Point
 
 
 class Trend(Settings):

@@ -11,7 +11,6 @@ from leakbound.config import Settings
 from leakbound.registry import nearest
 
 T = TypeVar("T", bound=Settings)
-Conditions = dict[str, Any]
 Columns = Annotated[tuple[str, ...], Strict(False)]
 Point = Annotated[tuple[float, float], Strict(False)]
 OneOrMore = Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]

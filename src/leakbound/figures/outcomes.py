@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from leakbound.config import Settings
-from leakbound.figures.options import Conditions, parse
+from leakbound.config import Conditions, Settings
+from leakbound.figures.options import parse
 from leakbound.figures.selection import SelectionError, select
 from leakbound.registry import nearest
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from leakbound.config import Settings
-from leakbound.figures.options import Columns, Conditions
+from leakbound.config import Conditions, Settings
+from leakbound.figures.options import Columns
 
 
 class NoOptions(Settings):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leakbound.config import DatasetConfig
+from leakbound.config import COLORS, DatasetConfig
 
 _PIXELS = 32 * 32
-# Colors, classes, and records of the original training and test splits.
+# Classes, and records of the original training and test splits.
 _ORIGINALS = {
-    "digits": (1, 10, 1297, 500),
-    "mnist": (1, 10, 60000, 10000),
-    "fashion_mnist": (1, 10, 60000, 10000),
-    "cifar10": (3, 10, 50000, 10000),
-    "svhn": (3, 10, 73257, 26032),
-    "celeba": (3, 2, 162770, 19962),
+    "digits": (10, 1297, 500),
+    "mnist": (10, 60000, 10000),
+    "fashion_mnist": (10, 60000, 10000),
+    "cifar10": (10, 50000, 10000),
+    "svhn": (10, 73257, 26032),
+    "celeba": (2, 162770, 19962),
 }
-_UNKNOWN = (3, 10, 60000, 10000)
+_UNKNOWN = (10, 60000, 10000)
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,6 @@ class DatasetSize:
 def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     """Sizes of the splits that ``prepare`` would make."""
     reader = config.reader or name
-    colors, classes, train, test = _ORIGINALS.get(reader, _UNKNOWN)
+    classes, train, test = _ORIGINALS.get(reader, _UNKNOWN)
     members = train - config.aux if config.members is None else config.members
-    return DatasetSize(colors, classes, members, config.test or test, config.aux, reader in _ORIGINALS)
+    return DatasetSize(COLORS.get(reader, 3), classes, members, config.test or test, config.aux, reader in _ORIGINALS)

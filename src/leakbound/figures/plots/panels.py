@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
+from leakbound.config import Conditions
 from leakbound.figures import style
-from leakbound.figures.options import Conditions
 from leakbound.figures.selection import EmptySelectionError, select
 
 _MOST_IN_A_ROW = 2

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from leakbound import metrics
+from leakbound.config import Conditions
 from leakbound.figures import style
-from leakbound.figures.options import Conditions
 from leakbound.figures.plot_options import PlaneOptions
 from leakbound.figures.plots.panels import handle, panels, with_setting
 from leakbound.figures.plots.plot import Plot, require
