@@ -23,7 +23,9 @@ from pathlib import Path
 _PACKAGE = "leakbound"
 _COMMANDS = f"{_PACKAGE}.cli"
 # What these decide reaches a job as a parameter or by the choice of a module, which is hashed itself.
-_SETTLED_BEFORE = {f"{_PACKAGE}.{name}" for name in ("presets", "studies", "registry", "fingerprint", "tracking")}
+_SETTLED_BEFORE = {
+    f"{_PACKAGE}.{name}" for name in ("presets", "studies", "mistakes", "registry", "fingerprint", "tracking")
+}
 _STARS = "*"
 _PLAIN_DECORATORS = {"cache", "contextmanager", "dataclass", "lru_cache", "no_grad", "overload", "runtime_checkable"}
 

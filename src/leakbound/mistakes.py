@@ -252,11 +252,15 @@ def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
         return f"{key}.mechanism: is missing and has no default; known: {', '.join(sorted(_TAGS))}"
     if detail["type"] == "missing":
         return f"{key}: is missing and has no default"
-    message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = detail["msg"].removeprefix("Value error, ")
+    for subject in ("Input ", "String ", "Tuple ", "Dictionary "):
+        message = message.removeprefix(subject)
     message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
     message = message.removesuffix(" or object to extract fields from")
+    if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):  # it names the setting itself
+        return f"{key}: {message}".removeprefix(": ")
     if location[-1:] == ("[key]",):
-        return f"{key}: as a name, {message[0].lower()}{message[1:]}"
+        return f"{key}: as a name, {message}"
     return f"{key} = {shown(detail['input'])}: {message}{_number_hint(detail)}"
 
 

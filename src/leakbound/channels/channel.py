@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
-from leakbound.channels.covariance import Moments
+from leakbound.channels.covariance import Moments, stored_array
 from leakbound.gaussian import clip_eigenvalues, gaussian_capacity
 
 
@@ -61,17 +61,25 @@ class Spectrum:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> Spectrum:
-        """Spectrum from the arrays and strings of :meth:`arrays` and :meth:`metadata`."""
-        prefix = "bound_"
+        """Spectrum from the arrays and strings of :meth:`arrays` and :meth:`metadata`.
+
+        Raises:
+            KeyError: If an array or string is missing.
+            ValueError: If an array is of another type or shape.
+        """
+        prefix, size = "bound_", arrays["eigenvalues"].size
+        vectors = {"eigenvalues", "mean", "data_eigenvalues", "weights"} & set(arrays) | {"eigenvalues", "mean"}
+        vectors |= {name for name in arrays if name.startswith(prefix)}
+        found = {name: stored_array(arrays, name, (size,)) for name in sorted(vectors)}
         return cls(
             shape=metadata["shape"],
-            eigenvalues=arrays["eigenvalues"],
-            total_variance=float(arrays["total_variance"][0]),
-            mean=arrays["mean"],
-            data_eigenvalues=arrays.get("data_eigenvalues"),
-            basis=arrays.get("basis"),
-            weights=arrays.get("weights"),
-            bound={name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)},
+            eigenvalues=found["eigenvalues"],
+            total_variance=float(stored_array(arrays, "total_variance", (1,))[0]),
+            mean=found["mean"],
+            data_eigenvalues=found.get("data_eigenvalues"),
+            basis=stored_array(arrays, "basis", (size, size)) if "basis" in arrays else None,
+            weights=found.get("weights"),
+            bound={name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)},
         )
 
 
@@ -134,10 +142,13 @@ class Channel:
         """Channel from the arrays and strings of :meth:`arrays` and :meth:`metadata` and its spectrum's basis.
 
         Raises:
-            ValueError: If the stored channel lies along principal axes and no basis of its size is given. A basis
-                that a channel along the pixels does not need is ignored.
+            KeyError: If an array or string is missing.
+            ValueError: If an array is of another type or shape, or the stored channel lies along principal axes and no
+                basis of its size is given. A basis that a channel along the pixels does not need is ignored.
         """
-        variances = arrays["variances"]
+        size = arrays["variances"].size
+        variances = stored_array(arrays, "variances", (size,))
+        gain, mean = (stored_array(arrays, name, (size,)) if name in arrays else None for name in ("gain", "mean"))
         if metadata["axes"] == "pixels":
             basis = None
         elif basis is None or basis.shape != (len(variances),) * 2:
@@ -145,9 +156,7 @@ class Channel:
                 f"channel {metadata['shape']}: its {len(variances)} axes are those of its spectrum; "
                 "pass the basis of the spectrum it was calibrated from"
             )
-        return cls(
-            metadata["shape"], float(metadata["capacity"]), variances, arrays.get("gain"), arrays.get("mean"), basis
-        )
+        return cls(metadata["shape"], float(metadata["capacity"]), variances, gain, mean, basis)
 
     def _axes(self) -> str:
         """Where the noise lies: along the pixels or along principal directions."""

@@ -54,8 +54,37 @@ class Moments:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
-        """Moments from the arrays of :meth:`arrays`."""
-        return cls(arrays["mean"], arrays["covariance"], int(arrays["count"][0]))
+        """Moments from the arrays of :meth:`arrays`.
+
+        Raises:
+            KeyError: If an array is missing.
+            ValueError: If one is of another type or shape.
+        """
+        size = arrays["mean"].size
+        mean, covariance = stored_array(arrays, "mean", (size,)), stored_array(arrays, "covariance", (size, size))
+        if arrays["count"].shape != (1,) or arrays["count"].dtype != np.int64 or arrays["count"][0] < 1:
+            raise ValueError("count: must be one whole number of at least 1")
+        return cls(mean, covariance, int(arrays["count"][0]))
+
+
+def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An array as it was stored.
+
+    Args:
+        arrays: Named arrays of a file.
+        name: Its name.
+        shape: Its shape; it holds float64.
+
+    Raises:
+        KeyError: If it is missing.
+        ValueError: If it is of another type or shape, or holds NaN.
+    """
+    array = arrays[name]
+    if array.dtype != np.float64 or array.shape != shape:
+        raise ValueError(f"{name}: is {array.dtype} of shape {array.shape}, expected is float64 of shape {shape}")
+    if np.isnan(array).any():
+        raise ValueError(f"{name}: holds NaN")
+    return array
 
 
 def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
-from pydantic import TypeAdapter
 
 from leakbound import storage
 from leakbound.cli.files import (
@@ -15,21 +16,27 @@ from leakbound.cli.files import (
     DatasetOption,
     SettingsOption,
     SpectrumOption,
+    check_outputs,
     device_label,
     device_name,
+    plain_settings,
     read_channel,
     read_dataset,
     read_moments,
     read_settings,
 )
+from leakbound.cli.jobs import AttackJob
 from leakbound.config import (
     TRAINED_ATTACKS,
-    Defense,
     GradientInversionConfig,
     MembershipConfig,
     ModelInversionConfig,
     Settings,
 )
+from leakbound.mistakes import parse
+
+if TYPE_CHECKING:
+    from leakbound.datasets import ImageDataset
 
 
 def attack(
@@ -47,28 +54,31 @@ def attack(
     from leakbound.provenance import collect
     from leakbound.registry import ATTACKS
 
-    given = read_settings(settings)
-    name, device = given["attack"], device_name(given["device"])
+    check_outputs(rows, arrays, provenance)
+    job = read_settings(settings, AttackJob)
+    device, images = device_name(job.device), read_dataset(dataset)
     arguments: dict[str, Any] = {
-        "model": given["model"],
-        "dataset": read_dataset(dataset),
-        "config": _config(name, given["config"]),
-        "seed": given["seed"],
-        "slug": given["slug"],
+        "model": job.model,
+        "dataset": images,
+        "config": _config(job.attack, job.config),
+        "seed": job.seed,
+        "slug": job.slug,
         "device": device,
     }
     if weights is None:
-        arguments |= _gradient_inputs(given, channel, spectrum, moments)
+        arguments |= _gradient_inputs(job, images, channel, spectrum, moments)
     else:
-        arguments["weights"] = _tensors(weights)
+        arguments["weights"] = _weights(weights, job, images)
     began = time.time()
-    found, kept = ATTACKS.get(name)(**arguments)
+    found, kept = ATTACKS.get(job.attack)(**arguments)
     storage.write_rows(rows, found)
     storage.write_arrays(arrays, kept)
     files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
     inputs = {role: path for role, path in files.items() if path is not None}
     seconds = time.time() - began
-    record = collect(given, inputs=inputs, device=device_label(device), seconds=seconds, started=began)
+    record = collect(
+        plain_settings(settings), inputs=inputs, device=device_label(device), seconds=seconds, started=began
+    )
     storage.write_json(provenance, record)
 
 
@@ -79,26 +89,52 @@ def _config(name: str, values: dict[str, Any]) -> Any:
         "model_inversion": ModelInversionConfig,
         "gradient_inversion": GradientInversionConfig,
     }
-    return kinds[name].model_validate(values) if name in kinds else values
+    return parse(kinds[name], values, "--settings: config") if name in kinds else values
 
 
-def _tensors(path: Path) -> dict[str, Any]:
-    """Weights of all replicas as tensors."""
+def _weights(path: Path, job: AttackJob, images: ImageDataset) -> dict[str, Any]:
+    """Weights of all replicas as tensors.
+
+    Raises:
+        typer.BadParameter: If the attack takes none.
+        DamagedFileError: If they are not those of the run's network on such images.
+    """
     import torch
 
-    return {name: torch.from_numpy(array) for name, array in storage.read_arrays(path).items()}
+    from leakbound.models import build
+
+    if job.attack == "gradient_inversion":
+        raise typer.BadParameter(f"{job.attack} attacks untrained networks: leave out --weights, and give --moments")
+    found = storage.read_arrays(path)
+    network = build(job.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
+    expected = {name: (str(np.float32), tuple(tensor.shape)) for name, tensor in network.named_parameters()}
+    stored = {name: (str(array.dtype.type), array.shape[1:]) for name, array in found.items()}
+    if (
+        stored != expected
+        or len({array.shape[:1] for array in found.values()}) != 1
+        or not len(next(iter(found.values())))
+    ):
+        raise storage.DamagedFileError(
+            path, f"it holds no weights of {job.model} for {images.colors} colors and {len(images.classes)} classes"
+        )
+    return {name: torch.from_numpy(array) for name, array in found.items()}
 
 
 def _gradient_inputs(
-    given: dict[str, Any], channel: Path | None, spectrum: Path | None, moments: Path | None
+    job: AttackJob, images: ImageDataset, channel: Path | None, spectrum: Path | None, moments: Path | None
 ) -> dict[str, Any]:
     """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
-    if moments is None or given["attack"] in TRAINED_ATTACKS:
-        raise typer.BadParameter(f"{given['attack']} needs --weights, or, if it attacks untrained networks, --moments")
+    if moments is None or job.attack in TRAINED_ATTACKS:
+        raise typer.BadParameter(f"{job.attack} needs --weights, or, if it attacks untrained networks, --moments")
+    found, known = read_channel(channel, spectrum)[0], read_moments(moments)
+    values = math.prod(images.train.images.shape[1:])
+    for path, described in ((moments, known), (channel, found)):
+        if described is not None and described.dimension != values:
+            raise typer.BadParameter(f"{path}: has {described.dimension} dimensions, the images have {values} values")
     return {
-        "channel": read_channel(channel, spectrum)[0],
-        "moments": read_moments(moments),
-        "defense": TypeAdapter(Defense).validate_python(given["defense"]),
-        "level": given["level"],
-        **{name: given[name] for name in ("replicas", "batch_size") if name in given},
+        "channel": found,
+        "moments": known,
+        "defense": job.defense,
+        "level": job.level,
+        **{name: value for name in ("replicas", "batch_size") if (value := getattr(job, name)) is not None},
     }

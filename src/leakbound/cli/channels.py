@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import SettingsOption, read_moments, read_settings, read_spectrum
+from leakbound.cli.files import SettingsOption, check_outputs, read_moments, read_settings, read_spectrum
+from leakbound.cli.jobs import CalibrateJob, SpectrumJob
 
 
 def spectrum(
@@ -20,18 +21,17 @@ def spectrum(
     from leakbound.channels import box_weights
     from leakbound.registry import SHAPES
 
-    given = read_settings(settings)
-    shape = SHAPES.get(given["shape"])
+    check_outputs(out)
+    job = read_settings(settings, SpectrumJob)
+    shape = SHAPES.get(job.shape)
     found = read_moments(moments)
-    box = given["weights"]
     weights = None
     if shape.takes_weights:
         colors, rest = divmod(found.dimension, 32 * 32)
         if rest:
             raise typer.BadParameter(f"{moments}: {found.dimension} pixels are no 32×32 images")
-        weights = box_weights(
-            colors, 32, 32, rows=tuple(box["rows"]), columns=tuple(box["columns"]), weight=box["weight"]
-        )
+        box = job.weights
+        weights = box_weights(colors, 32, 32, rows=box.rows, columns=box.columns, weight=box.weight)
     result = shape.decompose(found, weights=weights)
     storage.write_arrays(out, result.arrays(), result.metadata())
 
@@ -45,10 +45,11 @@ def calibrate(
     from leakbound.channels import channel_capacity
     from leakbound.registry import SHAPES
 
-    given = read_settings(settings)
+    check_outputs(out)
+    job = read_settings(settings, CalibrateJob)
     source = read_spectrum(spectrum)
-    channel = SHAPES.get(given["shape"]).calibrate(source, given["capacity"])
+    channel = SHAPES.get(job.shape).calibrate(source, job.capacity)
     reached = channel_capacity(channel, source)
-    if reached > given["capacity"]:
-        raise RuntimeError(f"{given['shape']}: the noise lets {reached} nats through, more than {given['capacity']}")
+    if reached > job.capacity:
+        raise RuntimeError(f"{job.shape}: the noise lets {reached} nats through, more than {job.capacity}")
     storage.write_arrays(out, channel.arrays(), {**channel.metadata(), "reached": repr(reached)})

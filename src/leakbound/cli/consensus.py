@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import SettingsOption, read_settings
+from leakbound.cli.files import SettingsOption, check_outputs, read_settings
+from leakbound.cli.jobs import ConsensusJob
 
 
 def consensus(
@@ -16,8 +17,8 @@ def consensus(
     rows: Annotated[Path, typer.Option(help="Tidy rows, Parquet.")],
 ) -> None:
     """Compute one table of private average consensus: simulated averaging, or what observers learn."""
-    from leakbound.config.consensus import ConsensusConfig
     from leakbound.consensus.tables import rows_of
 
-    given = read_settings(settings)
-    storage.write_rows(rows, rows_of(given["part"], ConsensusConfig.model_validate(given["config"]), given["seed"]))
+    check_outputs(rows)
+    job = read_settings(settings, ConsensusJob)
+    storage.write_rows(rows, rows_of(job.part, job.config, job.seed))

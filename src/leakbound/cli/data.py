@@ -10,7 +10,15 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import DatasetOption, SettingsOption, read_dataset, read_settings
+from leakbound.cli.files import (
+    DatasetOption,
+    SettingsOption,
+    check_outputs,
+    plain_settings,
+    read_dataset,
+    read_settings,
+)
+from leakbound.cli.jobs import PrepareJob
 
 
 def prepare(
@@ -20,17 +28,18 @@ def prepare(
 ) -> None:
     """Read a dataset's images and split them into members, test and the attacker's own."""
     from leakbound import datasets
-    from leakbound.config import DatasetConfig
     from leakbound.provenance import collect
 
     began = time.time()
-    given = read_settings(settings)
-    dataset = datasets.prepare(given["dataset"], DatasetConfig.model_validate(given["config"]), given["seed"])
+    check_outputs(out, provenance)
+    job = read_settings(settings, PrepareJob)
+    dataset = datasets.prepare(job.dataset, job.config, job.seed)
     metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
     storage.write_arrays(out, dataset.arrays(), metadata)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
     facts = {"started": began, "content": dataset.content_hash(), "sizes": sizes, "classes": list(dataset.classes)}
-    storage.write_json(provenance, collect(given, inputs={}, device="cpu", seconds=time.time() - began, **facts))
+    seconds = time.time() - began
+    storage.write_json(provenance, collect(plain_settings(settings), inputs={}, device="cpu", seconds=seconds, **facts))
 
 
 def covariance(
@@ -40,6 +49,7 @@ def covariance(
     """Estimate mean and covariance of the members' images, float64, 1/N."""
     from leakbound.channels import estimate_moments
 
+    check_outputs(out)
     images = read_dataset(dataset).train.images
     chunk = 2000
     parts = (images[start : start + chunk] for start in range(0, len(images), chunk))

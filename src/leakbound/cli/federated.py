@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,12 +14,20 @@ from leakbound.cli.figures import RootOption
 from leakbound.cli.files import (
     DatasetOption,
     SettingsOption,
+    check_outputs,
     device_label,
     device_name,
+    plain_settings,
     read_dataset,
+    read_record,
     read_settings,
+    read_table,
 )
+from leakbound.cli.jobs import FederatedJob, FederateJob, LogFederatedJob
 from leakbound.cli.tracking import MarkerOption
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RowsOption = Annotated[Path, typer.Option(help="Tidy rows, Parquet.")]
 _FOLDER = "federated"
@@ -33,25 +41,25 @@ def federate(
     code: Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")] = "bare",
 ) -> None:
     """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
-    from leakbound.config import FederatedConfig
     from leakbound.federated.averaging import FederatedRequest
     from leakbound.federated.averaging import federate as run_federated
     from leakbound.federated.run import FederatedRun
     from leakbound.federated.tables import threat_table
     from leakbound.provenance import collect
 
-    given = read_settings(settings)
+    check_outputs(rows, provenance)
+    job = read_settings(settings, FederateJob)
     images = read_dataset(dataset)
-    config = FederatedConfig.model_validate(given["federated"])
-    device = device_name(given["device"])
+    config = job.federated
+    device = device_name(job.device)
     began = time.time()
     request = FederatedRequest(
         dataset=images,
-        run=FederatedRun(**given["run"]),
+        run=FederatedRun(**job.run.model_dump()),
         config=config,
-        records=config.records or max(1, len(images.train) // given["most_clients"]),
-        seed=given["seed"],
-        replicas=given["replicas"],
+        records=config.records or max(1, len(images.train) // (job.most_clients or 1)),
+        seed=job.seed,
+        replicas=job.replicas,
         device=device,
         checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
     )
@@ -59,7 +67,7 @@ def federate(
     storage.write_rows(rows, result.rows)
     ends = result.rows[result.rows["metric"] == "diverged"]
     record = collect(
-        given,
+        plain_settings(settings),
         inputs={"dataset": dataset},
         device=device_label(device),
         seconds=time.time() - began,
@@ -81,18 +89,23 @@ def federated(settings: SettingsOption, root: RootOption, rows: RowsOption) -> N
     from leakbound.federated import tables
     from leakbound.federated.run import FederatedRun
 
-    given = read_settings(settings)
-    if given["part"] == "composition":
-        config = given["federated"]
+    check_outputs(rows)
+    job = read_settings(settings, FederatedJob)
+    if (config := job.federated) is not None:
         networks = {
-            name: _network(root / "data" / f"{name}.safetensors", model) for name, model in config["models"].items()
+            name: _network(root / "data" / f"{name}.safetensors", model) for name, model in config.models.items()
         }
-        rounds = config["communication_rounds"]
-        storage.write_rows(rows, tables.composition(networks, config["n_clients"], rounds, config["mi_budget"]))
+        table = tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
+        storage.write_rows(rows, table)
         return
-    runs = [FederatedRun(**values) for values in given["runs"]]
-    found = {run: storage.read_rows(root / _FOLDER / run.slug / "rows.parquet") for run in runs}
-    storage.write_rows(rows, tables.tabulate(found))
+    runs = [FederatedRun(**run.model_dump()) for run in job.runs]
+    storage.write_rows(rows, tables.tabulate({run: _kept(root / _FOLDER / run.slug) for run in runs}))
+
+
+def _kept(folder: Path) -> pd.DataFrame:
+    """Rows that a federated run has written."""
+    numbers: dict[str, Literal["number", "text"]] = dict.fromkeys(("replica", "communication_round", "unit"), "number")
+    return read_table(folder / "rows.parquet", {**numbers, "metric": "text", "value": "number"}, "federate")
 
 
 def _network(dataset: Path, name: str) -> tuple[str, int]:
@@ -115,30 +128,31 @@ def log_federated(
     from leakbound import tracking
     from leakbound.federated.run import FederatedRun
 
-    given = read_settings(settings)
-    run = FederatedRun(**given["run"])
+    check_outputs(marker)
+    job = read_settings(settings, LogFederatedJob)
+    run = FederatedRun(**job.run.model_dump())
     folder = root / _FOLDER / run.slug
-    provenance = storage.read_json(folder / "provenance.json")
-    kept = storage.read_rows(folder / "rows.parquet")
+    provenance = read_record(folder / "provenance.json", "federate")
+    kept = _kept(folder)
     kept = kept[kept["unit"] == -1]
     curves = kept[kept["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
     scores = kept[kept["metric"].str.startswith(("final_", "leak_", "weight_"))].assign(variant="")
     facts = tracking.RunFacts(
-        preset=given["preset"],
+        preset=job.preset,
         slug=f"{_FOLDER}/{run.slug}",
         dataset=run.dataset,
         model=run.model,
         defense=run.scheme,
         level=run.mi_budget,
-        rounds=given["communication_rounds"],
-        batch_size=given["batch_size"],
-        replicas=given["replicas"],
+        rounds=job.communication_rounds,
+        batch_size=job.batch_size,
+        replicas=job.replicas,
         mechanism="federated",
         papers=("pmidp",),
-        figures=tuple(given["figures"]),
+        figures=job.figures,
     )
     named = curves.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]
     files = [folder / "provenance.json"]
     record = tracking.describe(facts, named, {"federated": scores}, provenance, files=files)
-    outcome = tracking.log(record, given["uri"], marker)
+    outcome = tracking.log(record, job.uri, marker)
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")

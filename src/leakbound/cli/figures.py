@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import SettingsOption, read_dataset, read_moments, read_settings
+from leakbound.cli.files import (
+    SettingsOption,
+    check_outputs,
+    read_dataset,
+    read_moments,
+    read_record,
+    read_settings,
+    read_table,
+)
+from leakbound.cli.jobs import ClaimsJob, IllustrateJob, PlotJob, TabulateJob
+from leakbound.mistakes import parse
 
+CURVES: Mapping[str, Literal["number", "text"]] = {
+    "replica": "number",
+    "step": "number",
+    "metric": "text",
+    "value": "number",
+}
+SCORES: Mapping[str, Literal["number", "text"]] = {
+    **dict.fromkeys(("replica", "unit", "value", "low", "high"), "number"),
+    **dict.fromkeys(("variant", "metric"), "text"),
+}
 RootOption = Annotated[Path, typer.Option(help="Folder of the configuration's results.")]
 
 
@@ -20,15 +41,15 @@ def illustrate(
     moments: Annotated[Path | None, typer.Option(help="Their mean and covariance.")] = None,
 ) -> None:
     """Compute the rows of a figure that needs no training."""
-    from leakbound.config import IllustrationConfig
     from leakbound.registry import ILLUSTRATIONS
 
-    given = read_settings(settings)
-    rows = ILLUSTRATIONS.get(given["illustration"])(
-        IllustrationConfig.model_validate(given["config"]),
+    check_outputs(out)
+    job = read_settings(settings, IllustrateJob)
+    rows = ILLUSTRATIONS.get(job.illustration)(
+        job.config,
         dataset=None if dataset is None else read_dataset(dataset),
         moments=None if moments is None else read_moments(moments),
-        seed=given["seed"],
+        seed=job.seed,
     )
     storage.write_rows(out, rows)
 
@@ -41,18 +62,18 @@ def tabulate(
     """Gather what the runs of a study have written into one tidy table."""
     from leakbound.figures.tables import tabulate as gather
 
-    given = read_settings(settings)
-    storage.write_rows(out, gather(_part(root, slug, attacks) for slug, attacks in given["runs"].items()))
+    check_outputs(out)
+    job = read_settings(settings, TabulateJob)
+    storage.write_rows(out, gather(_part(root, slug, attacks) for slug, attacks in job.runs.items()))
 
 
-def _part(root: Path, slug: str, attacks: list[str]) -> Any:
+def _part(root: Path, slug: str, attacks: Sequence[str]) -> Any:
     """What one run has written."""
     from leakbound.figures.tables import RunPart
     from leakbound.runs import Run
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0
-    provenance = storage.read_json(root / "runs" / slug / "provenance.json") if trained else {}
     return RunPart(
         run=slug,
         dataset=run.dataset,
@@ -61,10 +82,18 @@ def _part(root: Path, slug: str, attacks: list[str]) -> Any:
         level=run.level,
         rounds=run.rounds,
         batch_size=run.batch_size,
-        diverged=tuple(provenance.get("diverged", ())),
-        curves=storage.read_rows(root / "runs" / slug / "training.parquet") if trained else None,
-        attacks={name: storage.read_rows(root / "attacks" / slug / f"{name}.parquet") for name in attacks},
+        diverged=_diverged(root / "runs" / slug / "provenance.json") if trained else (),
+        curves=read_table(root / "runs" / slug / "training.parquet", CURVES, "train") if trained else None,
+        attacks={name: read_table(root / "attacks" / slug / f"{name}.parquet", SCORES, "attack") for name in attacks},
     )
+
+
+def _diverged(path: Path) -> tuple[bool, ...]:
+    """Which replicas of a training diverged."""
+    found = read_record(path, "train").get("diverged")
+    if not isinstance(found, list) or not all(isinstance(one, bool) for one in found):
+        raise storage.DamagedFileError(path, "it does not say which replicas diverged")
+    return tuple(found)
 
 
 def plot(
@@ -74,11 +103,10 @@ def plot(
     shown: Annotated[Path, typer.Option(help="Exactly the rows that the picture shows, Parquet.")],
 ) -> None:
     """Draw one figure from its rows."""
-    from leakbound.config import FigureConfig
     from leakbound.figures.drawing import draw, figure_rows
 
-    given = read_settings(settings)
-    figure = FigureConfig.model_validate(given["figure"])
+    check_outputs(*(stem.with_name(f"{stem.name}.{suffix}") for suffix in ("svg", "png")), shown)
+    figure = read_settings(settings, PlotJob).figure
     chosen = figure_rows(figure, storage.read_rows(rows))
     draw(figure, chosen, stem)
     storage.write_rows(shown, chosen)
@@ -98,14 +126,15 @@ def claims(
     from leakbound.figures.claims import evaluate
     from leakbound.figures.scoreboard import to_html, to_markdown
 
-    given = read_settings(settings)
+    check_outputs(out, scoreboard, page)
+    job = read_settings(settings, ClaimsJob)
     found = []
-    for values in given["figures"]:
-        figure = FigureConfig.model_validate({"plot": "none", "caption": "", **values})
+    for values in job.figures:
+        figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
         kind, name = "tables", figure.study or figure.table
         if figure.illustration is not None:
             kind, name = "illustrations", figure.illustration
-        found.append(evaluate(figure, storage.read_rows(root / kind / f"{name}.parquet"), given["alpha"]))
+        found.append(evaluate(figure, storage.read_rows(root / kind / f"{name}.parquet"), job.alpha))
     verdicts = pd.concat(found, ignore_index=True)
     storage.write_rows(out, verdicts)
     for path, text in ((scoreboard, to_markdown(verdicts)), (page, to_html(verdicts))):

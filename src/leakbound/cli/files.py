@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from leakbound import registry, storage
+from leakbound.cli.jobs import Job
+from leakbound.mistakes import ConfigError, parse, shown, unknown_name
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from leakbound.channels import Channel, Moments, Spectrum
     from leakbound.datasets import ImageDataset
+
+J = TypeVar("J", bound=Job)
 
 SettingsOption = Annotated[str, typer.Option(help="What the job depends on, as JSON.")]
 DatasetOption = Annotated[Path, typer.Option(help="Prepared images, written by `prepare`.")]
@@ -33,27 +40,66 @@ _KINDS = {
 }
 
 
-def read_settings(text: str) -> dict[str, Any]:
+def read_settings(text: str, kind: type[J]) -> J:
     """Settings from the command line; what they name from outside the package is registered.
+
+    Args:
+        text: JSON.
+        kind: What the command is told.
+
+    Raises:
+        typer.BadParameter: If ``text`` is not a JSON object.
+        ConfigError: With every mistake in it.
+    """
+    job = parse(kind, plain_settings(text), "--settings")
+    register_plugins(job.plugins)
+    return job
+
+
+def plain_settings(text: str) -> dict[str, Any]:
+    """Settings from the command line as they are, e.g. to be recorded.
 
     Raises:
         typer.BadParameter: If ``text`` is not a JSON object.
     """
     try:
         settings = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--settings is not JSON: {error}") from error
     if not isinstance(settings, dict):
-        raise typer.BadParameter(f"--settings must be a JSON object, not {text!r}")
-    register_plugins(settings.get("plugins", {}))
+        raise typer.BadParameter(f"--settings must be a JSON object, not {shown(settings)}")
     return settings
 
 
 def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
-    """Register things from outside the package: kind to name to ``module:attribute``."""
+    """Register things from outside the package: kind to name to ``module:attribute``.
+
+    Raises:
+        ConfigError: If there is no such kind of things.
+    """
     for kind, entries in plugins.items():
+        if wrong := unknown_name("plugins", kind, "kind", sorted(_KINDS)):
+            raise ConfigError("--settings", wrong)
         for name, target in entries.items():
             _KINDS[kind].add(name, target)
+
+
+def check_outputs(*paths: Path) -> None:
+    """Find out before anything is computed what could not be written after it.
+
+    Raises:
+        typer.BadParameter: If a path is a folder, lies where nothing can be made, or comes twice.
+    """
+    for path in paths:
+        if path.is_dir():
+            raise typer.BadParameter(f"{path}: is a folder; name a file")
+        home = next(folder for folder in path.absolute().parents if folder.exists())
+        if not home.is_dir():
+            raise typer.BadParameter(f"{path}: {home} is not a folder, so nothing can be written there")
+        if not os.access(home, os.W_OK | os.X_OK):
+            raise typer.BadParameter(f"{path}: nothing may be written to {home}")
+    if len({path.absolute() for path in paths}) < len(paths):
+        raise typer.BadParameter(f"{', '.join(map(str, paths))}: outputs need paths of their own")
 
 
 def read_dataset(path: Path) -> ImageDataset:
@@ -62,8 +108,10 @@ def read_dataset(path: Path) -> ImageDataset:
 
     with _expected(path, "prepare"):
         metadata = storage.read_metadata(path)
-        classes = tuple(json.loads(metadata["classes"]))
-        return ImageDataset.from_arrays(metadata["name"], classes, storage.read_arrays(path))
+        classes = json.loads(metadata["classes"])
+        if not isinstance(classes, list):
+            raise ValueError("its classes are no list")
+        return ImageDataset.from_arrays(metadata["name"], tuple(map(str, classes)), storage.read_arrays(path))
 
 
 def read_spectrum(path: Path) -> Spectrum:
@@ -100,13 +148,57 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     return stored, found
 
 
+def read_table(path: Path, columns: Mapping[str, Literal["number", "text", "truth"]], command: str) -> pd.DataFrame:
+    """A table that a command wrote.
+
+    Args:
+        path: Parquet file.
+        columns: Columns that are needed, and what each holds.
+        command: The command that writes such tables, for the message.
+
+    Raises:
+        DamagedFileError: If it cannot be read, lacks a column, or one holds something else.
+    """
+    from pandas.api import types
+
+    checks = {"number": types.is_numeric_dtype, "text": types.is_string_dtype, "truth": types.is_bool_dtype}
+    rows = storage.read_rows(path)
+    for name, kind in columns.items():
+        if name not in rows.columns:
+            raise _other_file(path, f"it lacks the column {name}", command)
+        if not (rows.empty or checks[kind](rows[name])):
+            raise _other_file(path, f"its column {name} holds no {kind}", command)
+    return rows
+
+
+def read_record(path: Path, command: str) -> dict[str, Any]:
+    """A JSON object that a command wrote.
+
+    Raises:
+        DamagedFileError: If it cannot be read or holds something else.
+    """
+    found = storage.read_json(path)
+    if not isinstance(found, dict):
+        raise _other_file(path, "it holds no object", command)
+    return found
+
+
+def _other_file(path: Path, reason: str, command: str) -> storage.DamagedFileError:
+    """The error for a file that can be read but is not what a command writes."""
+    return storage.DamagedFileError(path, f"{reason}, so `leakbound {command}` did not write it")
+
+
 @contextmanager
 def _expected(path: Path, command: str) -> Iterator[None]:
-    """Turn what is missing in a readable file into an error that names the file and the command that writes it."""
+    """Turn what is missing or wrong in a readable file into an error that names file and command."""
     try:
         yield
+    except storage.DamagedFileError:
+        raise
     except KeyError as error:
-        raise storage.DamagedFileError(path, f"it lacks {error}, so `leakbound {command}` did not write it") from error
+        raise _other_file(path, f"it lacks {error}", command) from error
+    except ValueError as error:
+        raise _other_file(path, str(error), command) from error
 
 
 def device_name(asked: str) -> str:

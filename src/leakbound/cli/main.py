@@ -7,7 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from leakbound import __version__
 from leakbound.cli import (
@@ -62,6 +61,10 @@ for command in (
     reference.figures,
 ):
     app.command()(command)
+_DEFECT = (
+    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "
+    "should end so. Please report all of these lines with the command."
+)
 
 
 def _show_version(asked: bool) -> bool:
@@ -86,17 +89,20 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     try:
         app(standalone_mode=True)
-    except (ValueError, OSError, ImportError) as error:
+    except Exception as error:
         if not _explains_itself(error):
+            error.add_note(_DEFECT)
             raise
         sys.stderr.write(f"leakbound: {error}\n")
         raise SystemExit(2) from error
 
 
 def _explains_itself(error: Exception) -> bool:
-    """Whether an error is a message to the user: raised by this package on purpose, or about a file or a setting."""
-    if not isinstance(error, ValueError) or isinstance(error, ValidationError):
+    """Whether an error is a message to the user: raised by this package on purpose, or about a file or a module."""
+    if isinstance(error, OSError | ImportError):
         return True
+    if not isinstance(error, ValueError):
+        return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

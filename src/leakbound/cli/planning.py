@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import TypeAdapter
 
 from leakbound import storage
 from leakbound.cli.files import (
     DatasetOption,
     SettingsOption,
+    check_outputs,
     device_label,
     device_name,
+    plain_settings,
     read_channel,
     read_dataset,
     read_settings,
 )
+from leakbound.cli.jobs import MeasureJob
 from leakbound.cli.tracking import ConfigOption
-from leakbound.config import Config, Defense, EfficiencyConfig, TrainingConfig
+from leakbound.config import Config, TrainingConfig
 
 if TYPE_CHECKING:
     from leakbound.training import TrainingRequest
@@ -56,13 +58,14 @@ def measure(
     from leakbound.provenance import collect
     from leakbound.training.efficiency import efficiency_rows, measure_steps
 
-    given = read_settings(settings)
-    config = EfficiencyConfig.model_validate(given["config"])
+    check_outputs(rows, provenance)
+    job = read_settings(settings, MeasureJob)
+    config = job.config
     channels, spectra = _named_files(channel), _named_files(spectrum)
     began = time.time()
     found = []
     for model in config.models:
-        requests = _timed(given, config, model, dataset, channels, spectra)
+        requests = _timed(job, model, dataset, channels, spectra)
         times = measure_steps(requests, steps=config.steps, repeats=config.repeats, max_seconds=config.max_seconds)
         levels = {name: float("nan") if one.level is None else one.level for name, one in requests.items()}
         found.append(times.assign(model=model, level=times["defense"].map(levels)))
@@ -71,9 +74,9 @@ def measure(
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}
     record = collect(
-        given,
+        plain_settings(settings),
         inputs={"dataset": dataset, **files},
-        device=device_label(device_name(given["device"])),
+        device=device_label(device_name(job.device)),
         seconds=time.time() - began,
         started=began,
         threads=torch.get_num_threads(),
@@ -84,12 +87,14 @@ def measure(
 def _named_files(given: list[str] | None) -> dict[str, Path]:
     """Files by the name before the equals sign."""
     pairs = [text.partition("=") for text in given or []]
+    for name, _, path in pairs:
+        if not (name and path):
+            raise typer.BadParameter(f"{name}{path}: give DEFENSE=FILE")
     return {name: Path(path) for name, _, path in pairs}
 
 
 def _timed(
-    given: dict[str, Any],
-    config: EfficiencyConfig,
+    job: MeasureJob,
     model: str,
     dataset: Path,
     channels: dict[str, Path],
@@ -98,21 +103,21 @@ def _timed(
     """Defense to what its training asks for."""
     from leakbound.training import TrainingRequest
 
-    images = read_dataset(dataset)
+    images, config = read_dataset(dataset), job.config
     return {
         name: TrainingRequest(
             dataset=images,
             model=model,
-            defense=TypeAdapter(Defense).validate_python(given["defenses"][name]),
+            defense=job.defenses[name],
             level=next(iter(levels), None),
             rounds=1,
             batch_size=config.batch_size,
             learning_rate=_CAREFUL,
-            config=TrainingConfig(momentum=given["momentum"]),
-            seed=given["seed"],
+            config=TrainingConfig(momentum=job.momentum),
+            seed=job.seed,
             slug=f"{config.dataset}/{model}/{name}/efficiency",
             channel=read_channel(channels.get(name), spectra.get(name))[0],
-            device=device_name(given["device"]),
+            device=device_name(job.device),
         )
         for name, levels in config.defenses.items()
     }
@@ -121,22 +126,29 @@ def _timed(
 def costs(
     out: Annotated[Path, typer.Option(help="Table of times, CSV; other entries in it are kept.")],
     model: Annotated[list[str], typer.Option(help="Registered network; repeatable.")],
-    colors: Annotated[list[int] | None, typer.Option(help="Colors of its images; repeatable, by default 3.")] = None,
+    colors: Annotated[
+        list[int] | None, typer.Option(min=1, max=3, help="Colors of its images; repeatable, by default 3.")
+    ] = None,
     device: DeviceOption = Device.cpu,
-    max_seconds: Annotated[float, typer.Option(help="Longest turn of a defense, seconds.")] = 10.0,
+    max_seconds: Annotated[
+        float, typer.Option(min=0.0, max=86_400.0, help="Longest turn of a defense, seconds.")
+    ] = 10.0,
 ) -> None:
     """Time the elementary work of training and attacks on this machine, for `plan`."""
     from leakbound.planning import read_costs, write_costs
 
+    check_outputs(out)
     rows = read_costs(out) if out.is_file() else []
     write_costs(out, [*rows, *_measured([(name, one) for name in model for one in colors or [3]], device, max_seconds)])
 
 
 def plan(
     configfile: ConfigOption = Path("config/config.yaml"),
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Jobs side by side, one CPU thread each.")] = 2,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, max=100_000, help="Jobs side by side, one CPU thread each.")
+    ] = 2,
     device: Annotated[Device | None, typer.Option(help="Where it would train; by default as configured.")] = None,
-    gpu_jobs: Annotated[int, typer.Option(min=1, help="Of these, jobs that share the GPU.")] = 1,
+    gpu_jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Of these, jobs that share the GPU.")] = 1,
     table: Annotated[Path | None, typer.Option(help="Times that `costs` wrote; by default the package's.")] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the networks on this machine first.")] = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import read_settings
+from leakbound.cli.files import plain_settings
 from leakbound.cli.results import run_table, summary, verdicts
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def report(
 
     if (configfile is None) == (settings is None):
         raise typer.BadParameter("give either --configfile or --settings")
-    config = presets.load(configfile) if configfile else presets.check(read_settings(settings or ""), "--settings")
+    config = presets.load(configfile) if configfile else presets.check(plain_settings(settings or ""), "--settings")
     table = run_table(config)
     root = Path(config.root)
     target = out or root / "report.html"

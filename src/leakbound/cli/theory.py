@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import SettingsOption, read_settings
+from leakbound.cli.files import SettingsOption, check_outputs, read_settings
+from leakbound.cli.jobs import TheoryJob
 
 
 def theory(
@@ -16,8 +17,8 @@ def theory(
     rows: Annotated[Path, typer.Option(help="Tidy rows, Parquet.")],
 ) -> None:
     """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
-    from leakbound.config import TheoryConfig
     from leakbound.theory import theory_rows
 
-    given = read_settings(settings)
-    storage.write_rows(rows, theory_rows(given["part"], TheoryConfig.model_validate(given["config"]), given["seed"]))
+    check_outputs(rows)
+    job = read_settings(settings, TheoryJob)
+    storage.write_rows(rows, theory_rows(job.part, job.config, job.seed))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.figures import RootOption
-from leakbound.cli.files import SettingsOption, read_settings
+from leakbound.cli.figures import CURVES, SCORES, RootOption
+from leakbound.cli.files import SettingsOption, check_outputs, read_record, read_settings, read_table
+from leakbound.cli.jobs import LogJob
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,15 +26,18 @@ def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> Non
     from leakbound import tracking
     from leakbound.runs import Run
 
-    given = read_settings(settings)
-    run = Run.from_slug(given["slug"])
-    attacks = {name: root / "attacks" / run.slug / name for name in given["attacks"]}
+    check_outputs(marker)
+    job = read_settings(settings, LogJob)
+    run = Run.from_slug(job.slug)
+    attacks = {name: root / "attacks" / run.slug / name for name in job.attacks}
+    if not (run.rounds or attacks):
+        raise typer.BadParameter(f"{run.slug}: is an untrained network, so --settings must name its attacks")
     training = root / "runs" / run.slug
     source = training / "provenance.json" if run.rounds else next(iter(attacks.values())).with_suffix(".json")
-    provenance = storage.read_json(source)
-    channel = root / given["channel"] if given["channel"] else None
+    provenance = read_record(source, "train" if run.rounds else "attack")
+    channel = root / job.channel if job.channel else None
     facts = tracking.RunFacts(
-        preset=given["preset"],
+        preset=job.preset,
         slug=run.slug,
         dataset=run.dataset,
         model=run.model,
@@ -41,23 +45,23 @@ def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> Non
         level=run.level,
         rounds=run.rounds,
         batch_size=run.batch_size,
-        replicas=given["replicas"],
-        mechanism=given["mechanism"],
-        papers=tuple(given["papers"]),
-        figures=tuple(given["figures"]),
+        replicas=job.replicas,
+        mechanism=job.mechanism,
+        papers=job.papers,
+        figures=job.figures,
     )
-    scores = {name: storage.read_rows(path.with_suffix(".parquet")) for name, path in attacks.items()}
+    scores = {name: read_table(path.with_suffix(".parquet"), SCORES, "attack") for name, path in attacks.items()}
     if provenance.get("leakage"):
         scores["accounting"] = _leakage_rows(provenance["leakage"])
     record = tracking.describe(
         facts,
-        storage.read_rows(training / "training.parquet") if run.rounds else None,
+        read_table(training / "training.parquet", CURVES, "train") if run.rounds else None,
         scores,
         provenance,
         channel=tracking.channel_facts(channel) if channel else None,
         files=[source, *([channel] if channel else [])],
     )
-    outcome = tracking.log(record, given["uri"], marker)
+    outcome = tracking.log(record, job.uri, marker)
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import TypeAdapter
 
 from leakbound import storage
 from leakbound.cli.files import (
@@ -18,13 +18,16 @@ from leakbound.cli.files import (
     DatasetOption,
     SettingsOption,
     SpectrumOption,
+    check_outputs,
     device_label,
     device_name,
+    plain_settings,
     read_channel,
     read_dataset,
     read_settings,
+    read_table,
 )
-from leakbound.config import Defense, TrainingConfig
+from leakbound.cli.jobs import TrainJob, TuneJob
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,10 +47,11 @@ def tune(
     """Try each learning rate on a held-out part of the members; every defense and level tries equally many."""
     from leakbound.training import search_learning_rate
 
-    given = read_settings(settings)
+    check_outputs(out)
+    job = read_settings(settings, TuneJob)
     found, _ = read_channel(channel, spectrum)
-    slug = f"{given['dataset']}/{given['model']}/{given['variant']}/b{given['batch_size']}"
-    request = _request(given, dataset, found, rounds=0, learning_rate=1.0, slug=slug)
+    slug = f"{job.dataset}/{job.model}/{job.variant}/b{job.batch_size}"
+    request = _request(job, dataset, found, rounds=0, learning_rate=1.0, slug=slug)
     search = search_learning_rate(request)
     storage.write_rows(out, search.table.assign(chosen=search.table["learning_rate"] == search.learning_rate))
 
@@ -69,23 +73,24 @@ def train(
     from leakbound.provenance import collect
     from leakbound.training import train as train_run
 
-    given = read_settings(settings)
+    check_outputs(weights, rows, provenance)
+    job = read_settings(settings, TrainJob)
     found, source = read_channel(channel, spectrum)
-    searched = storage.read_rows(trials)
+    searched = _trials(trials)
     learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
-    asked = {name: given[name] for name in ("rounds", "slug", "replicas")}
+    asked = {"rounds": job.rounds, "slug": job.slug, "replicas": job.replicas}
     checkpoint = weights.with_name(f"checkpoint-{code}.pt")
     began = time.time()
-    with _watching(live, preset, given) as on_rows:
+    with _watching(live, preset, job) as on_rows:
         more = {"learning_rate": learning_rate, "checkpoint": checkpoint, "on_rows": on_rows}
-        result = train_run(_request(given, dataset, found, **more, **asked))
+        result = train_run(_request(job, dataset, found, **more, **asked))
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
     storage.write_rows(rows, result.curves)
     files = {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum}
     record = collect(
-        given,
+        plain_settings(settings),
         inputs={role: path for role, path in files.items() if path is not None},
-        device=device_label(device_name(given["device"])),
+        device=device_label(device_name(job.device)),
         seconds=time.time() - began,
         started=began,
         code=code,
@@ -100,36 +105,54 @@ def train(
         path.unlink()
 
 
-def _request(given: dict[str, Any], dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
+def _trials(path: Path) -> pd.DataFrame:
+    """Trials of a learning-rate search, of which exactly one has been chosen."""
+    searched = read_table(path, {"learning_rate": "number", "chosen": "truth"}, "tune")
+    chosen = searched.loc[searched["chosen"], "learning_rate"] if len(searched) else searched["learning_rate"]
+    if len(chosen) != 1 or not (math.isfinite(chosen.iloc[0]) and chosen.iloc[0] > 0):
+        raise storage.DamagedFileError(path, f"it has {len(chosen)} chosen learning rates, not one above 0")
+    return searched
+
+
+def _request(job: TuneJob, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
     """What searching and training ask for."""
     from leakbound.training import TrainingRequest
 
     return TrainingRequest(
         dataset=read_dataset(dataset),
-        model=given["model"],
-        defense=TypeAdapter(Defense).validate_python(given["defense"]),
-        level=given["level"],
-        batch_size=given["batch_size"],
-        config=TrainingConfig.model_validate(given["training"]),
-        seed=given["seed"],
-        device=device_name(given["device"]),
+        model=job.model,
+        defense=job.defense,
+        level=job.level,
+        batch_size=job.batch_size,
+        config=job.training,
+        seed=job.seed,
+        device=device_name(job.device),
         channel=channel,
         **more,
     )
 
 
 @contextmanager
-def _watching(live: str | None, preset: str, given: dict[str, Any]) -> Iterator[Callable[[pd.DataFrame], None] | None]:
+def _watching(live: str | None, preset: str, job: TrainJob) -> Iterator[Callable[[pd.DataFrame], None] | None]:
     """What takes the curves while they grow; nothing without a server."""
     if live is None:
         yield None
         return
     from leakbound import tracking
 
-    names = ("slug", "dataset", "model", "level", "rounds", "batch_size", "replicas")
-    defense, mechanism = given["variant"].partition("-")[0], given["defense"]["mechanism"]
-    facts = {name: given[name] for name in names} | {"preset": preset, "defense": defense, "mechanism": mechanism}
-    with tracking.LiveCurves(live, tracking.RunFacts(**facts)) as curves:
+    facts = tracking.RunFacts(
+        preset=preset,
+        slug=job.slug,
+        dataset=job.dataset,
+        model=job.model,
+        defense=job.variant.partition("-")[0],
+        level=job.level,
+        rounds=job.rounds,
+        batch_size=job.batch_size,
+        replicas=job.replicas,
+        mechanism=job.defense.mechanism,
+    )
+    with tracking.LiveCurves(live, facts) as curves:
         yield curves.on_rows
 
 

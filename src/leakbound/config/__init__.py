@@ -27,7 +27,22 @@ from leakbound.config.defenses import (
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.levels import directions, level_problem, records_in_step
-from leakbound.config.settings import Count, Levels, Line, Name, Names, Rates, Records, Settings, Span, Steps, Weights
+from leakbound.config.settings import (
+    Count,
+    Level,
+    Levels,
+    Line,
+    Name,
+    Names,
+    Rates,
+    Records,
+    Replicas,
+    Seed,
+    Settings,
+    Span,
+    Steps,
+    Weights,
+)
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import (
     CorrelatedCase,
@@ -73,6 +88,7 @@ __all__ = [
     "IllustrationConfig",
     "IndependentCase",
     "LargeBatch",
+    "Level",
     "Levels",
     "Line",
     "MembershipConfig",
@@ -84,8 +100,10 @@ __all__ = [
     "PluginsConfig",
     "Rates",
     "Records",
+    "Replicas",
     "ResourceConfig",
     "ResourcesConfig",
+    "Seed",
     "Settings",
     "Span",
     "Steps",

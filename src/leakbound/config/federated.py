@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict
 
-from leakbound.config.settings import LONGEST_LIST, Count, Name, Records, Seconds, Settings, Steps
+from leakbound.config.settings import LONGEST_LIST, Count, Name, Records, Replicas, Seconds, Settings, Steps
 
 Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
 Positives = Annotated[tuple[Positive, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)]
@@ -78,7 +78,7 @@ class FederatedConfig(Settings):
     """Personal budgets below this one are set to it."""
     evaluations: Annotated[Count, Field(ge=2)] = 20
     """Points of the curves: the first round, the last one, and others evenly between."""
-    replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
+    replicas: Replicas | None = None
     """Seeds of each run; by default the configuration's ``replicas``."""
     checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds; there is at most one a round."""

@@ -11,18 +11,13 @@ LONGEST_LIST = 1000
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Names = Annotated[tuple[Name, ...], Strict(False), Field(max_length=LONGEST_LIST)]
-Levels = Annotated[
-    tuple[Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)], ...],
-    Strict(False),
-    Field(max_length=LONGEST_LIST),
-]
+Level = Annotated[float, Field(ge=0, le=1e12)]
+Levels = Annotated[tuple[Level, ...], Strict(False), Field(max_length=LONGEST_LIST)]
 Rates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=100)], ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)
 ]
 Weights = Annotated[
-    tuple[Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)], ...],
-    Strict(False),
-    Field(min_length=1, max_length=LONGEST_LIST),
+    tuple[Annotated[float, Field(ge=0, le=1e12)], ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)
 ]
 Span = Annotated[tuple[int, int], Strict(False)]
 Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -36,8 +31,11 @@ Records = Annotated[int, Field(ge=1, le=10**9)]
 """Records of a dataset or a batch."""
 Count = Annotated[int, Field(ge=1, le=100_000)]
 """What a job holds in memory, or makes, for each."""
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0)]
 """A span of time."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Replicas = Annotated[int, Field(ge=1, le=1000)]
+"""Seeds of a run."""
 
 
 class Settings(BaseModel):

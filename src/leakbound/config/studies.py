@@ -14,6 +14,7 @@ from leakbound.config.settings import (
     Name,
     Names,
     Records,
+    Replicas,
     Seconds,
     Settings,
     Steps,
@@ -32,7 +33,7 @@ class StudyConfig(Settings):
     batch_sizes: Annotated[tuple[Records, ...], Strict(False), Field(max_length=LONGEST_LIST)] = (64,)
     """Records in a step."""
     attacks: Names = ()
-    replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
+    replicas: Replicas | None = None
     """Seeds of each run; by default the configuration's ``replicas``."""
 
 

@@ -13,7 +13,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Line, Name, Settings
+from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
@@ -24,9 +24,9 @@ class Config(Settings):
 
     preset: Name = "quick"
     """Name of the configuration; results lie under ``results/<preset>``."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Seed = 0
     """Every random number derives from it."""
-    replicas: Annotated[int, Field(ge=1, le=1000)] = 3
+    replicas: Replicas = 3
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models are trained and attacked."""

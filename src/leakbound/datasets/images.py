@@ -101,8 +101,8 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
     try:
         with pq.ParquetFile(path) as file:
             _check_columns(file.schema_arrow, "image", label, str(path))
-            return file.read(columns=["image", label])
-    except (pa.ArrowException, OSError) as error:
+            return file.read(columns=sorted({"image", label}))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path}: cannot be read as Parquet ({error}). Copy or download it again.") from error
 
 
@@ -142,11 +142,15 @@ def _dataset(train: pa.Table, test: pa.Table, *, image: str, label: str, origins
 
 
 def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> None:
-    """Raise unless the image column holds encoded images and the label column exists."""
+    """Raise unless the image column holds encoded images and the label column exists, both once."""
+    for column in (image, label):
+        if schema.names.count(column) > 1:
+            raise DatasetError(f"{origin}: has {schema.names.count(column)} columns {column!r}. Keep one.")
     if image not in schema.names:
         raise DatasetError(f"{origin}: has no column {image!r}; {nearest(image, schema.names)}. Write images there.")
     kind = schema.field(image).type
-    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+    encoded = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
+    if encoded < 0 or not _is_binary(kind.field(encoded).type):
         raise DatasetError(
             f"{origin}: column {image!r} is {kind}, expected is struct<bytes: binary, path: string> with encoded "
             "PNG, WebP or JPEG files, as Hugging Face datasets writes images."
@@ -155,9 +159,17 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
         raise DatasetError(f"{origin}: has no column {label!r} to use as the label; {nearest(label, schema.names)}")
 
 
+def _is_binary(kind: pa.DataType) -> bool:
+    """Whether values of a type are bytes."""
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(test(kind) for test in tests)
+
+
 def _column(table: pa.Table, name: str) -> np.ndarray:
     """A label column as numpy; a missing value or text makes it an object array, which the label check refuses."""
     column = table[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
         return np.array([*column.to_pylist(), None], dtype=object)[:-1]
     return column.to_numpy()
@@ -171,9 +183,9 @@ def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
     try:
         feature = json.loads(raw)["info"]["features"][label]
         names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return tuple(str(name) for name in names) if names else None
+    return tuple(str(name) for name in names) if names and isinstance(names, list) else None
 
 
 def _made_up_names(label: str, count: int) -> tuple[str, ...]:

@@ -12,24 +12,35 @@ from leakbound.datasets.records import DatasetError
 
 SIZE = 32
 """Height and width of every prepared image."""
+LARGEST = 2**22
+"""Pixels of an image that is decoded, e.g. 2,048×2,048; one of 32×32 is made of it, so more would be wasted memory."""
+_FORMATS = ("PNG", "WEBP", "JPEG")
 
 
 def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray, "height width colors"]:
     """Decode one PNG, WebP or JPEG file to uint8 pixels.
 
     Raises:
-        DatasetError: If the bytes are missing or no image, or the image is neither grey nor RGB.
+        DatasetError: If the bytes are missing or no image, or the image is too large or neither grey nor RGB.
     """
     if not encoded:
         raise DatasetError(f"{origin}: row {row}: there is no image. Make the file again without this row.")
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            image.load()
-            mode, pixels = image.mode, np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
+            mode, size = image.mode, image.size
+            pixels = None
+            if size[0] * size[1] <= LARGEST:  # known before anything is decoded
+                image.load()
+                pixels = np.asarray(image)
+    except Exception as error:  # decoders of damaged images raise anything
         raise DatasetError(
             f"{origin}: row {row}: the image cannot be decoded ({error}). Make the file again or drop this row."
         ) from error
+    if pixels is None:
+        raise DatasetError(
+            f"{origin}: row {row}: the image has {size[0]}×{size[1]} pixels, allowed are {LARGEST} in all, and only "
+            f"{SIZE}×{SIZE} are made of them. Make it smaller, or drop this row."
+        )
     if mode not in ("L", "RGB"):
         raise DatasetError(
             f"{origin}: row {row}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it."

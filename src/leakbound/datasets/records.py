@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+_SHOWN = 60  # characters of a value in a message
+
 
 class DatasetError(ValueError):
     """Images that cannot be used; the message names the file, the row and what to do."""
@@ -70,9 +72,9 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
     if len(values) == 0:
         raise DatasetError(f"{origin}: has no images. Make the file again.")
     if values.dtype.kind not in "iub":
-        row = next((i for i, value in enumerate(values) if not isinstance(value, int)), 0)
+        row = next((i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0)
         raise DatasetError(
-            f"{origin}: row {row}: column {column!r} holds {values[row]!r}, which is no integer label. "
+            f"{origin}: row {row}: column {column!r} holds {_shown(values[row])}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."
         )
     labels = values.astype(np.int64)
@@ -94,6 +96,12 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
     return labels
 
 
+def _shown(value: object) -> str:
+    """The beginning of a value, as Python writes it; text and bytes are cut first, because they can be large."""
+    text = repr(value[: _SHOWN + 1] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def checked_rows(pixels: list[np.ndarray], rows: np.ndarray, origin: str) -> np.ndarray:
     """Stack decoded images (k, height, width, colors) after checking that they are alike.
 
@@ -101,15 +109,24 @@ def checked_rows(pixels: list[np.ndarray], rows: np.ndarray, origin: str) -> np.
         DatasetError: If an image's size or number of colors differs from the first one's.
     """
     for row, image in zip(rows, pixels, strict=True):
-        if image.shape != pixels[0].shape:
-            raise DatasetError(
-                f"{origin}: row {row}: image is {_described(image)}, but the one in row {rows[0]} is "
-                f"{_described(pixels[0])}. All images of a dataset must be alike; convert them."
-            )
+        check_alike(image.shape, row, pixels[0].shape, rows[0], origin)
     return np.stack(pixels)
 
 
-def _described(image: np.ndarray) -> str:
+def check_alike(shape: tuple[int, ...], row: int, first: tuple[int, ...], first_row: int, origin: str) -> None:
+    """Refuse an image of another (height, width, colors) than the first one.
+
+    Raises:
+        DatasetError: If they differ.
+    """
+    if shape != first:
+        raise DatasetError(
+            f"{origin}: row {row}: image is {_described(shape)}, but the one in row {first_row} is "
+            f"{_described(first)}. All images of a dataset must be alike; convert them."
+        )
+
+
+def _described(shape: tuple[int, ...]) -> str:
     """Size and colors of one image (height, width, colors) in words."""
-    height, width, colors = image.shape
+    height, width, colors = shape
     return f"{height}×{width} with {colors} {'color' if colors == 1 else 'colors'}"

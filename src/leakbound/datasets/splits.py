@@ -9,13 +9,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from leakbound.config import DatasetConfig
-from leakbound.datasets.records import DatasetError, RawDataset, Records
+from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.registry import DATASETS
 from leakbound.seeding import numpy_generator
 from leakbound.storage import arrays_hash
 
 _SPLITS = ("train", "test", "aux")
 _POOL_TEST_FRACTION = 0.2
+_CHUNK = 256  # images decoded at once: large ones are held in memory until they are resized
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,22 @@ class ImageDataset:
         """The dataset whose :meth:`arrays` were stored.
 
         Raises:
-            DatasetError: If an array is missing.
+            DatasetError: If an array is missing, or they do not fit each other.
         """
+        from leakbound.datasets.pixels import SIZE
+
         missing = [f"{s}_{part}" for s in _SPLITS for part in ("images", "labels") if f"{s}_{part}" not in arrays]
         if missing:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
+        colors = arrays["train_images"].shape[1:2]
+        for split in _SPLITS:
+            images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
+            if (images.dtype, images.shape[1:]) != (np.float32, (*colors, SIZE, SIZE)):
+                raise DatasetError(f"{name}: stored {split} images are {images.dtype} of shape {images.shape}.")
+            if (labels.dtype, labels.shape) != (np.int64, images.shape[:1]) or not len(labels):
+                raise DatasetError(f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}.")
+            if not 0 <= labels.min() <= labels.max() < len(classes):
+                raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
         splits = {split: Split(arrays[f"{split}_images"], arrays[f"{split}_labels"]) for split in _SPLITS}
         return cls(name, tuple(classes), **splits)
 
@@ -116,7 +128,13 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
     held = raw.test if raw.test is not None else raw.train
 
     def split(records: Records, rows: np.ndarray) -> Split:
-        return Split(resized(records.decode(rows)), records.labels[rows])
+        parts: list[np.ndarray] = []
+        for start in range(0, len(rows), _CHUNK):
+            pixels = records.decode(rows[start : start + _CHUNK])
+            shape = pixels.shape[1:] if not parts else shape
+            check_alike(pixels.shape[1:], rows[start], shape, rows[0], records.origin)
+            parts.append(resized(pixels))
+        return Split(np.concatenate(parts), records.labels[rows])
 
     found = ImageDataset(
         name, raw.classes, split(raw.train, drawn.train), split(held, drawn.test), split(raw.train, drawn.aux)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -168,13 +169,30 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
     """Rows of a table of costs.
 
     Raises:
-        ValueError: If a column is missing.
+        ValueError: If it is no such table; the message names the line.
     """
-    with path.open(newline="", encoding="utf-8") as file:
-        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: is no table of costs ({error})") from error
     if not rows or set(COLUMNS) - rows[0].keys():
         raise ValueError(f"{path}: must have rows with the columns {', '.join(COLUMNS)}")
+    for line, row in enumerate(rows, 2):
+        if not _is_cost(row):
+            raise ValueError(
+                f"{path}: line {line}: colors and slots must be whole numbers, value a number of at least 0"
+            )
     return rows
+
+
+def _is_cost(row: Mapping[str, Any]) -> bool:
+    """Whether a row has numbers where it needs them."""
+    try:
+        numbers = int(row["colors"] or 0), int(row["slots"] or 1), float(row["value"])
+    except (TypeError, ValueError):
+        return False
+    return all(math.isfinite(number) and number >= 0 for number in numbers)
 
 
 def write_costs(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

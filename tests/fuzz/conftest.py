@@ -1,0 +1,40 @@
+"""Limits that hold for every case, and the count of all of them."""
+
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from fuzz.tally import COUNTS
+
+_SPARE = 4 * 2**30  # bytes that a test may take beyond what the process has
+_SECONDS = 900  # of a test with all its cases; nothing waits for ever
+
+
+@pytest.fixture(autouse=True)
+def _bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What asks for all memory ends in a MemoryError, what never ends in a TimeoutError; nothing asks the network."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TERMINAL_WIDTH", "1000")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _SPARE, before[1]))
+    waiting = signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, waiting)
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError(f"no end after {_SECONDS} seconds")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if COUNTS:
+        shares = ", ".join(f"{count} {name}" for name, count in COUNTS.items())
+        terminalreporter.write_line(f"fuzz: {COUNTS.total()} cases ({shares})")

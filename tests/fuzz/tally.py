@@ -1,0 +1,38 @@
+"""How many cases are made, and that they are made."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+from hypothesis import HealthCheck, settings
+
+SHARES = {
+    "configuration": 700,
+    "configuration text": 200,
+    "catalogue": 150,
+    "catalogue text": 50,
+    "images": 200,
+    "tables": 200,
+    "files of images": 130,
+    "options": 250,
+    "settings": 200,
+    "input files": 130,
+    "whole programs": 20,
+}
+"""Property to the cases that it is tried with; FUZZ=20000 tries about ten times as many."""
+LEAST = 2000
+COUNTS: Counter[str] = Counter()
+"""Cases that have been tried in this session."""
+
+
+def asked(name: str) -> int:
+    """Cases of a property in this session."""
+    wanted = int(os.environ.get("FUZZ", "0")) * SHARES[name] / sum(SHARES.values())
+    return max(SHARES[name], round(wanted))
+
+
+def tried(name: str) -> Callable[[Callable], Callable]:
+    """Settings of a property, by the name of its share."""
+    return settings(max_examples=asked(name), deadline=None, suppress_health_check=list(HealthCheck))

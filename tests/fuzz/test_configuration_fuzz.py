@@ -1,0 +1,265 @@
+"""Whatever stands in a configuration, it either makes a run table or is refused with one line for each mistake."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.calling import assert_refused, called
+from fuzz.tally import COUNTS, asked, tried
+from fuzz.values import changed, damaged, odd_values
+from leakbound import presets
+from leakbound.cli import jobs
+from leakbound.config import Catalogue
+from leakbound.federated import runs as federated
+from leakbound.mistakes import ConfigError, parse
+from leakbound.studies import RunTable, as_text
+
+REPOSITORY = Path(__file__).parents[2]
+PRESETS = sorted((REPOSITORY / "config").glob("*.yaml"))
+TREES = tuple(yaml.safe_load(path.read_text()) for path in PRESETS)
+FIGURES = sorted((REPOSITORY / "config" / "figures").glob("*.yaml"))
+CATALOGUES = tuple(yaml.safe_load(path.read_text()) for path in FIGURES)
+TEXTS = tuple(path.read_bytes() for path in PRESETS)
+WORDS = (
+    *(b"&a ", b"*a", b"<<: ", b"!!int x", b"!!timestamp x", b"!!python/name:os.system ", b"2024-13-45", b"0x_", b"? "),
+    *(b"- ", b": ", b"{", b"[" * 30, b"'", b'"', b"|\n", b"%YAML 9\n", b"---\n", b"on: 1\n", b"a: &a [*a]\n"),
+)
+SOURCE = "some.yaml"
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    return presets.load_catalogue(REPOSITORY / "config" / "figures", presets.quick())
+
+
+def lines_of(error: ConfigError, source: str) -> list[str]:
+    """The lines of a refusal, after a look at their form: each names the source, none dumps a value."""
+    lines = str(error).splitlines()
+    assert lines
+    for line in lines:
+        assert line.startswith(f"{source}: ")
+        assert len(line) < len(source) + 1100
+        assert line.isprintable()
+    assert len(lines) <= 51
+    return lines
+
+
+def settings_of(table: RunTable) -> Iterator[tuple[type[jobs.Job], dict[str, Any]]]:
+    """What the workflow would tell the commands, each with what they take."""
+    config = table.config
+    yield from ((jobs.PrepareJob, table.prepare_settings(name)) for name in config.datasets)
+    for slug in list(table.runs)[:20]:
+        run = table.runs[slug]
+        yield jobs.TuneJob, table.tuning_settings(run)
+        if run.rounds:
+            yield jobs.TrainJob, table.training_settings(run)
+        yield from ((jobs.AttackJob, table.attack_settings(attack, run)) for attack in table.attacks[slug])
+        if (key := table.channel_key(run)) is not None:
+            yield jobs.CalibrateJob, table.channel_settings(key)
+            yield jobs.SpectrumJob, table.spectrum_settings(table.family(run.defense))
+        yield jobs.LogJob, table.tracking_settings(slug)
+    yield from ((jobs.IllustrateJob, table.illustration_settings(name)) for name in config.illustrations)
+    yield from ((jobs.TabulateJob, table.table_settings(name)) for name in config.studies)
+    yield from ((jobs.PlotJob, table.figure_settings(key)) for key in table.figures)
+    if table.claiming():
+        yield jobs.ClaimsJob, table.claims_settings()
+    if config.efficiency:
+        yield jobs.MeasureJob, table.efficiency_settings()
+    for world, kind in (("consensus", jobs.ConsensusJob), ("theory", jobs.TheoryJob)):
+        if section := getattr(config, world):
+            yield from ((kind, table.world_settings(world, part)) for part in section.parts())
+    if config.federated:
+        yield from ((jobs.FederatedJob, federated.table_settings(config, part)) for part in config.federated.parts())
+        for run in list(federated.all_runs(config.federated).values())[:5]:
+            yield jobs.FederateJob, federated.run_settings(config, run)
+            yield jobs.LogFederatedJob, federated.tracking_settings(config, run, {})
+
+
+def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(catalogue):
+    @tried("configuration")
+    @given(changed(TREES, odd_values))
+    def check(case):
+        values, changes = case
+        COUNTS["configuration"] += 1
+        try:
+            config = presets.check(values, SOURCE)
+        except ConfigError as error:
+            lines = lines_of(error, SOURCE)
+            if [kind for kind, _ in changes] == ["replace"]:
+                names = [part for part in changes[0][1] if isinstance(part, str)]
+                assert any(name in line for line in lines for name in names[-2:])
+            return
+        for kind, settings in settings_of(RunTable(config, catalogue)):
+            parse(kind, json.loads(as_text(settings)), "--settings")
+
+    check()
+    assert COUNTS["configuration"] >= asked("configuration")
+
+
+def test_every_text_is_refused_or_makes_a_plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    path = tmp_path / "damaged.yaml"
+    planned = 0
+
+    @tried("configuration text")
+    @given(damaged(TEXTS, WORDS))
+    def check(content):
+        nonlocal planned
+        COUNTS["configuration text"] += 1
+        path.write_bytes(content)
+        try:
+            presets.load(path)
+        except ConfigError as error:
+            lines_of(error, str(path))
+        else:
+            planned += 1
+            if planned % 10:
+                return
+        outcome = called("plan", "--configfile", path)
+        if outcome.code:
+            path.unlink()
+            assert str(path) in outcome.message or "figures" in outcome.message
+            assert_refused(outcome, tmp_path)
+        else:
+            assert outcome.out.startswith("Plan of ")
+
+    check()
+    assert COUNTS["configuration text"] >= asked("configuration text")
+    assert planned
+
+
+def test_every_catalogue_is_refused_or_chooses_figures(tmp_path):
+    path = tmp_path / "figures.yaml"
+    config = presets.load(PRESETS[0])
+
+    @tried("catalogue")
+    @given(changed(CATALOGUES, odd_values))
+    def check(case):
+        COUNTS["catalogue"] += 1
+        path.write_text(yaml.safe_dump(case[0], allow_unicode=True), encoding="utf-8", errors="replace")
+        try:
+            found = presets.load_catalogue(path, config)
+        except ConfigError as error:
+            lines_of(error, str(path))
+            return
+        table = RunTable(config, found)
+        for settings in [*(table.figure_settings(key) for key in table.figures), table.claims_settings()]:
+            json.dumps(settings, allow_nan=False)
+        assert all(table.caption(key) for key in table.figures)
+
+    check()
+    assert COUNTS["catalogue"] >= asked("catalogue")
+
+
+def test_every_text_of_a_catalogue_is_refused_or_read(tmp_path):
+    path = tmp_path / "figures.yaml"
+    config = presets.load(PRESETS[0])
+
+    @tried("catalogue text")
+    @given(damaged(tuple(path.read_bytes() for path in FIGURES), WORDS))
+    def check(content):
+        COUNTS["catalogue text"] += 1
+        path.write_bytes(content)
+        try:
+            presets.load_catalogue(path, config)
+        except ConfigError as error:
+            lines_of(error, str(path))
+
+    check()
+    assert COUNTS["catalogue text"] >= asked("catalogue text")
+
+
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{after}: &{after} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "line 1, column 41: more than 40 mappings and lists are inside each other"),
+        ("\n".join(" " * depth + "a:" for depth in range(60)), "line 41, column 41: more than 40 mappings"),
+        (BOMB, "more than 100000 values, aliases counted"),
+        ("a: &a [*a]", "line 1, column 8: *a is inside of what it stands for"),
+        ("seed: 1\nreplicas: 2\nseed: 3\n", "line 3, column 1: 'seed' is set twice, first in line 1"),
+        ("seed: 2024-13-45", "line 1, column 7: '2024-13-45' is no timestamp"),
+        ("seed: 0x_", "line 1, column 7: '0x_' is no int"),
+        ("a: " + "9" * 5000, "is no int"),
+        ("a" * 2**20 + ": 1", "has more than 1048576 bytes"),
+        ("a: b: c", "line 1, column 5: mapping values are not allowed"),
+    ],
+)
+def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, text, message):
+    path = tmp_path / "bomb.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        presets.load(path)
+    assert message in str(caught.value)
+    assert lines_of(caught.value, str(path)) == [str(caught.value)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"replicas": "1e2"}, "replicas = '1e2': should be a valid integer; this is text: write 100 without quotes"),
+        ({"alpha": "1e-9"}, "write 1.0e-09 without quotes"),
+        ({"replicas": 10**9}, "replicas = 1000000000: should be less than or equal to 1000"),
+        ({"seed": 10**400}, "is too large a number"),
+        ({"alpha": float("nan")}, "alpha = nan: must be a finite number"),
+        ({True: 1}, "top: has the key True; keys are text"),
+        ({"preset": "a" * 65}, "should have at most 64 characters"),
+        ({"catalogue": "a\nb"}, "should match pattern"),
+        ({"plugins": {"models": {"mine": "os.path"}}}, "plugins.models.mine = 'os.path': should match pattern"),
+        ({"x" * 5000: 1}, f"{'x' * 80}...: unknown setting"),
+        ({f"x{index}": 1 for index in range(99)}, "some.yaml: and 49 more mistakes"),
+    ],
+)
+def test_values_that_nobody_means_are_refused_by_name(changes, message):
+    with pytest.raises(ConfigError) as caught:
+        presets.check({**TREES[0], **changes}, SOURCE)
+    assert message in str(caught.value)
+    lines_of(caught.value, SOURCE)
+
+
+def test_a_sweep_that_nobody_could_wait_for_is_refused():
+    study = TREES[0]["studies"]["capacity"]
+    levels = {"natural": [1.0 + level for level in range(1000)]}
+    values = {**TREES[0], "studies": {"wide": {**study, "defenses": levels, "rounds": list(range(1, 102))}}}
+    with pytest.raises(ConfigError, match="studies.wide: makes 101000 runs, allowed are 100000"):
+        presets.check(values, SOURCE)
+
+
+@pytest.mark.parametrize(("dataset", "refused"), [("digits", True), ("cifar10", False)])
+def test_a_principal_direction_that_gray_images_have_not_is_refused_before_anything_runs(dataset, refused):
+    study = {"datasets": [dataset], "models": ["lenet"], "defenses": {"compression": [1024.0]}, "rounds": [10]}
+    values = {"datasets": {dataset: {}}, "studies": {"x": study}}
+    if not refused:
+        assert presets.check(values, SOURCE)
+        return
+    with pytest.raises(ConfigError, match=r"studies.x.defenses.compression\[0\] = 1024.0: .* below .* colors, 1024"):
+        presets.check(values, SOURCE)
+
+
+def test_settings_of_the_commands_are_all_tried():
+    """A command whose settings the fuzz above does not make would escape it."""
+    kinds = {kind for path in PRESETS for kind, _ in settings_of(_table(path))}
+    declared = {one for one in vars(jobs).values() if isinstance(one, type) and issubclass(one, jobs.Job)}
+    assert declared - kinds == {jobs.Job, jobs.DefendedJob}
+
+
+def _table(path: Path) -> RunTable:
+    config = presets.load(path)
+    return RunTable(config, presets.load_catalogue(REPOSITORY / config.catalogue, config))
+
+
+@given(st.integers(min_value=2**63))
+def test_numbers_beyond_every_field_are_refused(number):
+    with pytest.raises(ConfigError, match="seed = .* too large a number"):
+        presets.check({**TREES[0], "seed": number}, SOURCE)
