@@ -232,7 +232,7 @@ def test_a_sweep_that_nobody_could_wait_for_is_refused():
     study = TREES[0]["studies"]["capacity"]
     levels = {"natural": [1.0 + level for level in range(1000)]}
     values = {**TREES[0], "studies": {"wide": {**study, "defenses": levels, "rounds": list(range(1, 102))}}}
-    with pytest.raises(ConfigError, match="studies.wide: makes 101000 runs, allowed are 100000"):
+    with pytest.raises(ConfigError, match=r"studies\.wide: makes 101000 runs, allowed are 100000"):
         presets.check(values, SOURCE)
 
 
@@ -261,5 +261,5 @@ def _table(path: Path) -> RunTable:
 
 @given(st.integers(min_value=2**63))
 def test_numbers_beyond_every_field_are_refused(number):
-    with pytest.raises(ConfigError, match="seed = .* too large a number"):
+    with pytest.raises(ConfigError, match=r"seed = .* too large a number"):
         presets.check({**TREES[0], "seed": number}, SOURCE)

@@ -1,4 +1,4 @@
-"""What is put in the place of good values: other types, edges of numbers, texts that mean something to YAML or a path."""
+"""What is put in the place of good values: other types, edges of numbers, texts that mean something to a reader."""
 
 from __future__ import annotations
 

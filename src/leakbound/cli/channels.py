@@ -48,6 +48,8 @@ def calibrate(
     check_outputs(out)
     job = read_settings(settings, CalibrateJob)
     source = read_spectrum(spectrum)
+    if source.shape != job.shape:
+        raise typer.BadParameter(f"{spectrum}: is a spectrum for the shape {source.shape}, not for {job.shape}")
     channel = SHAPES.get(job.shape).calibrate(source, job.capacity)
     reached = channel_capacity(channel, source)
     if reached > job.capacity:

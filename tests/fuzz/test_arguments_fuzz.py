@@ -1,0 +1,423 @@
+"""Whatever follows `leakbound` on the command line, it does its work or says what is wrong, and leaves nothing half."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import pytest
+import typer
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fuzz.calling import assert_refused, called, files_in
+from fuzz.tally import COUNTS, SHARES, asked, tried
+from fuzz.values import changed, damaged, plain_values
+from leakbound import presets, storage
+from leakbound.cli.main import app
+from leakbound.federated import runs as federated
+from leakbound.studies import RunTable, as_text
+
+REPOSITORY = Path(__file__).parents[2]
+SMALL = {
+    "preset": "fuzzed",
+    "replicas": 1,
+    "datasets": {"digits": {"members": 40, "test": 20, "aux": 20}},
+    "training": {"learning_rates": [0.1], "search_rounds": 1, "evaluations": 1},
+    "studies": {
+        "capacity": {
+            "datasets": ["digits"],
+            "models": ["lenet"],
+            "defenses": {"none": [], "natural": [4.0], "dpsgd": [1.0], "compression": [3.0]},
+            "rounds": [2],
+            "batch_sizes": [8],
+            "attacks": ["membership", "model_inversion"],
+        },
+        "gradient_inversion": {
+            "datasets": ["digits"],
+            "models": ["lenet"],
+            "defenses": {"natural": [4.0]},
+            "rounds": [0],
+            "batch_sizes": [1],
+            "attacks": ["gradient_inversion"],
+        },
+    },
+    "illustrations": {"toy_example": {}, "weights": {}, "shapes": {"dataset": "digits", "levels": {"natural": [4.0]}}},
+    "efficiency": {"dataset": "digits", "models": ["lenet"], "defenses": {"none": [], "natural": [4.0]}, "steps": 1},
+    "consensus": {"servers": 4, "contributors": 3, "steps": 5, "averaging": {"runs": 20, "batches": 2}},
+    "theory": {"case1": {"n_clients": 5, "draws": 2}, "case2": {}, "case3": None, "surface": None, "general": None},
+    "federated": {"models": {"digits": "mlp"}, "sweeps": ["means", "composition"], "communication_rounds": 1},
+}
+OUTPUTS = ("out", "rows", "provenance", "weights", "arrays", "marker", "shown", "stem", "scoreboard", "page")
+LONG = ("tune", "train", "attack", "measure", "federate", "log", "log-federated")
+"""Commands that take long, or that start MLflow, once all is right: only tried with something that is not."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command as the workflow calls it.
+
+    Attributes:
+        settings: What ``--settings`` holds; None for a command without.
+        inputs: Option to the kind of file that it reads.
+        outputs: Options of what it writes.
+    """
+
+    command: str
+    settings: dict[str, Any] | None
+    inputs: dict[str, str]
+    outputs: tuple[str, ...]
+
+
+def examples() -> Iterator[Example]:
+    """The commands of a small configuration, with what the workflow would tell them."""
+    config = presets.check(SMALL, "small")
+    table = RunTable(config, presets.load_catalogue(REPOSITORY / "config" / "figures", config))
+    natural = next(run for run in table.runs.values() if run.defense == "natural" and run.rounds)
+    plain = next(run for run in table.runs.values() if run.defense == "none")
+    untrained = next(run for run in table.runs.values() if not run.rounds)
+    channel = {"channel": "channel", "spectrum": "spectrum"}
+    yield Example("prepare", table.prepare_settings("digits"), {}, ("out", "provenance"))
+    yield Example("covariance", None, {"dataset": "dataset"}, ("out",))
+    yield Example("spectrum", table.spectrum_settings("natural"), {"moments": "moments"}, ("out",))
+    yield Example("calibrate", table.channel_settings("digits/natural-4"), {"spectrum": "spectrum"}, ("out",))
+    for run, files in ((natural, channel), (plain, {})):
+        yield Example("tune", table.tuning_settings(run), {"dataset": "dataset", **files}, ("out",))
+        train = {"dataset": "dataset", "trials": "trials", **files}
+        yield Example("train", table.training_settings(run), train, ("weights", "rows", "provenance"))
+    written = ("rows", "arrays", "provenance")
+    for attack in ("membership", "model_inversion"):
+        settings = table.attack_settings(attack, plain)
+        yield Example("attack", settings, {"dataset": "dataset", "weights": "weights"}, written)
+    settings = table.attack_settings("gradient_inversion", untrained)
+    yield Example("attack", settings, {"dataset": "dataset", "moments": "moments", **channel}, written)
+    yield Example("measure", table.efficiency_settings(), {"dataset": "dataset"}, ("rows", "provenance"))
+    for part in ("averaging", "privacy"):
+        yield Example("consensus", table.world_settings("consensus", part), {}, ("rows",))
+    for part in ("case1", "case2"):
+        yield Example("theory", table.world_settings("theory", part), {}, ("rows",))
+    yield Example("illustrate", table.illustration_settings("toy_example"), {}, ("out",))
+    shown = {"dataset": "dataset", "moments": "moments"}
+    yield Example("illustrate", table.illustration_settings("shapes"), shown, ("out",))
+    yield Example("tabulate", table.table_settings("capacity"), {"root": "root"}, ("out",))
+    yield Example("claims", table.claims_settings(), {"root": "root"}, ("out", "scoreboard", "page"))
+    figure = table.figure_settings(next(key for key in table.figures if table.figures[key].study == "capacity"))
+    yield Example("plot", figure, {"rows": "table"}, ("stem", "shown"))
+    run = next(iter(federated.all_runs(config.federated).values()))
+    settings = federated.run_settings(config, run)
+    yield Example("federate", settings, {"dataset": "dataset"}, ("rows", "provenance"))
+    for part in ("means", "composition"):
+        yield Example("federated", federated.table_settings(config, part), {"root": "root"}, ("rows",))
+    yield Example("log", table.tracking_settings(plain.slug), {"root": "root"}, ("marker",))
+    yield Example("log-federated", federated.tracking_settings(config, run, {}), {"root": "root"}, ("marker",))
+
+
+EXAMPLES = tuple(examples())
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with good and bad files, and one for what commands write."""
+
+    folder: Path
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def file(self, kind: str) -> Path:
+        return self.folder / "files" / kind
+
+    def clear(self) -> None:
+        for name in files_in(self.out):
+            (self.out / name).unlink()
+
+    def words(self, example: Example, settings: str | None, inputs: dict[str, str]) -> list[str]:
+        """The words of a command line."""
+        found = [example.command]
+        if settings is not None:
+            found += ["--settings", settings]
+        for option, kind in inputs.items():
+            found += [f"--{option}", str(self.file(kind))]
+        for option in example.outputs:
+            found += [f"--{option}", str(self.out / option)]
+        return found
+
+
+KINDS = ("dataset", "moments", "spectrum", "channel", "trials", "weights", "table", "record", "costs", "configuration")
+WRONG = ("missing", "empty", "noise", "folder", "no-parquet.parquet", "cut", "arrays", "list", "below-a-file")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A file of each kind that a command reads, made by the commands, and files that none would read."""
+    made = Place(tmp_path_factory.mktemp("place") / "deep" / "deeper" / "deepest")
+    files = made.file("")
+    files.mkdir(parents=True)
+    made.out.mkdir()
+    first = {example.command: example for example in reversed(EXAMPLES)}
+
+    def make(command: str, **outputs: str) -> None:
+        example = first[command]
+        settings = None if example.settings is None else as_text(example.settings)
+        outcome = called(*made.words(example, settings, example.inputs))
+        assert outcome.code == 0, outcome.err
+        for option, kind in outputs.items():
+            (made.out / option).rename(made.file(kind))
+
+    make("prepare", out="dataset", provenance="record")
+    make("covariance", out="moments")
+    make("spectrum", out="spectrum")
+    make("calibrate", out="channel")
+    plain = next(one for one in EXAMPLES if one.command == "tune" and "channel" not in one.inputs)
+    assert called(*made.words(plain, as_text(plain.settings), plain.inputs)).code == 0
+    (made.out / "out").rename(made.file("trials"))
+    plain = next(one for one in EXAMPLES if one.command == "train" and "channel" not in one.inputs)
+    assert called(*made.words(plain, as_text(plain.settings), plain.inputs)).code == 0
+    (made.out / "weights").rename(made.file("weights"))
+    (made.out / "rows").rename(made.file("table"))
+    made.file("costs").write_bytes((REPOSITORY / "src/leakbound/planning/costs.csv").read_bytes())
+    made.file("configuration").write_text(yaml.safe_dump(SMALL))
+    made.file("empty").write_bytes(b"")
+    made.file("noise").write_bytes(bytes(range(256)) * 20)
+    made.file("no-parquet.parquet").write_text("a,b\n1,2\n")
+    made.file("cut").write_bytes(made.file("dataset").read_bytes()[:5000])
+    made.file("folder").mkdir()
+    made.file("root").mkdir()
+    made.file("below-a-file").symlink_to(made.file("empty") / "x")
+    storage.write_json(made.file("list"), [1, "x", None])
+    storage.write_arrays(made.file("arrays"), {"x": storage.np.zeros((2, 2))}, {"classes": "7", "name": "x"})
+    made.clear()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _apart(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths lead into the folder; images are not downloaded."""
+    monkeypatch.chdir(place.folder)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(place.file("folder")))
+
+
+def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands with the words that lead to them."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*before, name))
+        else:
+            yield (*before, name), command
+
+
+TEXTS = ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 5000, "../../x", "*")
+COMMANDS = tuple(commands(typer.main.get_command(app)))
+
+
+@st.composite
+def wrong_options(draw: st.DrawFn) -> list[str]:
+    """A command with options that it cannot take, whatever their values."""
+    names, command = draw(st.sampled_from(COMMANDS))
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    required = [one for one in options if one.required]
+    texts = st.sampled_from(
+        ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 5000, "../../x", "*")
+    )
+    ways = ["unknown option", "argument"]
+    ways += ["missing"] if required else []
+    numbers = [one for one in options if isinstance(one.type, click.IntRange | click.FloatRange | click.Choice)]
+    ways += ["type"] if numbers else []
+    way = draw(st.sampled_from(ways))
+    left_out = draw(st.sampled_from(required)) if way == "missing" else None
+    words = list(names)
+    for one in options:
+        if one is left_out or one.name == "help" or not draw(st.booleans() | st.just(one.required)):
+            continue
+        for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
+            words += [one.opts[0]] if one.is_flag else [one.opts[0], draw(texts)]
+    if way == "type":
+        words += [draw(st.sampled_from(numbers)).opts[0], draw(st.sampled_from(("x", "", "1e3.5", "None", "--")))]
+    elif way == "unknown option":
+        words.append(draw(st.sampled_from(("--no-such-option", "--SETTINGS", "-Z", "--out=", "--é=1"))))
+    elif way == "argument":
+        words.append(draw(texts.filter(lambda text: not text.startswith("-"))))
+    return words
+
+
+def test_options_that_a_command_cannot_take_are_refused(place):
+    @tried("options")
+    @given(wrong_options())
+    def check(words):
+        COUNTS["options"] += 1
+        place.clear()
+        assert_refused(called(*words), place.out)
+
+    check()
+    assert COUNTS["options"] >= asked("options")
+
+
+def assert_done_or_refused(place: Place, words: list[str], example: Example) -> bool:
+    """Whether a command did its work; otherwise it said why not."""
+    place.clear()
+    outcome = called(*words)
+    if outcome.code:
+        assert_refused(outcome, place.out)
+        return False
+    left = files_in(place.out)
+    wanted = {*example.outputs} - {"stem"} | ({"stem.svg", "stem.png"} if "stem" in example.outputs else set())
+    assert set(left) == wanted
+    return True
+
+
+def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
+    done = 0
+
+    @tried("settings")
+    @given(st.data())
+    def check(data):
+        nonlocal done
+        example = data.draw(st.sampled_from([one for one in EXAMPLES if one.settings is not None]))
+        if data.draw(st.sampled_from((True, True, True, False))):
+            tree, _ = data.draw(changed((json.loads(as_text(example.settings)),), plain_values))
+            text = json.dumps(tree)
+        else:
+            text = (
+                data.draw(damaged((as_text(example.settings).encode(),))).decode("utf-8", "replace").replace("\0", "")
+            )
+            assume(not text.startswith("--"))
+        inputs = dict(example.inputs)
+        if example.command in LONG:
+            last = "trials" if "trials" in inputs else "dataset" if "dataset" in inputs else "root"
+            inputs[last] = "missing"
+        COUNTS["settings"] += 1
+        done += assert_done_or_refused(place, place.words(example, text, inputs), example)
+
+    check()
+    assert COUNTS["settings"] >= asked("settings")
+    assert done
+
+
+def test_files_of_another_kind_are_refused(place):
+    @tried("input files")
+    @given(
+        st.sampled_from([one for one in EXAMPLES if one.inputs]),
+        st.data(),
+    )
+    def check(example, data):
+        option = data.draw(st.sampled_from(sorted(example.inputs)))
+        kind = data.draw(st.sampled_from([one for one in (*KINDS, *WRONG) if one != example.inputs[option]]))
+        assume(not (example.command == "plot" and kind == "trials"))
+        COUNTS["input files"] += 1
+        settings = None if example.settings is None else as_text(example.settings)
+        words = place.words(example, settings, {**example.inputs, option: kind})
+        place.clear()
+        outcome = called(*words)
+        assert_refused(outcome, place.out)
+        if not (option == "root" or "come together" in outcome.message):
+            assert any(str(place.file(one)) in outcome.message for one in {kind, *example.inputs.values()})
+
+    check()
+    assert COUNTS["input files"] >= asked("input files")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.command)
+@pytest.mark.parametrize("wrong", ["folder", "empty/x", "/proc/x"])
+def test_outputs_that_cannot_be_written_are_refused_before_anything_is_computed(place, example, wrong):
+    """The first command of a long chain says it, not the last one after hours."""
+    settings = None if example.settings is None else as_text(example.settings)
+    for option in example.outputs:
+        if option == "stem" and wrong == "folder":
+            continue
+        words = place.words(example, settings, dict.fromkeys(example.inputs, "missing"))
+        words += [f"--{option}", str(place.file(wrong))]
+        place.clear()
+        outcome = called(*words)
+        assert_refused(outcome, place.out)
+        assert str(place.file(wrong)) in outcome.message
+
+
+def test_every_command_that_is_told_settings_has_an_example():
+    told = {words[-1] for words, command in COMMANDS if any(one.name == "settings" for one in command.params)}
+    assert told == {example.command for example in EXAMPLES if example.settings is not None} | {"report"}
+
+
+@pytest.mark.parametrize("words", [words for words, _ in COMMANDS], ids=" ".join)
+def test_every_command_explains_itself(words):
+    outcome = called(*words, "--help")
+    assert outcome.code == 0
+    assert "Usage:" in outcome.out
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *WRONG])
+@pytest.mark.parametrize(
+    "words", [("plan", "--configfile"), ("config", "--configfile"), ("report", "--configfile"), ("plan", "--table")]
+)
+def test_configurations_and_tables_of_costs_are_read_or_refused(place, words, kind):
+    configuration = ["--configfile", place.file("configuration")] if words[1] == "--table" else []
+    (place.folder / "config").mkdir(exist_ok=True)
+    if not (place.folder / "config" / "figures").exists():
+        (place.folder / "config" / "figures").symlink_to(REPOSITORY / "config" / "figures")
+    outcome = called(*words, place.file(kind), *configuration)
+    good = kind == ("costs" if words[1] == "--table" else "configuration")
+    if good and words[0] != "report":
+        assert outcome.code == 0
+        assert outcome.out
+    else:
+        assert_refused(outcome, place.out)
+        assert str(place.file(kind)) in outcome.message or good
+
+
+def test_a_table_of_costs_with_other_numbers_is_refused_by_line(place):
+    lines = place.file("costs").read_text().splitlines()
+    table = pd.DataFrame([line.split(",", 6) for line in lines[1:4]], columns=lines[0].split(","))
+    table.loc[1, "value"] = "fast"
+    table.to_csv(place.file("slow"), index=False)
+    outcome = called("plan", "--configfile", place.file("configuration"), "--table", place.file("slow"))
+    assert_refused(outcome, place.out)
+    assert f"{place.file('slow')}: line 3" in outcome.message
+
+
+PROGRAMS = [
+    ["no-such-command"],
+    ["plan", "--configfile", "{noise}"],
+    ["plan", "--configfile", "{missing}"],
+    ["plan", "-j", "0"],
+    ["plan", "-j", "9" * 30],
+    ["plan", "--table", "{noise}", "--configfile", "{configuration}"],
+    ["config", "--configfile", "{dataset}"],
+    ["config", "--configfile", "{folder}"],
+    ["covariance", "--dataset", "{weights}", "--out", "{out}"],
+    ["covariance", "--dataset", "{noise}", "--out", "{out}"],
+    ["covariance", "--dataset", "{cut}", "--out", "{out}"],
+    ["covariance", "--dataset", "{dataset}", "--out", "{folder}"],
+    ["covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
+    ["calibrate", "--settings", '{"shape": "natural", "capacity": NaN}', "--spectrum", "{spectrum}", "--out", "{out}"],
+    ["calibrate", "--settings", '{"shape": "natural", "capacity": 4}', "--spectrum", "{moments}", "--out", "{out}"],
+    ["calibrate", "--settings", "[" * 5000, "--spectrum", "{spectrum}", "--out", "{out}"],
+    ["report", "--settings", '{"preset": 1}'],
+    ["report"],
+    ["ui", "--port", "70000"],
+    ["sync", "--configfile", "{noise}"],
+]
+
+
+@pytest.mark.parametrize("words", PROGRAMS, ids=lambda words: " ".join(words)[:60])
+def test_the_program_itself_ends_with_a_message(place, words):
+    COUNTS["whole programs"] += 1
+    place.clear()
+    named = {kind: str(place.file(kind)) for kind in (*KINDS, *WRONG)} | {"out": str(place.out / "out")}
+    for kind, path in named.items():
+        words = [word.replace(f"{{{kind}}}", path) for word in words]
+    command = [sys.executable, "-c", "from leakbound.cli.main import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode not in (0, -6, -9, -11)
+    assert done.stderr.strip()
+    assert "Traceback" not in done.stderr
+    assert files_in(place.out) == []
+
+
+def test_there_are_enough_of_all_of_them():
+    assert len(PROGRAMS) >= SHARES["whole programs"]
