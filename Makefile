@@ -5,13 +5,18 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test test-flower plan report ui sync check lock reference
+.PHONY: run test fuzz test-flower plan report ui sync check lock reference
 
 run: .venv/ready
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
 test: .venv/ready
 	python -m pytest -q
+
+# Bad input of all kinds: FUZZ cases, other ones each time. `make test` tries the same 2,000 everywhere.
+FUZZ ?= 20000
+fuzz: .venv/ready
+	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) python -m pytest -q tests/fuzz
 
 # Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
 test-flower: .venv-flower/ready

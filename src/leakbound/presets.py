@@ -29,6 +29,7 @@ from leakbound.config import (
     DatasetConfig,
     Defense,
     EfficiencyConfig,
+    FederatedConfig,
     FigureConfig,
     GeneralCase,
     GradientInversionConfig,
@@ -295,15 +296,28 @@ def _mistakes(config: Config) -> Iterator[str]:
         for shape in illustration.levels:
             shapes = known_names(registry.SHAPES, config.plugins.shapes)
             yield from unknown_name(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
-    for source, model in (config.federated.models if config.federated else {}).items():
-        yield from unknown_name(f"federated.models.{source}", source, "dataset", sorted(config.datasets))
-        models = known_names(registry.MODELS, config.plugins.models)
-        yield from unknown_name(f"federated.models.{source}", model, "model", models)
+    if config.federated is not None:
+        yield from _federated_mistakes(config.federated, config)
     if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
         yield (
             f"tracking.uri = {config.tracking.uri!r}: MLflow no longer keeps runs in plain folders; "
             "give a database (sqlite:///results/mlflow.db) or a server (http://127.0.0.1:5000)"
         )
+
+
+def _federated_mistakes(federated: FederatedConfig, config: Config) -> Iterator[str]:
+    """Names that federated averaging uses and nobody declared, and more clients than the members suffice for."""
+    clients, each = federated.most_clients(), federated.records or 1
+    for source, model in federated.models.items():
+        yield from unknown_name(f"federated.models.{source}", source, "dataset", sorted(config.datasets))
+        models = known_names(registry.MODELS, config.plugins.models)
+        yield from unknown_name(f"federated.models.{source}", model, "model", models)
+        members = config.datasets[source].members if source in config.datasets else None
+        if members is not None and clients * each > members:
+            yield (
+                f"federated: {clients} clients of at least {each} records each need {clients * each}, but {source} has "
+                f"only {members} members; take fewer clients, or raise datasets.{source}.members"
+            )
 
 
 def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[str]:

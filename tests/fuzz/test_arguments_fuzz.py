@@ -52,7 +52,12 @@ SMALL = {
     "efficiency": {"dataset": "digits", "models": ["lenet"], "defenses": {"none": [], "natural": [4.0]}, "steps": 1},
     "consensus": {"servers": 4, "contributors": 3, "steps": 5, "averaging": {"runs": 20, "batches": 2}},
     "theory": {"case1": {"n_clients": 5, "draws": 2}, "case2": {}, "case3": None, "surface": None, "general": None},
-    "federated": {"models": {"digits": "mlp"}, "sweeps": ["means", "composition"], "communication_rounds": 1},
+    "federated": {
+        "models": {"digits": "mlp"},
+        "sweeps": ["means", "composition"],
+        "n_clients": 4,
+        "communication_rounds": 1,
+    },
 }
 OUTPUTS = ("out", "rows", "provenance", "weights", "arrays", "marker", "shown", "stem", "scoreboard", "page")
 LONG = ("tune", "train", "attack", "measure", "federate", "log", "log-federated")

@@ -1,6 +1,7 @@
 """Whatever stands in a configuration, it either makes a run table or is refused with one line for each mistake."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from leakbound.cli import jobs
 from leakbound.config import Catalogue
 from leakbound.federated import runs as federated
 from leakbound.mistakes import ConfigError, parse
+from leakbound.planning import UnitCosts, jobs_of, read_costs
 from leakbound.studies import RunTable, as_text
 
 REPOSITORY = Path(__file__).parents[2]
@@ -82,6 +84,8 @@ def settings_of(table: RunTable) -> Iterator[tuple[type[jobs.Job], dict[str, Any
 
 
 def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(catalogue):
+    costs = UnitCosts(read_costs(), "cpu")
+
     @tried("configuration")
     @given(changed(TREES, odd_values))
     def check(case):
@@ -95,8 +99,10 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
                 names = [part for part in changes[0][1] if isinstance(part, str)]
                 assert any(name in line for line in lines for name in names[-2:])
             return
-        for kind, settings in settings_of(RunTable(config, catalogue)):
+        table = RunTable(config, catalogue)
+        for kind, settings in settings_of(table):
             parse(kind, json.loads(as_text(settings)), "--settings")
+        assert all(math.isfinite(job.cpu_seconds) and job.cpu_seconds >= 0 for job in jobs_of(table, costs))
 
     check()
     assert COUNTS["configuration"] >= asked("configuration")
@@ -226,6 +232,12 @@ def test_values_that_nobody_means_are_refused_by_name(changes, message):
         presets.check({**TREES[0], **changes}, SOURCE)
     assert message in str(caught.value)
     lines_of(caught.value, SOURCE)
+
+
+def test_more_clients_than_members_are_refused():
+    federated = {"models": {"digits": "mlp"}, "n_clients": 401}
+    with pytest.raises(ConfigError, match="401 clients of at least 1 records each need 401, but digits has only 400"):
+        presets.check({**TREES[0], "federated": {**federated, "sweeps": ["means"]}}, SOURCE)
 
 
 def test_a_sweep_that_nobody_could_wait_for_is_refused():

@@ -30,7 +30,7 @@ odd_values = st.one_of(
     st.text(max_size=12),
     st.integers(2, 400).map(lambda depth: _nested(depth)),
     st.lists(st.sampled_from((*NUMBERS, *WORDS)), max_size=4),
-)
+).map(copy.deepcopy)  # changes are made in place
 plain_values = odd_values.filter(lambda value: not isinstance(value, bytes | datetime.date))
 """Those of them that JSON can hold."""
 

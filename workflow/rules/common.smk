@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from leakbound import presets, registry
+from leakbound import mistakes, presets, registry
 from leakbound.federated.runs import part_runs
 from leakbound.fingerprint import code_fingerprint
 from leakbound.storage import file_hash
@@ -15,6 +15,8 @@ def checked_table():
     """The run table of the configuration in force, or its mistakes, one line each, and no traceback."""
     source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
     try:
+        for path in workflow.configfiles:
+            mistakes.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
         settings = presets.check(config, source)
         return RunTable(settings, presets.load_catalogue(settings.catalogue, settings))
     except presets.ConfigError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,8 +96,11 @@ def check_outputs(*paths: Path) -> None:
         home = next(folder for folder in path.absolute().parents if folder.exists())
         if not home.is_dir():
             raise typer.BadParameter(f"{path}: {home} is not a folder, so nothing can be written there")
-        if not os.access(home, os.W_OK | os.X_OK):
-            raise typer.BadParameter(f"{path}: nothing may be written to {home}")
+        try:
+            with tempfile.TemporaryFile(dir=home):
+                pass
+        except OSError as error:
+            raise typer.BadParameter(f"{path}: nothing can be written to {home} ({error.strerror})") from error
     if len({path.absolute() for path in paths}) < len(paths):
         raise typer.BadParameter(f"{', '.join(map(str, paths))}: outputs need paths of their own")
 

@@ -109,7 +109,7 @@ def checked_rows(pixels: list[np.ndarray], rows: np.ndarray, origin: str) -> np.
         DatasetError: If an image's size or number of colors differs from the first one's.
     """
     for row, image in zip(rows, pixels, strict=True):
-        check_alike(image.shape, row, pixels[0].shape, rows[0], origin)
+        check_alike(image.shape, int(row), pixels[0].shape, int(rows[0]), origin)
     return np.stack(pixels)
 
 

@@ -132,7 +132,7 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
         for start in range(0, len(rows), _CHUNK):
             pixels = records.decode(rows[start : start + _CHUNK])
             shape = pixels.shape[1:] if not parts else shape
-            check_alike(pixels.shape[1:], rows[start], shape, rows[0], records.origin)
+            check_alike(pixels.shape[1:], int(rows[start]), shape, int(rows[0]), records.origin)
             parts.append(resized(pixels))
         return Split(np.concatenate(parts), records.labels[rows])
 

@@ -245,7 +245,7 @@ def _federated_jobs(table: RunTable, costs: UnitCosts) -> Iterator[Job]:
     costs.notes.add("federated averaging: extrapolated from single steps; evaluations are left out")
     for slug, run in all_runs(section).items():
         size = _size(config, run.dataset, costs)
-        records = section.records or size.members // section.most_clients()
+        records = section.records or max(1, size.members // section.most_clients())
         batch = min(section.batch_size, records)
         rounds = (section.replicas or config.replicas) * section.communication_rounds
         steps = rounds * section.local_epochs * math.ceil(records / batch)

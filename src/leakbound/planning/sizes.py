@@ -49,5 +49,5 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     """Sizes of the splits that ``prepare`` would make."""
     reader = config.reader or name
     classes, train, test = _ORIGINALS.get(reader, _UNKNOWN)
-    members = train - config.aux if config.members is None else config.members
+    members = max(train - config.aux, 1) if config.members is None else config.members
     return DatasetSize(COLORS.get(reader, 3), classes, members, config.test or test, config.aux, reader in _ORIGINALS)

@@ -1,0 +1,44 @@
+"""A broken configuration ends Snakemake with its mistakes, one line each, before any job."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+STUDY = {"datasets": ["digits"], "models": ["lenet"], "defenses": {"none": []}, "rounds": [2], "batch_sizes": [8]}
+GOOD = yaml.safe_dump({"preset": "tiny", "datasets": {"digits": {"members": 40}}, "studies": {"capacity": STUDY}})
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (GOOD, ["--config", "replicas=0"], "replicas = 0: should be greater than or equal to 1"),
+        (GOOD, ["--config", "seed=1e3", "alpha=high"], "alpha = 'high': should be a valid number"),
+        (GOOD.replace("- 8", "- 800"), [], "studies.capacity.batch_sizes[0] = 800: the learning-rate search on digits"),
+        (GOOD.replace("none: []", "compression: [1024.0]"), [], "compression[0] = 1024.0: compression needs the index"),
+        (f"{GOOD}preset: other\n", [], "'preset' is set twice"),
+        (GOOD.replace("studies:", "studies: 2024-13-45 #"), [], "broken.yaml"),
+    ],
+    ids=["override", "two overrides", "size", "direction", "key twice", "no date"],
+)
+def test_snakemake_ends_with_the_mistake_and_makes_nothing(tmp_path, text, options, message):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "figures").symlink_to(REPOSITORY / "config" / "figures")
+    (tmp_path / "broken.yaml").write_text(text)
+    command = [sys.executable, "-m", "snakemake", "-n", "--snakefile", str(REPOSITORY / "workflow" / "Snakefile")]
+    done = subprocess.run(
+        [*command, "--configfile", "broken.yaml", *options],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / ".cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results").exists()
