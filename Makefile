@@ -8,6 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .PHONY: run test fuzz test-flower plan report ui sync check lock reference
 
 run: .venv/ready
+	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
 test: .venv/ready

@@ -129,10 +129,11 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
 
     def split(records: Records, rows: np.ndarray) -> Split:
         parts: list[np.ndarray] = []
+        first: tuple[int, ...] = ()
         for start in range(0, len(rows), _CHUNK):
             pixels = records.decode(rows[start : start + _CHUNK])
-            shape = pixels.shape[1:] if not parts else shape
-            check_alike(pixels.shape[1:], int(rows[start]), shape, int(rows[0]), records.origin)
+            first = first or pixels.shape[1:]
+            check_alike(pixels.shape[1:], int(rows[start]), first, int(rows[0]), records.origin)
             parts.append(resized(pixels))
         return Split(np.concatenate(parts), records.labels[rows])
 
