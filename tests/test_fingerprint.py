@@ -117,7 +117,9 @@ def test_a_name_more_among_the_exports_changes_nothing(copy, plain):
 def test_whoever_imports_the_whole_configuration_reaches_every_section(copy):
     edit(copy / "cli" / "channels.py", "\nfrom leakbound.config import Config\n_ADDED = Config\n")
     path = copy / "cli" / "channels.py"
-    path.write_text(path.read_text().replace("given = read_settings(settings)", "given = read_settings(_ADDED)"))
+    path.write_text(
+        path.read_text().replace("read_settings(settings, CalibrateJob)", "read_settings(_ADDED, CalibrateJob)")
+    )
     before = fingerprints(copy)
     edit(copy / "config" / "execution.py", "\n_ADDED = 1\n")
     assert changed(before, fingerprints(copy)) == {"calibrate"}

@@ -24,7 +24,7 @@ _PACKAGE = "leakbound"
 _COMMANDS = f"{_PACKAGE}.cli"
 # What these decide reaches a job as a parameter or by the choice of a module, which is hashed itself.
 _SETTLED_BEFORE = {
-    f"{_PACKAGE}.{name}" for name in ("presets", "studies", "mistakes", "registry", "fingerprint", "tracking")
+    f"{_PACKAGE}.{name}" for name in ("presets", "studies", "mistakes", "checks", "registry", "fingerprint", "tracking")
 }
 _STARS = "*"
 _PLAIN_DECORATORS = {"cache", "contextmanager", "dataclass", "lru_cache", "no_grad", "overload", "runtime_checkable"}
