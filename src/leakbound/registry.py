@@ -78,7 +78,7 @@ class Registry:
         module, _, attribute = target.partition(":")
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, ValueError) as error:
             raise ImportError(f"{self.kind} {name!r} points to {target!r}, which does not exist") from error
         if not callable(found):
             raise ImportError(f"{self.kind} {name!r} points to {target!r}, which is neither a function nor a class")

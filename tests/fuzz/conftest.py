@@ -8,10 +8,9 @@ from types import FrameType
 
 import pytest
 
-from fuzz.tally import COUNTS
+from fuzz.tally import COUNTS, SECONDS
 
 _SPARE = 4 * 2**30  # bytes that a test may take beyond what the process has
-_SECONDS = 900  # of a test with all its cases; nothing waits for ever
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +22,7 @@ def _bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _SPARE, before[1]))
     waiting = signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(_SECONDS)
+    signal.alarm(SECONDS)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, waiting)
@@ -31,7 +30,7 @@ def _bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
-    raise TimeoutError(f"no end after {_SECONDS} seconds")
+    raise TimeoutError(f"no end after {SECONDS} seconds")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -17,7 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fuzz.calling import assert_refused, called, files_in
-from fuzz.tally import COUNTS, SHARES, asked, tried
+from fuzz.tally import COUNTS, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import presets, storage
 from leakbound.cli.main import app
@@ -256,7 +256,7 @@ def test_options_that_a_command_cannot_take_are_refused(place):
     @tried("options")
     @given(wrong_options())
     def check(words):
-        COUNTS["options"] += 1
+        count("options")
         place.clear()
         assert_refused(called(*words), place.out)
 
@@ -297,7 +297,7 @@ def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
         if example.command in LONG:
             last = "trials" if "trials" in inputs else "dataset" if "dataset" in inputs else "root"
             inputs[last] = "missing"
-        COUNTS["settings"] += 1
+        count("settings")
         done += assert_done_or_refused(place, place.words(example, text, inputs), example)
 
     check()
@@ -315,7 +315,7 @@ def test_files_of_another_kind_are_refused(place):
         option = data.draw(st.sampled_from(sorted(example.inputs)))
         kind = data.draw(st.sampled_from([one for one in (*KINDS, *WRONG) if one != example.inputs[option]]))
         assume(not (example.command == "plot" and kind == "trials"))
-        COUNTS["input files"] += 1
+        count("input files")
         settings = None if example.settings is None else as_text(example.settings)
         words = place.words(example, settings, {**example.inputs, option: kind})
         place.clear()
@@ -411,7 +411,7 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("words", PROGRAMS, ids=lambda words: " ".join(words)[:60])
 def test_the_program_itself_ends_with_a_message(place, words):
-    COUNTS["whole programs"] += 1
+    count("whole programs")
     place.clear()
     named = {kind: str(place.file(kind)) for kind in (*KINDS, *WRONG)} | {"out": str(place.out / "out")}
     for kind, path in named.items():

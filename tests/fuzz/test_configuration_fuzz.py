@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.calling import assert_refused, called
-from fuzz.tally import COUNTS, asked, tried
+from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import changed, damaged, odd_values
 from leakbound import presets
 from leakbound.cli import jobs
@@ -90,7 +90,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
     @given(changed(TREES, odd_values))
     def check(case):
         values, changes = case
-        COUNTS["configuration"] += 1
+        count("configuration")
         try:
             config = presets.check(values, SOURCE)
         except ConfigError as error:
@@ -117,7 +117,7 @@ def test_every_text_is_refused_or_makes_a_plan(tmp_path, monkeypatch):
     @given(damaged(TEXTS, WORDS))
     def check(content):
         nonlocal planned
-        COUNTS["configuration text"] += 1
+        count("configuration text")
         path.write_bytes(content)
         try:
             presets.load(path)
@@ -147,7 +147,7 @@ def test_every_catalogue_is_refused_or_chooses_figures(tmp_path):
     @tried("catalogue")
     @given(changed(CATALOGUES, odd_values))
     def check(case):
-        COUNTS["catalogue"] += 1
+        count("catalogue")
         path.write_text(yaml.safe_dump(case[0], allow_unicode=True), encoding="utf-8", errors="replace")
         try:
             found = presets.load_catalogue(path, config)
@@ -170,7 +170,7 @@ def test_every_text_of_a_catalogue_is_refused_or_read(tmp_path):
     @tried("catalogue text")
     @given(damaged(tuple(path.read_bytes() for path in FIGURES), WORDS))
     def check(content):
-        COUNTS["catalogue text"] += 1
+        count("catalogue text")
         path.write_bytes(content)
         try:
             presets.load_catalogue(path, config)

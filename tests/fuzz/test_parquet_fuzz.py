@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fuzz.calling import Outcome, assert_refused, called, files_in
-from fuzz.tally import COUNTS, asked, tried
+from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import damaged
 from leakbound.cli.files import read_dataset
 
@@ -207,7 +207,7 @@ def test_images_that_are_none_are_named_by_file_and_row(pets):
     @given(odd_images(), st.sampled_from(("train", "test")))
     def check(split, where):
         nonlocal refused
-        COUNTS["images"] += 1
+        count("images")
         pets.write("train", split if where == "train" else good(30))
         pets.write("test", split if where == "test" else good(30))
         outcome = pets.prepare()
@@ -258,7 +258,7 @@ def test_tables_of_other_rows_columns_and_types_are_refused_by_name(pets):
     )
     def check(split, where, sizes, label):
         nonlocal written
-        COUNTS["tables"] += 1
+        count("tables")
         pets.write("train", split if where == "train" else good(30))
         pets.write("test", split if where == "test" else good(30))
         outcome = pets.prepare(**sizes, **({"label": label} if label else {}))
@@ -303,7 +303,7 @@ def test_files_that_are_no_parquet_are_named(pets, contents):
     @tried("files of images")
     @given(damaged(contents) | st.sampled_from(OTHER_CONTENTS), st.sampled_from(("train", "test")))
     def check(content, where):
-        COUNTS["files of images"] += 1
+        count("files of images")
         for name in ("train", "test"):
             (pets.folder / f"pets_{name}.parquet").write_bytes(content if name == where else contents[0])
         pets.assert_written_or_named(pets.prepare(), f"pets_{where}.parquet")

@@ -28,6 +28,7 @@ from leakbound.config import (
     Seed,
     Settings,
     Steps,
+    Target,
     TheoryConfig,
     TrainingConfig,
     level_problem,
@@ -40,7 +41,7 @@ Lines = Annotated[tuple[Line, ...], Strict(False)]
 class Job(Settings):
     """What all of them may hold."""
 
-    plugins: dict[Name, dict[Name, str]] = Field(default_factory=dict)
+    plugins: dict[Name, dict[Name, Target]] = Field(default_factory=dict)
     """Things from outside the package that the job uses: kind to name to ``module:attribute``."""
 
 

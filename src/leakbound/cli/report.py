@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import plain_settings
+from leakbound.cli.files import check_outputs, plain_settings
 from leakbound.cli.results import run_table, summary, verdicts
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def report(
     table = run_table(config)
     root = Path(config.root)
     target = out or root / "report.html"
+    check_outputs(target)
     text = page(
         Report(
             config=config,

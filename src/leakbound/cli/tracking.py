@@ -83,6 +83,7 @@ def log_figures(
     """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
     from leakbound import tracking
 
+    check_outputs(marker)
     files = sorted(path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file())
     verdicts = {}
     if (root / "claims.parquet").is_file():

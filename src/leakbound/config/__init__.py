@@ -41,6 +41,7 @@ from leakbound.config.settings import (
     Settings,
     Span,
     Steps,
+    Target,
     Weights,
 )
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
@@ -108,6 +109,7 @@ __all__ = [
     "Span",
     "Steps",
     "StudyConfig",
+    "Target",
     "TheoryConfig",
     "TrackingConfig",
     "TrainingConfig",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from leakbound.config.settings import Line, Name, Settings
+from leakbound.config.settings import Line, Name, Settings, Target
 
 
 class TrackingConfig(Settings):
@@ -49,10 +49,6 @@ class ResourcesConfig(Settings):
     attack: ComputeConfig = ComputeConfig(runtime=720)
     efficiency: ComputeConfig = ComputeConfig(mem_mb=4000, runtime=120)
     figures: ResourceConfig = ResourceConfig()
-
-
-Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
-"""``module:attribute``."""
 
 
 class PluginsConfig(Settings):

@@ -22,6 +22,8 @@ Weights = Annotated[
 Span = Annotated[tuple[int, int], Strict(False)]
 Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """Text without line breaks and other control characters: a path, an address, a column."""
+Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
+"""Something from outside the package, ``module:attribute``."""
 
 # Bounds of whole numbers. They are far above what anybody means and low enough that a typing error ends here, and not
 # in a machine without memory.
