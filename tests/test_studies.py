@@ -9,6 +9,7 @@ from leakbound.config import (
     DPSGD,
     Catalogue,
     ChannelDefense,
+    ClaimConfig,
     Config,
     EfficiencyConfig,
     FigureConfig,
@@ -160,6 +161,15 @@ def test_table_of_times_is_there_only_if_they_are_measured():
     unmeasured = RunTable(QUICK.model_copy(update={"efficiency": None}), Catalogue(figures=(shown,)))
     assert unmeasured.figures == {}
     assert "efficiency" not in unmeasured.tables
+
+
+def test_verdicts_are_counted_only_if_a_figure_claims_something():
+    board = figure("scoreboard", table="scoreboard")
+    claim = ClaimConfig(id="rises", text="It rises.", test="increasing")
+    claiming = figure("fig09", study="capacity", claims=(claim,))
+    both = RunTable(QUICK, Catalogue(figures=(board, claiming)))
+    assert both.rows_file(both.figures["beyond/scoreboard"]) == "results/quick/tables/scoreboard.parquet"
+    assert RunTable(QUICK, Catalogue(figures=(board,))).figures == {}
 
 
 def test_attack_on_gradients_is_told_the_size_of_a_batch():

@@ -16,6 +16,7 @@ from leakbound.config import (
     DPPSAC,
     DPSGD,
     EFFICIENCY,
+    SCOREBOARD,
     TRAINED_ATTACKS,
     WORLDS,
     AttackConfig,
@@ -126,8 +127,9 @@ def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
         section = getattr(config, world, None)
         parts = getattr(type(section), "PARTS", ()) or (section.parts() if section else ())
         return unknown_name(key, part, f"part of {world}", sorted(parts)) if parts else []
-    known = [EFFICIENCY, *(f"{name}/PART" for name in WORLDS)]
-    return unknown_name(key, table, "table", known) if table != EFFICIENCY else []
+    alone = (EFFICIENCY, SCOREBOARD)
+    known = [*alone, *(f"{name}/PART" for name in WORLDS)]
+    return unknown_name(key, table, "table", known) if table not in alone else []
 
 
 def _read_catalogue(path: Path) -> Catalogue:
@@ -267,6 +269,8 @@ def _mistakes(config: Config) -> Iterator[str]:
     for name, study in config.studies.items():
         if name == EFFICIENCY:
             yield f"studies.{name}: its table would be that of the section efficiency; give the study another name"
+        if name == SCOREBOARD:
+            yield f"studies.{name}: its table would be that of all verdicts; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
     known = known_names(registry.ILLUSTRATIONS, config.plugins.illustrations)
     for name, illustration in config.illustrations.items():

@@ -182,6 +182,7 @@ PLOTS = Registry(
         "table": "leakbound.figures.plots.table:table",
         "budgets": "leakbound.figures.plots.federated:budgets",
         "times": "leakbound.figures.plots.times:times",
+        "verdicts": "leakbound.figures.plots.verdicts:verdicts",
     },
 )
 
@@ -193,6 +194,7 @@ PLOT_OPTIONS = Registry(
         "compression": "leakbound.figures.plot_options:NoOptions",
         "shapes": "leakbound.figures.plot_options:ShapesOptions",
         "weights": "leakbound.figures.plot_options:NoOptions",
+        "verdicts": "leakbound.figures.plot_options:NoOptions",
         "image_grid": "leakbound.figures.plot_options:ImageGridOptions",
         "levels": "leakbound.figures.plot_options:LevelsOptions",
         "heatmap": "leakbound.figures.plot_options:HeatmapOptions",

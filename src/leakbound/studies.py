@@ -16,6 +16,7 @@ from leakbound import registry
 from leakbound.config import (
     DPSGD,
     EFFICIENCY,
+    SCOREBOARD,
     WORLDS,
     Catalogue,
     ChannelDefense,
@@ -38,7 +39,8 @@ class RunTable:
         runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
         searches: Name of a learning-rate search to the run that it stands for, the shortest if it stands for several.
         attacks: Slug to the names of the attacks on that run, sorted.
-        tables: Name to path of every table: each study's, ``efficiency``, and ``<world>/<part>`` of each world.
+        tables: Name to path of every table: each study's, ``efficiency``, ``<world>/<part>`` of each world, and
+            ``scoreboard`` where a figure makes claims.
         figures: ``paper/id`` to figure.
     """
 
@@ -59,6 +61,8 @@ class RunTable:
         for run in sorted(self.runs.values(), key=lambda run: run.rounds, reverse=True):
             self.searches[self.tuning_name(run)] = run
         self.tables = {name: self.path("tables", name, ".parquet") for name in self._table_names()}
+        if any(figure.claims and self._can_show(figure) for figure in catalogue.figures):
+            self.tables[SCOREBOARD] = self.path("tables", SCOREBOARD, ".parquet")
         self.figures = {f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)}
 
     def _table_names(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ from leakbound.config.attacks import (
     MembershipConfig,
     ModelInversionConfig,
 )
-from leakbound.config.catalogue import EFFICIENCY, WORLDS, Catalogue, ClaimConfig, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, WORLDS, Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
@@ -44,6 +44,7 @@ __all__ = [
     "DPPSAC",
     "DPSGD",
     "EFFICIENCY",
+    "SCOREBOARD",
     "TRAINED_ATTACKS",
     "WORLDS",
     "AttackConfig",

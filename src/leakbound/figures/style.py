@@ -145,6 +145,15 @@ NAMES = {
 }
 """Datasets in the paper's order, models by their number of parameters."""
 
+PAPERS = {
+    "tan2024": "Tan et al. 2024",
+    "zeng2022": "Zeng, Yang, Dai 2022",
+    "pmidp": "PMIDP-FL",
+    "wang2020": "Wang, Ishii, He, Cheng 2020",
+    "beyond": "Beyond the papers",
+}
+"""Papers in the order of lists: the one the project began with first, what none of them has last."""
+
 _AXIS_LABELS = {
     "level": "capacity per use κ (nats)",
     "rounds": "rounds n (local steps)",
