@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "channels": GROUND | {"provenance"},
     "accounting": GROUND | {"provenance", "channels"},
     "training": GROUND | {"provenance", "models", "channels", "datasets"},
-    "attacks": GROUND | {"provenance", "models", "channels", "datasets", "training"},
+    "attacks": GROUND | {"provenance", "runs", "models", "channels", "accounting", "datasets", "training"},
     "measuring": GROUND | {"models", "channels", "datasets", "training", "attacks", "planning"},
     "illustrations": GROUND | {"channels", "accounting", "datasets"},
     "consensus": GROUND,

@@ -18,6 +18,7 @@ from leakbound.config import (
     EFFICIENCY,
     SCOREBOARD,
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
     WORLDS,
     AttackConfig,
     Catalogue,
@@ -173,6 +174,9 @@ def quick() -> Config:
         studies={
             "capacity": trained,
             "comparison": trained.model_copy(update={"defenses": {**compared, **private}}),
+            "dp_capacity": trained.model_copy(
+                update={"defenses": {"dpsgd": (0.5,)}, "rounds": (100, 300), "attacks": TRAINED_MEASURES}
+            ),
             "gradient_inversion": StudyConfig(
                 datasets=("digits",),
                 models=("lenet_sigmoid",),
@@ -328,15 +332,29 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     yield from _sweep_mistakes(key, study.defenses, config)
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {list(study.rounds)}: an untrained network that nobody attacks shows nothing"
-    attacks = sorted({"membership", "model_inversion", "gradient_inversion", *config.attacks.custom})
+    need_training = (*TRAINED_ATTACKS, *TRAINED_MEASURES)
+    attacks = sorted({*need_training, "gradient_inversion", *config.attacks.custom})
     for index, name in enumerate(study.attacks):
         where = f"{key}.attacks[{index}]"
         yield from unknown_name(where, name, "attack", attacks)
-        if name in TRAINED_ATTACKS and 0 in study.rounds:
+        if name in need_training and 0 in study.rounds:
             yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {list(study.rounds)}"
         if name == "gradient_inversion" and any(study.rounds):
             yield f"{where} = {name!r}: attacks the untrained network; give rounds: [0], not {list(study.rounds)}"
+    if "gradient_capacity" in study.attacks:
+        yield from _capacity_mistakes(key, study, config)
     yield from _size_mistakes(key, study, config)
+
+
+def _capacity_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
+    """Defenses whose steps have no capacity of the kind that ``gradient_capacity`` measures."""
+    declared = {*default_defenses(), *config.defenses}
+    for name, levels in study.defenses.items():
+        if name in declared and (not isinstance(config.defense(name), DPSGD) or 0.0 in levels):
+            yield (
+                f"{key}.defenses.{name} = {list(levels)}: gradient_capacity measures steps of dpsgd and dppsac with "
+                "noise; give it a study of its own"
+            )
 
 
 def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...]) -> Iterator[str]:

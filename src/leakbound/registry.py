@@ -149,6 +149,7 @@ ATTACKS = Registry(
         "membership": "leakbound.attacks.membership:attack",
         "model_inversion": "leakbound.attacks.model_inversion:attack",
         "gradient_inversion": "leakbound.attacks.gradient_inversion:attack",
+        "gradient_capacity": "leakbound.attacks.gradient_capacity:measure",
     },
 )
 

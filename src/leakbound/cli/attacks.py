@@ -24,7 +24,9 @@ from leakbound.cli.files import (
 )
 from leakbound.config import (
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
     Defense,
+    GradientCapacityConfig,
     GradientInversionConfig,
     MembershipConfig,
     ModelInversionConfig,
@@ -61,6 +63,8 @@ def attack(
         arguments |= _gradient_inputs(given, channel, spectrum, moments)
     else:
         arguments["weights"] = _tensors(weights)
+        if name == "gradient_capacity":
+            arguments |= _clipping(given)
     began = time.time()
     found, kept = ATTACKS.get(name)(**arguments)
     storage.write_rows(rows, found)
@@ -78,6 +82,7 @@ def _config(name: str, values: dict[str, Any]) -> Any:
         "membership": MembershipConfig,
         "model_inversion": ModelInversionConfig,
         "gradient_inversion": GradientInversionConfig,
+        "gradient_capacity": GradientCapacityConfig,
     }
     return kinds[name].model_validate(values) if name in kinds else values
 
@@ -89,16 +94,20 @@ def _tensors(path: Path) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in storage.read_arrays(path).items()}
 
 
+def _clipping(given: dict[str, Any]) -> dict[str, Any]:
+    """What a client does to its gradients, for what looks at them."""
+    return {"defense": TypeAdapter(Defense).validate_python(given["defense"]), "level": given["level"]}
+
+
 def _gradient_inputs(
     given: dict[str, Any], channel: Path | None, spectrum: Path | None, moments: Path | None
 ) -> dict[str, Any]:
     """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
-    if moments is None or given["attack"] in TRAINED_ATTACKS:
+    if moments is None or given["attack"] in (*TRAINED_ATTACKS, *TRAINED_MEASURES):
         raise typer.BadParameter(f"{given['attack']} needs --weights, or, if it attacks untrained networks, --moments")
     return {
         "channel": read_channel(channel, spectrum)[0],
         "moments": read_moments(moments),
-        "defense": TypeAdapter(Defense).validate_python(given["defense"]),
-        "level": given["level"],
+        **_clipping(given),
         **{name: given[name] for name in ("replicas", "batch_size") if name in given},
     }

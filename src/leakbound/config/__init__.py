@@ -2,7 +2,9 @@
 
 from leakbound.config.attacks import (
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
     AttackConfig,
+    GradientCapacityConfig,
     GradientInversionConfig,
     MembershipConfig,
     ModelInversionConfig,
@@ -46,6 +48,7 @@ __all__ = [
     "EFFICIENCY",
     "SCOREBOARD",
     "TRAINED_ATTACKS",
+    "TRAINED_MEASURES",
     "WORLDS",
     "AttackConfig",
     "AveragingConfig",
@@ -66,6 +69,7 @@ __all__ = [
     "FederatedConfig",
     "FigureConfig",
     "GeneralCase",
+    "GradientCapacityConfig",
     "GradientCompression",
     "GradientInversionConfig",
     "IllustrationConfig",
