@@ -202,6 +202,7 @@ def studies(study: pd.DataFrame, make_gradients: Callable[..., pd.DataFrame]) ->
     return {
         "capacity": study,
         "comparison": study,
+        "membership": study,
         "gradient_inversion": make_gradients(8, ("digits", "fashion_mnist")),
         "rounds": over([*undefended, ("natural", 16.0)], LENGTHS),
         "shapes": over([*undefended, *((shape, level) for shape in SHAPES for level in (8.0, 16.0))]),
