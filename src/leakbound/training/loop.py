@@ -254,8 +254,13 @@ class _Course:
         last = self._step == self._request.rounds
         learner, data = self._learner, self._request.dataset
         train_loss, train_accuracy = _measure(learner, data.train, last)
-        _, test_accuracy = _measure(learner, data.test, last)
-        measured = {"train_loss": train_loss, "train_accuracy": train_accuracy, "test_accuracy": test_accuracy}
+        test_loss, test_accuracy = _measure(learner, data.test, last)
+        measured = {
+            "train_loss": train_loss,
+            "test_loss": test_loss,
+            "train_accuracy": train_accuracy,
+            "test_accuracy": test_accuracy,
+        }
         own = learner.metrics()
         finite = stack.finite_slots(learner.params)
         for slot, replica in enumerate(self._replicas):

@@ -84,9 +84,9 @@ class TrainingResult:
     Attributes:
         weights: Parameter name to its values (replicas, ...), on the CPU; NaN for a diverged replica.
         curves: Columns ``replica`` (int), ``step`` (int), ``metric`` (str), ``value`` (float). Metrics are
-            ``train_loss`` (nats), ``train_accuracy`` and ``test_accuracy``, all on clean images, and ``epsilon`` for
-            DP. The rows of the last step are computed on all records, earlier ones on at most 2,000 of each split.
-            The curve of a diverged replica ends before its divergence was seen.
+            ``train_loss`` and ``test_loss`` (nats), ``train_accuracy`` and ``test_accuracy``, all on clean images, and
+            ``epsilon`` for DP. The rows of the last step are computed on all records, earlier ones on at most 2,000 of
+            each split. The curve of a diverged replica ends before its divergence was seen.
         events: What was done to the private records, per replica.
         diverged: Whether a replica's loss or weights stopped being finite; such a replica is no result.
         learning_rate: As asked for.
