@@ -106,7 +106,7 @@ _LOOKS = {
     "added_uses": Look("k·κ, uses added", "#B8860B", "X"),
     "joint": Look("k uses together", "#4477AA", "o"),
     "drawn_once": Look("noise drawn once", "#228833", "^"),
-    "measured": Look("gradients as measured", "#4477AA", "o"),
+    "measured": Look("gradients as measured", "#B8860B", "X"),
     "trace": Look("their total variance", "#228833", "^"),
     "corrected": Look("corrected", "#AA3377", "D"),
     "common": Look("one variance for all, as published", "#4477AA", "o"),
