@@ -61,9 +61,8 @@ def read_dataset(path: Path) -> ImageDataset:
     from leakbound.datasets import ImageDataset
 
     with _expected(path, "prepare"):
-        metadata = storage.read_metadata(path)
-        classes = tuple(json.loads(metadata["classes"]))
-        return ImageDataset.from_arrays(metadata["name"], classes, storage.read_arrays(path))
+        arrays, metadata = storage.read_arrays_and_metadata(path)
+        return ImageDataset.from_arrays(metadata["name"], tuple(json.loads(metadata["classes"])), arrays)
 
 
 def read_spectrum(path: Path) -> Spectrum:
@@ -71,7 +70,7 @@ def read_spectrum(path: Path) -> Spectrum:
     from leakbound.channels import Spectrum
 
     with _expected(path, "spectrum"):
-        return Spectrum.from_arrays(storage.read_arrays(path), storage.read_metadata(path))
+        return Spectrum.from_arrays(*storage.read_arrays_and_metadata(path))
 
 
 def read_moments(path: Path) -> Moments:
@@ -96,7 +95,7 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
         return None, None
     found = read_spectrum(spectrum)
     with _expected(channel, "calibrate"):
-        stored = Channel.from_arrays(storage.read_arrays(channel), storage.read_metadata(channel), found.basis)
+        stored = Channel.from_arrays(*storage.read_arrays_and_metadata(channel), found.basis)
     return stored, found
 
 

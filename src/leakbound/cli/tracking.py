@@ -79,13 +79,16 @@ def log_figures(
     """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
     from leakbound import tracking
 
-    files = sorted(path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file())
+    below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
+    files = sorted(path for path in below if not path.name.startswith("."))
     verdicts = {}
     if (root / "claims.parquet").is_file():
         claims = storage.read_rows(root / "claims.parquet")
         overall = claims[claims["dataset"] == "all"]
         verdicts = {str(name): int(count) for name, count in overall["verdict"].value_counts().items()}
         files += [root / "claims.parquet", root / "scoreboard.md", root / "scoreboard.html"]
+    for path in files:
+        storage.check(path)
     outcome = tracking.log(tracking.describe_figures(preset, files, root, verdicts), uri, marker)
     sys.stderr.write(f"figures of {preset}: {outcome.status} {outcome.reason or ''}\n")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from leakbound.storage import read_arrays, read_metadata
+from leakbound.storage import read_arrays_and_metadata
 from leakbound.tracking.records import Artifact, Point, RunRecord
 
 _OVER_UNITS = {"model_inversion": "median"}  # over classes, as the paper's metric; all others are means over units
@@ -177,7 +177,8 @@ def channel_facts(path: Path) -> dict[str, float | str]:
     Raises:
         DamagedFileError: If the file cannot be read.
     """
-    variances, metadata = read_arrays(path)["variances"], read_metadata(path)
+    arrays, metadata = read_arrays_and_metadata(path)
+    variances = arrays["variances"]
     return {
         "shape": metadata["shape"],
         "capacity": float(metadata["capacity"]),
