@@ -12,6 +12,7 @@ from leakbound.datasets.records import DatasetError
 
 SIZE = 32
 """Height and width of every prepared image."""
+_FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
 
 
 def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray, "height width colors"]:
@@ -23,7 +24,7 @@ def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray
     if not encoded:
         raise DatasetError(f"{origin}: row {row}: there is no image. Make the file again without this row.")
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
+        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             image.load()
             mode, pixels = image.mode, np.asarray(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
