@@ -21,15 +21,19 @@ def prepare(
     """Read a dataset's images and split them into members, test and the attacker's own."""
     from leakbound import datasets
     from leakbound.config import DatasetConfig
+    from leakbound.datasets.originals import describe_originals
     from leakbound.provenance import collect
 
     began = time.time()
     given = read_settings(settings)
-    dataset = datasets.prepare(given["dataset"], DatasetConfig.model_validate(given["config"]), given["seed"])
+    config = DatasetConfig.model_validate(given["config"])
+    originals = describe_originals(given["dataset"], config) or {}
+    dataset = datasets.prepare(given["dataset"], config, given["seed"])
     metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
     storage.write_arrays(out, dataset.arrays(), metadata)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
     facts = {"started": began, "content": dataset.content_hash(), "sizes": sizes, "classes": list(dataset.classes)}
+    facts["originals"] = originals
     storage.write_json(provenance, collect(given, inputs={}, device="cpu", seconds=time.time() - began, **facts))
 
 
