@@ -24,6 +24,7 @@ from leakbound.cli import (
     theory,
     tracking,
     training,
+    verify,
 )
 
 app = typer.Typer(
@@ -60,6 +61,7 @@ for command in (
     report.report,
     reference.reference,
     reference.figures,
+    verify.verify,
 ):
     app.command()(command)
 
