@@ -46,15 +46,16 @@ def verify(
     files = list(_files(root))
     found = [*(finding for path in files if (finding := _examined(path))), *_stale(root)]
     for finding in found:
-        removed = remove and finding.kind != "unsealed"
-        if removed:
+        deleted = remove and finding.kind != "unsealed"
+        if deleted:
             finding.path.unlink()
             storage.seal_of(finding.path).unlink(missing_ok=True)
-        sys.stdout.write(f"{finding.path}: {finding.kind}{' and removed' if removed else ''}: {finding.reason}\n")
+        sys.stdout.write(f"{finding.path}: {finding.kind}{' and removed' if deleted else ''}: {finding.reason}\n")
     wrong = [finding for finding in found if finding.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
-    if remove and any(finding.kind == "damaged" for finding in found):
-        sys.stdout.write(f"make the removed ones again: snakemake --configfile {configfile}\n")
+    if removed := [finding.path.as_posix() for finding in found if remove and finding.kind == "damaged"]:
+        # Left out of the command, one that nothing needs at present would be made when something does.
+        sys.stdout.write(f"make them again: snakemake --configfile {configfile} -- all {' '.join(removed)}\n")
     if wrong:
         raise typer.Exit(1)
 
