@@ -10,14 +10,12 @@ from typer.testing import CliRunner
 from leakbound import storage
 from leakbound.cli.main import app
 
-ROOT = Path(__file__).parents[1]
-
 
 @pytest.fixture
 def results(tmp_path, monkeypatch) -> Path:
     """Results of a configuration: three whole files, and what has no seal of its own."""
     monkeypatch.chdir(tmp_path)
-    config = {"preset": "shown", "catalogue": str(ROOT / "config" / "figures"), "studies": {}}
+    config = {"preset": "shown", "datasets": {"digits": {}}, "studies": {}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
     root = Path("results/shown")
     storage.write_json(root / "data/digits.json", {"content": "a"})

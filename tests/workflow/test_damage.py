@@ -62,22 +62,32 @@ def swap(path: Path, other: Path) -> None:
 
 
 def small_results(root: Path) -> None:
-    """Two runs without attacks, and two datasets."""
+    """Two runs with an attack each, and two datasets."""
     for seed, slug in enumerate((ONE, OTHER)):
-        values = np.random.default_rng(seed).random(50)
+        generator = np.random.default_rng(seed)
+        values = generator.random(50)
         rows = {"replica": 0, "step": range(50), "metric": "test_accuracy", "value": values}
         storage.write_rows(root / "runs" / slug / "training.parquet", pd.DataFrame(rows))
         storage.write_json(root / "runs" / slug / "provenance.json", {"diverged": [False], "seconds": list(values)})
-        images = {f"{split}_images": np.float32(values[:48].reshape(3, 1, 4, 4)) for split in ("train", "test", "aux")}
+        scores = {"replica": 0, "variant": "white_box", "unit": -1, "metric": "auc", "value": values[:1], "low": 0.0}
+        storage.write_rows(root / "attacks" / slug / "membership.parquet", pd.DataFrame(scores).assign(high=1.0))
+        pixels = generator.random((3, 1, 32, 32), dtype=np.float32)
+        images = {f"{split}_images": pixels for split in ("train", "test", "aux")}
         labels = {f"{split}_labels": np.arange(3) for split in ("train", "test", "aux")}
         metadata = {"name": "digits", "classes": json.dumps(["0", "1", "2"])}
         storage.write_arrays(root / "data" / f"{seed}.safetensors", images | labels, metadata)
 
 
-TABULATE = ["tabulate", "--settings", json.dumps({"study": "x", "runs": {ONE: [], OTHER: []}}), "--root", "."]
+TABULATE = [
+    "tabulate",
+    "--settings",
+    json.dumps({"study": "x", "runs": {ONE: ["membership"], OTHER: ["membership"]}}),
+    "--root",
+    ".",
+]
 READS = {
     "safetensors": (["covariance", "--dataset", "data/0.safetensors"], "data/0.safetensors", "data/1.safetensors"),
-    "parquet": (TABULATE, f"runs/{ONE}/training.parquet", f"runs/{OTHER}/training.parquet"),
+    "parquet": (TABULATE, f"attacks/{ONE}/membership.parquet", f"attacks/{OTHER}/membership.parquet"),
     "json": (TABULATE, f"runs/{ONE}/provenance.json", f"runs/{OTHER}/provenance.json"),
 }
 
