@@ -24,8 +24,11 @@ from leakbound.config import (
     CustomDefense,
     Defense,
     FigureConfig,
+    draws_noise,
 )
 from leakbound.runs import Run, level_text, runs_of
+
+_NOISY = {("consensus", "averaging")}  # parts of worlds whose rows hold noise; the others are closed forms
 
 
 class RunTable:
@@ -223,9 +226,14 @@ class RunTable:
             "level": run.level,
             "batch_size": run.batch_size,
             "seed": self.config.seed,
+            **self._noise_settings(defense),
             "device": self.config.device,
             "plugins": self._plugins(models=run.model, trainers=trainer),
         }
+
+    def _noise_settings(self, *defenses: Defense) -> dict[str, str]:
+        """Where noise comes from, if one of the defenses draws any."""
+        return {"privacy_noise": self.config.privacy_noise} if any(map(draws_noise, defenses)) else {}
 
     def _defense_of(self, run: Run) -> Defense:
         """Settings of the run's defense, as they hold on its dataset."""
@@ -234,11 +242,13 @@ class RunTable:
 
     def attack_settings(self, attack: str, run: Run) -> dict[str, Any]:
         """Everything but files that ``attack`` on ``run`` depends on."""
-        attacks = self.config.attacks
+        attacks, defense = self.config.attacks, self._defense_of(run)
         config = (
             attacks.custom[attack] if attack in attacks.custom else getattr(attacks, attack).model_dump(mode="json")
         )
-        untrained = {"replicas": run.replicas} if run.rounds == 0 else {}  # weights say how many they are
+        untrained: dict[str, Any] = {}
+        if run.rounds == 0:  # else weights say how many they are, and hold the noise
+            untrained = {"replicas": run.replicas, **self._noise_settings(defense)}
         if run.rounds == 0 and run.batch_size > 1:  # attacks take single records unless told otherwise
             untrained["batch_size"] = run.batch_size
         return {
@@ -246,7 +256,7 @@ class RunTable:
             "slug": run.slug,
             **untrained,
             "model": run.model,
-            "defense": self._defense_of(run).model_dump(mode="json"),
+            "defense": defense.model_dump(mode="json"),
             "level": run.level,
             "config": config,
             "seed": self.config.seed,
@@ -281,6 +291,7 @@ class RunTable:
             "defenses": {name: self.config.defense(name).model_dump(mode="json") for name in timed.defenses},
             "momentum": self.config.training.momentum,
             "seed": self.config.seed,
+            **self._noise_settings(*map(self.config.defense, timed.defenses)),
             "device": self.config.device,
             "plugins": {"models": {name: declared[name] for name in timed.models if name in declared}},
         }
@@ -293,6 +304,7 @@ class RunTable:
             "part": part,
             "config": section.model_dump(mode="json", exclude=others, exclude_none=True),
             "seed": self.config.seed,
+            **({"privacy_noise": self.config.privacy_noise} if (world, part) in _NOISY else {}),
         }
 
     def figure_settings(self, key: str) -> dict[str, Any]:

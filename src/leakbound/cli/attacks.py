@@ -109,5 +109,5 @@ def _gradient_inputs(
         "channel": read_channel(channel, spectrum)[0],
         "moments": read_moments(moments),
         **_clipping(given),
-        **{name: given[name] for name in ("replicas", "batch_size") if name in given},
+        **{name: given[name] for name in ("replicas", "batch_size", "privacy_noise") if name in given},
     }

@@ -20,4 +20,5 @@ def consensus(
     from leakbound.consensus.tables import rows_of
 
     given = read_settings(settings)
-    storage.write_rows(rows, rows_of(given["part"], ConsensusConfig.model_validate(given["config"]), given["seed"]))
+    config, origin = ConsensusConfig.model_validate(given["config"]), given.get("privacy_noise", "seeded")
+    storage.write_rows(rows, rows_of(given["part"], config, given["seed"], origin))

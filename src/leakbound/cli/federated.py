@@ -51,6 +51,7 @@ def federate(
         config=config,
         records=config.records or max(1, len(images.train) // given["most_clients"]),
         seed=given["seed"],
+        privacy_noise=given.get("privacy_noise", "seeded"),
         replicas=given["replicas"],
         device=device,
         checkpoint=rows.with_name(f"checkpoint-{code}.pt"),

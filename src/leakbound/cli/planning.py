@@ -110,6 +110,7 @@ def _timed(
             learning_rate=_CAREFUL,
             config=TrainingConfig(momentum=given["momentum"]),
             seed=given["seed"],
+            privacy_noise=given.get("privacy_noise", "seeded"),
             slug=f"{config.dataset}/{model}/{name}/efficiency",
             channel=read_channel(channels.get(name), spectra.get(name))[0],
             device=device_name(given["device"]),

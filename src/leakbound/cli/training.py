@@ -112,6 +112,7 @@ def _request(given: dict[str, Any], dataset: Path, channel: Channel | None, **mo
         batch_size=given["batch_size"],
         config=TrainingConfig.model_validate(given["training"]),
         seed=given["seed"],
+        privacy_noise=given.get("privacy_noise", "seeded"),
         device=device_name(given["device"]),
         channel=channel,
         **more,

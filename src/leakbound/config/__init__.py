@@ -25,11 +25,12 @@ from leakbound.config.defenses import (
     ParameterNoise,
     Undefended,
     default_defenses,
+    draws_noise,
 )
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.levels import level_problem, records_in_step
-from leakbound.config.settings import Levels, Name, Names, Rates, Settings, Span, Weights
+from leakbound.config.settings import Levels, Name, Names, PrivacyNoise, Rates, Settings, Span, Weights
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import (
     CorrelatedCase,
@@ -83,6 +84,7 @@ __all__ = [
     "NoiseSurface",
     "ParameterNoise",
     "PluginsConfig",
+    "PrivacyNoise",
     "Rates",
     "ResourceConfig",
     "ResourcesConfig",
@@ -95,6 +97,7 @@ __all__ = [
     "Undefended",
     "Weights",
     "default_defenses",
+    "draws_noise",
     "level_problem",
     "records_in_step",
 ]

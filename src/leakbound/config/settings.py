@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
@@ -11,6 +11,7 @@ Names = Annotated[tuple[Name, ...], Strict(False)]
 Levels = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Strict(False)]
 Rates = Annotated[tuple[Annotated[float, Field(gt=0, le=100)], ...], Strict(False), Field(min_length=1)]
 Weights = Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Strict(False), Field(min_length=1)]
+PrivacyNoise = Literal["seeded", "secure"]
 Span = Annotated[tuple[int, int], Strict(False)]
 
 

@@ -282,6 +282,7 @@ def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str
         **{name: getattr(facts, name) for name in ("dataset", "model", "defense", "level", "rounds", "batch_size")},
         "replicas": facts.replicas,
         "learning_rate": provenance.get("learning_rate"),
+        "privacy_noise": provenance.get("settings", {}).get("privacy_noise"),
         **{name: events[0].get(name) for name in _EVENT_PARAMS},
         "uses": max((event.get("uses", 0) for event in events), default=0) or None,
         **channel,

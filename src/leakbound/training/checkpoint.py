@@ -1,4 +1,7 @@
-"""Checkpoints: a training that was killed at any moment goes on from its last one and ends with the same bytes."""
+"""Checkpoints: a training that was killed at any moment goes on from its last one and ends with the same bytes.
+
+With secure noise it goes on with new noise, since nothing that repeats noise is kept; its bytes are then others.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ def fingerprint(request: TrainingRequest) -> str:
             **{
                 name: getattr(request, name)
                 for name in (
-                    "model", "level", "rounds", "batch_size", "learning_rate", "seed", "slug", "replicas",
+                    "model", "level", "rounds", "batch_size", "learning_rate", "seed", "privacy_noise", "slug",
+                    "replicas",
                 )
             },
         }
