@@ -149,7 +149,7 @@ def test_checkpoint_waits_between_saves(tmp_path):
     [
         {"rounds": 5}, {"level": 9.0}, {"seed": 8}, {"slug": "other"}, {"learning_rate": 0.2}, {"replicas": 2},
         {"batch_size": 16}, {"model": "lenet_sigmoid"}, {"config": TrainingConfig(momentum=0.5)},
-        {"defense": ChannelDefense(noise="frozen")},
+        {"defense": ChannelDefense(noise="frozen")}, {"privacy_noise": "secure"},
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip

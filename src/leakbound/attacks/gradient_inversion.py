@@ -29,7 +29,7 @@ from leakbound.channels import Channel, Moments
 from leakbound.config import Defense, GradientInversionConfig, PrivacyNoise, records_in_step
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
-from leakbound.randomness import NoiseSource, check_origin, noise_source
+from leakbound.randomness import NoiseSource, noise_source
 from leakbound.seeding import numpy_generator, torch_generator
 
 
@@ -94,9 +94,7 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    check_origin(privacy_noise)
-    client = Client.of(defense, level, channel, moments)
-    size = records_in_step(defense, level, batch_size)
+    client, size = Client.of(defense, level, channel, moments), records_in_step(defense, level, batch_size)
     tables, pictures = [], []
     for replica in range(replicas):
         noise = partial(noise_source, privacy_noise, seed, slug, device=device)
