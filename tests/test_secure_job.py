@@ -88,7 +88,7 @@ def test_nothing_that_a_job_leaves_tells_how_secure_noise_was_drawn(
         save(checkpoint, content)
         shutil.copy(checkpoint._path, tmp_path / f"checkpoint-{len(list(tmp_path.iterdir()))}")
 
-    monkeypatch.setattr("leakbound.randomness.keystream.os.urandom", watched)
+    monkeypatch.setattr(os, "urandom", watched)
     monkeypatch.setattr(Checkpoint, "due", lambda checkpoint: True)
     monkeypatch.setattr(Checkpoint, "save", keeping)
     with caplog.at_level(logging.DEBUG):

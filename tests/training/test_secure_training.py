@@ -60,9 +60,9 @@ def generator_states(value) -> int:
 def test_equal_requests_start_alike_and_end_apart(secure, case):
     starts = [train(secure(case, rounds=0)) for _ in range(2)]
     ends = [train(secure(case)) for _ in range(2)]
-    name = "head.weight"
-    assert torch.equal(starts[0].weights[name], starts[1].weights[name])
-    assert (ends[0].weights[name] != ends[1].weights[name]).float().mean() > 0.9
+    for name, start in starts[0].weights.items():
+        assert torch.equal(start, starts[1].weights[name])
+        assert not torch.equal(ends[0].weights[name], ends[1].weights[name])
     assert ends[0].diverged == [False]
     assert dataclasses.replace(ends[0].events[0], uses=0) == dataclasses.replace(ends[1].events[0], uses=0)
 
@@ -192,11 +192,10 @@ def test_secret_sampling_has_binomial_sizes_and_follows_no_seed():
     assert any(not torch.equal(again.draw(), batches.draw()) for _ in range(3))
 
 
-def test_secure_training_learns_as_seeded_training_does(secure):
-    """One network each, 200 steps at a mild level: both learn most of the handwriting."""
-    for origin in ("seeded", "secure"):
-        result = train(secure("natural", privacy_noise=origin, rounds=200, level=8.0))
-        assert result.curves.query("metric == 'test_accuracy'")["value"].iloc[-1] > 0.6
+def test_secure_training_learns_handwriting(secure, channel):
+    """At 60 nats the noise is mild; chance is 0.1."""
+    result = train(secure("natural", rounds=100, level=60.0, channel=channel("natural", 60.0)))
+    assert result.curves.query("metric == 'test_accuracy'")["value"].iloc[-1] > 0.5
 
 
 def test_outside_trainer_must_say_that_its_noise_is_secure(request_for, monkeypatch):
@@ -213,5 +212,7 @@ def test_outside_trainer_must_say_that_its_noise_is_secure(request_for, monkeypa
 
 
 def test_misspelled_origin_is_refused_even_without_noise(request_for):
+    request = request_for()
+    object.__setattr__(request, "privacy_noise", "secured")  # past the check of types that tests have and jobs do not
     with pytest.raises(UntrainableError, match="privacy_noise = 'secured': must be one of seeded, secure"):
-        train(dataclasses.replace(request_for(), privacy_noise="secured"))
+        train(request)

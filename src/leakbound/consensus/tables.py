@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from leakbound.config import PrivacyNoise
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.consensus.averaging import final_gap, report, state_scale, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
@@ -19,7 +18,7 @@ from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, Pairw
 from leakbound.seeding import numpy_generator
 
 
-def rows_of(part: str, config: ConsensusConfig, seed: int, privacy_noise: PrivacyNoise = "seeded") -> pd.DataFrame:
+def rows_of(part: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
     """Rows of one part, ``averaging`` or ``privacy``, which is computed in closed form and draws no noise.
 
     Raises:
@@ -52,7 +51,7 @@ def schemes(config: ConsensusConfig, graph: nx.Graph) -> dict[str, Scheme]:
     }
 
 
-def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: PrivacyNoise = "seeded") -> pd.DataFrame:
+def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
     """Simulated averaging on one network and one draw of reports, each scheme repeated many times.
 
     Returns:
@@ -83,7 +82,7 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: PrivacyNoi
     return pd.concat(frames, ignore_index=True)[columns]
 
 
-def _secure_draws(privacy_noise: PrivacyNoise) -> Draws | None:
+def _secure_draws(privacy_noise: str) -> Draws | None:
     """What secure noise is drawn from, of contributors and servers; None where seeds draw it."""
     from leakbound.randomness import SecureDraws, check_origin  # torch, which nothing else here needs
 

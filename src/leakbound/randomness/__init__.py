@@ -1,7 +1,7 @@
 """Where privacy noise comes from, seeded or secure, and how it is added to what it protects; docs/noise.md says why."""
 
+from leakbound.randomness.cipher import keystream
 from leakbound.randomness.grid import grid_spacing, perturbed, to_grid
-from leakbound.randomness.keystream import keystream
 from leakbound.randomness.sources import (
     NoiseSource,
     SecureDraws,

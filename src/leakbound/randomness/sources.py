@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.config import PrivacyNoise
-from leakbound.randomness.keystream import keystream
+from leakbound.randomness.cipher import keystream
 from leakbound.seeding import torch_generator
 
 _CHUNK = 2**16  # numbers under one key, which stay in a core's cache
@@ -163,7 +163,7 @@ def box_muller(words: Int[Tensor, "3 pairs"]) -> Float[Tensor, " numbers"]:
 
 
 def noise_source(
-    origin: PrivacyNoise, seed: int, *words: str | int, device: str | torch.device = "cpu"
+    origin: str, seed: int, *words: str | int, device: str | torch.device = "cpu"
 ) -> SeededNoise | SecureNoise:
     """Source of noise for the purpose that ``words`` name.
 

@@ -53,7 +53,7 @@ def test_every_call_takes_a_key_of_its_own_from_the_operating_system(monkeypatch
         keys.append(urandom(count))
         return keys[-1]
 
-    monkeypatch.setattr("leakbound.randomness.keystream.os.urandom", watched)
+    monkeypatch.setattr(os, "urandom", watched)
     streams = [bytes(keystream(32)) for _ in range(50)]
     assert [len(key) for key in keys] == [32] * 50
     assert len(set(keys)) == len(set(streams)) == 50
