@@ -15,11 +15,12 @@ from leakbound.cli.channels import calibrate, spectrum
 from leakbound.cli.data import covariance, prepare
 from leakbound.cli.tracking import log
 from leakbound.cli.training import train
+from leakbound.randomness.cipher import KEY_BYTES
 from leakbound.seeding import derive_seed
 from leakbound.training.checkpoint import Checkpoint
 
 SEED = 7_301_994
-ROUNDS = 6
+ROUNDS = 3
 DEFENSES = {
     "white": {"mechanism": "channel", "shape": "white"},
     "dpsgd": {"mechanism": "dpsgd"},
@@ -44,7 +45,7 @@ def prepared(tmp_path_factory) -> Path:
 
 
 def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
-    """Train, with every checkpoint kept, and log to MLflow; returns the slug."""
+    """Train as the workflow does; returns the slug."""
     level = {"white": 8.0, "dpsgd": 1.0}[name]
     slug = f"digits/lenet/{name}-{level:g}/n{ROUNDS}-b16"
     folder = root / "runs" / slug
@@ -57,12 +58,6 @@ def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
     files = {} if name == "dpsgd" else {key: prepared / f"{key}.safetensors" for key in ("channel", "spectrum")}
     outputs = folder / "weights.safetensors", folder / "training.parquet", folder / "provenance.json"
     train(json.dumps(settings), prepared / "digits.safetensors", prepared / "trials.parquet", *outputs, **files)
-    logged = {
-        "slug": slug, "attacks": [], "preset": "secure", "replicas": 2, "mechanism": DEFENSES[name]["mechanism"],
-        "channel": None, "papers": [], "figures": [], "uri": f"sqlite:///{root}/runs.db",
-    }  # fmt: skip
-    log(json.dumps(logged), root, root / "marker.json")
-    assert storage.read_json(root / "marker.json")["status"] == "stored"
     return slug
 
 
@@ -72,62 +67,96 @@ def spellings(number: int) -> list[bytes]:
     return [str(number).encode(), f"{number:x}".encode(), number.to_bytes(size, "little"), number.to_bytes(size, "big")]
 
 
-@pytest.mark.parametrize("name", DEFENSES)
-@pytest.mark.parametrize("origin", ["secure", "seeded"])
-def test_nothing_that_a_job_leaves_tells_how_secure_noise_was_drawn(
-    prepared, tmp_path, monkeypatch, caplog, capfd, name, origin
-):
-    """Of a seeded job the same search finds the seed, in the generators' states of its checkpoints."""
-    keys, urandom, save = [], os.urandom, Checkpoint.save
+@pytest.fixture
+def keys(monkeypatch) -> list[bytes]:
+    """All keys that secure noise takes from the operating system from now on."""
+    taken, urandom = [], os.urandom
 
     def watched(count: int) -> bytes:
-        keys.append(urandom(count))
-        return keys[-1]
+        drawn = urandom(count)
+        if count == KEY_BYTES:
+            taken.append(drawn)
+        return drawn
+
+    monkeypatch.setattr(os, "urandom", watched)
+    return taken
+
+
+@pytest.fixture
+def checkpoints(monkeypatch, tmp_path) -> Path:
+    """Folder of copies of all checkpoints, of which there is one after every step."""
+    folder, save = tmp_path / "checkpoints", Checkpoint.save
+    folder.mkdir()
 
     def keeping(checkpoint: Checkpoint, content: dict) -> None:
         save(checkpoint, content)
-        shutil.copy(checkpoint._path, tmp_path / f"checkpoint-{len(list(tmp_path.iterdir()))}")
+        shutil.copy(checkpoint._path, folder / f"{len(list(folder.iterdir()))}")
 
-    monkeypatch.setattr(os, "urandom", watched)
     monkeypatch.setattr(Checkpoint, "due", lambda checkpoint: True)
     monkeypatch.setattr(Checkpoint, "save", keeping)
+    return folder
+
+
+def left_in(folder: Path) -> dict[str, bytes]:
+    """Content of all files, by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def seeds_of(slug: str, *purposes: str) -> list[bytes]:
+    """Seeds that noise of a job would have, in all spellings."""
+    named = [(replica, purpose) for replica in range(2) for purpose in purposes]
+    return [spelling for words in named for spelling in spellings(derive_seed(SEED, slug, *words))]
+
+
+def parts_of(keys: list[bytes]) -> list[bytes]:
+    """Quarters of keys, in several spellings."""
+    quarters = [key[:8] for key in keys]
+    return [text for part in quarters for text in (*spellings(int.from_bytes(part, "little")), part.hex().encode())]
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+@pytest.mark.parametrize("origin", ["secure", "seeded"])
+def test_nothing_that_a_job_leaves_tells_how_secure_noise_was_drawn(
+    prepared, tmp_path, keys, checkpoints, caplog, capfd, name, origin
+):
+    """Of a seeded job the same search finds the seed, in the generators' states of its checkpoints."""
     with caplog.at_level(logging.DEBUG):
         slug = run_job(prepared, tmp_path, name, origin)
     shown = capfd.readouterr()
-    left = {"log": (caplog.text + shown.out + shown.err).encode()}
-    left |= {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert any("checkpoint" in path for path in left)
-    assert any(path.endswith("runs.db") for path in left)
-
-    purposes = ("noise", "batches") if name == "dpsgd" else ("noise",)
-    secrets = {
-        spelling
-        for replica in range(2)
-        for purpose in purposes
-        for spelling in spellings(derive_seed(SEED, slug, replica, purpose))
-    }
+    left = {**left_in(tmp_path), "log": (caplog.text + shown.out + shown.err).encode()}
+    assert len(list(checkpoints.iterdir())) >= 2 * ROUNDS
+    secrets = seeds_of(slug, *(("noise", "batches") if name == "dpsgd" else ("noise",)))
     found = {path for path, content in left.items() if any(secret in content for secret in secrets)}
-    drawn = [key for key in keys if len(key) == 32]
     if origin == "seeded":
-        assert any("checkpoint" in path for path in found)
+        assert found
+        assert all(path.startswith("checkpoints") for path in found)
+        assert not keys
         return
     assert not found
-    assert len(drawn) >= 2 * (ROUNDS if name == "dpsgd" else 1)
-    for key in drawn:
-        texts = (key[:8], key[-8:], key.hex()[:16].encode(), str(int.from_bytes(key[:8], "little")).encode())
-        assert not [path for path, content in left.items() if any(text in content for text in texts)]
+    assert len(keys) >= 2 * (2 * ROUNDS if name == "dpsgd" else 1)  # batches and noise of each step; blocks of noise
+    parts = parts_of(keys)
+    assert not [path for path, content in left.items() if any(part in content for part in parts)]
     provenance = storage.read_json(tmp_path / "runs" / slug / "provenance.json")
     assert provenance["settings"]["privacy_noise"] == "secure"
 
 
-def test_mlflow_says_where_noise_came_from(prepared, tmp_path):
+def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, keys):
     from mlflow import MlflowClient
 
     slug = run_job(prepared, tmp_path, "dpsgd", "secure")
+    settings = {
+        "slug": slug, "attacks": [], "preset": "secure", "replicas": 2, "mechanism": "dpsgd", "channel": None,
+        "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
+    }  # fmt: skip
+    log(json.dumps(settings), tmp_path, tmp_path / "marker.json")
     client = MlflowClient(f"sqlite:///{tmp_path}/runs.db")
     experiments = [found.experiment_id for found in client.search_experiments()]
     (run,) = client.search_runs(experiments, f"tags.slug = '{slug}' and params.privacy_noise = 'secure'")
     assert run.data.params["noise_multiplier"] == "1"
+    left = left_in(tmp_path)
+    assert "runs.db" in left
+    secrets = [*seeds_of(slug, "noise", "batches"), *parts_of(keys)]
+    assert not [path for path, content in left.items() if any(secret in content for secret in secrets)]
 
 
 def test_two_jobs_of_equal_settings_draw_other_noise(prepared, tmp_path):

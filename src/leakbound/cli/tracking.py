@@ -61,7 +61,7 @@ def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> Non
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")
 
 
-def _leakage_rows(leakage: dict[str, float]) -> pd.DataFrame:
+def _leakage_rows(leakage: dict[str, int | float]) -> pd.DataFrame:
     """Leakage of a run, in nats, as an attack's rows; replica -1 stands for all replicas."""
     import pandas as pd
 

@@ -134,7 +134,7 @@ def _watching(live: str | None, preset: str, given: dict[str, Any]) -> Iterator[
         yield curves.on_rows
 
 
-def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, float] | None:
+def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:
     """What the uses of the channel tell, in nats; none without a channel."""
     from leakbound.accounting import leakage
     from leakbound.channels import signal_to_noise
