@@ -2,9 +2,9 @@
 
     python benchmarks/noise_sources.py [--turns 9] [--steps 8]
 
-Prints CPU milliseconds with seeded noise and the median of the ratios within a turn, with their quartiles: of one use of
-a channel for 64 images of 3×32×32 and of noise for the gradient of LeNet, which are noise and nothing else, and of whole
-training steps of LeNet at batch size 64. Ratios of neighbours hold on a busy machine too; milliseconds are that
+Prints CPU milliseconds with seeded noise and the median of the ratios within a turn, with their quartiles: of one use
+of a channel for 64 images of 3×32×32 and of noise for the gradient of LeNet, which are noise and nothing else, and of
+whole training steps of LeNet at batch size 64. Ratios of neighbours hold on a busy machine too; milliseconds are that
 machine's.
 """
 
@@ -17,12 +17,12 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import torch
-from training_step import PIXELS, requests, settings
 
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config import ParameterNoise
 from leakbound.randomness import NoiseSource, noise_source, perturbed
 from leakbound.training.efficiency import clock_of, measure_steps
+from training_step import PIXELS, requests, settings
 
 ORIGINS = ("seeded", "secure")
 DEFENSES = ("natural", "white", "dpsgd", "parameter_noise")
