@@ -163,7 +163,7 @@ def test_secure_noise_of_dp_is_on_the_grid_of_the_sum(kind, options):
         noise_multiplier=1.5,
         max_grad_norm=2.0,
         expected_batch_size=8,
-        secure=SecureNoise(),
+        source=SecureNoise(),
         **options,
     )
     parameter.grad_sample = torch.randn(5, 200, 300)

@@ -52,22 +52,24 @@ class PrivateOptimizer(DPOptimizer):
 
     Args:
         *args: As for ``DPOptimizer``.
-        secure: Source of secure noise; without one noise comes from ``generator``, as Opacus draws it.
+        source: Of noise. Of seeded noise Opacus takes the generator, and draws by itself.
         **kwargs: As for ``DPOptimizer``.
     """
 
-    def __init__(self, *args: Any, secure: NoiseSource | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, source: NoiseSource | None = None, **kwargs: Any) -> None:
+        if isinstance(source, SeededNoise):
+            kwargs["generator"] = source.generator
         super().__init__(*args, **kwargs)
-        self.secure = secure
+        self._secure = None if source is None or isinstance(source, SeededNoise) else source
 
     def add_noise(self) -> None:
         """Add noise to the sum of clipped gradients, on a grid if it is secure."""
-        if self.secure is None:
+        if self._secure is None:
             super().add_noise()
             return
         for parameter in self.params:
             _check_processed_flag(parameter.summed_grad)
-            noisy = perturbed(parameter.summed_grad, self.noise_multiplier * self.max_grad_norm, self.secure)
+            noisy = perturbed(parameter.summed_grad, self.noise_multiplier * self.max_grad_norm, self._secure)
             parameter.grad = noisy.view_as(parameter)
             _mark_as_processed(parameter.summed_grad)
 
@@ -127,17 +129,16 @@ class PerSampleLearner:
 
     def _private_optimizer(self) -> PrivateOptimizer:
         """Opacus' optimizer of the defense around the SGD of every defense, with the accountant attached."""
-        kind, more = (
-            (DPPSACOptimizer, {"r": self._defense.r}) if isinstance(self._defense, DPPSAC) else (PrivateOptimizer, {})
-        )
-        drawn = self._noise
-        source = {"generator": drawn.generator} if isinstance(drawn, SeededNoise) else {"secure": drawn}
+        kind: type[PrivateOptimizer] = PrivateOptimizer
+        more: dict[str, Any] = {}
+        if isinstance(self._defense, DPPSAC):
+            kind, more = DPPSACOptimizer, {"r": self._defense.r}
         optimizer = kind(
             loop.sgd(self._request, list(self.model.parameters())),
             noise_multiplier=self._noise_multiplier,
             max_grad_norm=self._defense.max_grad_norm,
             expected_batch_size=self._request.batch_size,
-            **source,
+            source=self._noise,
             **more,
         )
         optimizer.attach_step_hook(self._accountant.get_optimizer_hook_fn(sample_rate=self._rate))
