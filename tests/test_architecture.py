@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "channels": GROUND | {"provenance", "randomness"},
     "accounting": GROUND | {"provenance", "channels"},
     "training": GROUND | {"provenance", "randomness", "models", "channels", "datasets"},
-    "attacks": GROUND | {"provenance", "randomness", "runs", "models", "channels", "accounting", "datasets", "training"},
+    "attacks": GROUND
+    | {"provenance", "randomness", "runs", "models", "channels", "accounting", "datasets", "training"},
     "measuring": GROUND | {"models", "channels", "datasets", "training", "attacks", "planning"},
     "illustrations": GROUND | {"channels", "accounting", "datasets"},
     "consensus": GROUND | {"randomness"},
