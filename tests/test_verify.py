@@ -52,9 +52,25 @@ def test_damaged_files_are_named_and_deleted_with_their_seals_on_demand_only(res
     assert content(results) == before
     code, lines = verify("--remove")
     assert code == 1
-    assert lines[-1] == f"make them again: snakemake --configfile shown.yaml -- all {path}"
+    assert lines[-1] == f"make them again: snakemake -j 2 --configfile shown.yaml -- all {path}"
     assert before.keys() - content(results).keys() == {path, storage.seal_of(path)}
     assert verify()[0] == 0
+
+
+def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_their_records(results):
+    one, other = (results / "runs/digits/lenet" / variant / "n20-b32" for variant in ("none", "natural-4"))
+    for folder in (one, other):
+        slug = folder.relative_to(results / "runs").as_posix()
+        storage.write_json(folder / "provenance.json", {"settings": {"slug": slug}})
+    assert verify()[0] == 0
+    one.rename(results / "aside")
+    other.rename(one)
+    (results / "aside").rename(other)
+    code, lines = verify()
+    assert code == 1
+    moved = "digits/lenet/natural-4/n20-b32"
+    assert f"{one / 'provenance.json'}: damaged: its folder is that of {moved}, moved here" in lines
+    assert sum(": damaged: " in line for line in lines) == 2
 
 
 def test_damaged_seal_counts_as_damage(results):

@@ -14,6 +14,7 @@ from leakbound import storage
 
 _OF_SNAKEMAKE = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
+_OF_RUNS = ("runs", "attacks")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def verify(
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
     files = list(_files(root))
-    found = [*(finding for path in files if (finding := _examined(path))), *_stale(root)]
+    found = [*(finding for path in files if (finding := _examined(path, root))), *_stale(root)]
     for finding in found:
         deleted = remove and finding.kind != "unsealed"
         if deleted:
@@ -55,7 +56,7 @@ def verify(
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if removed := [finding.path.as_posix() for finding in found if remove and finding.kind == "damaged"]:
         # Left out of the command, one that nothing needs at present would be made when something does.
-        sys.stdout.write(f"make them again: snakemake --configfile {configfile} -- all {' '.join(removed)}\n")
+        sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- all {' '.join(removed)}\n")
     if wrong:
         raise typer.Exit(1)
 
@@ -69,15 +70,25 @@ def _files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _examined(path: Path) -> Finding | None:
+def _examined(path: Path, root: Path) -> Finding | None:
     """What is wrong with a file; none if nothing is."""
     if not storage.seal_of(path).is_file():
         return Finding(path, "unsealed", "nobody knows whether it is whole; if a job made it, delete it")
     try:
         storage.check(path)
+        owner = _owner(path, root)
     except storage.DamagedFileError as error:
         return Finding(path, "damaged", error.reason)
-    return None
+    return Finding(path, "damaged", f"its folder is that of {owner}, moved here") if owner else None
+
+
+def _owner(path: Path, root: Path) -> str | None:
+    """The run whose record this is if it lies in the folder of another one: a folder moved with its seals is whole."""
+    kind, *inside = path.parent.relative_to(root).parts or ("",)
+    if kind not in _OF_RUNS or path.suffix != ".json":
+        return None
+    slug = storage.read_json(path).get("settings", {}).get("slug")
+    return slug if slug not in (None, "/".join(inside)) else None
 
 
 def _stale(root: Path) -> Iterator[Finding]:
