@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test fuzz test-flower plan report ui sync check lock reference
+.PHONY: run test fuzz test-flower plan report ui sync verify check lock reference
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -36,6 +36,10 @@ ui: .venv/ready
 
 sync: .venv/ready
 	leakbound sync --configfile $(CONFIG)
+
+# Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
+verify: .venv/ready
+	leakbound verify --configfile $(CONFIG)
 
 # Keep the results of a finished configuration, and bring docs/figures.md and the README up to date with them.
 reference: .venv/ready

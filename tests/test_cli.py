@@ -126,7 +126,7 @@ def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, capsys, word
 
 def test_defect_of_ours_keeps_its_traceback(prepared, monkeypatch):
     """Only what explains itself is turned into a message; a bug is not hidden."""
-    monkeypatch.setattr(storage, "read_arrays", lambda path: 1 / 0)
+    monkeypatch.setattr(storage, "read_arrays_and_metadata", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_raw("covariance", "--dataset", prepared / "digits.safetensors", "--out", prepared / "x")
 

@@ -30,6 +30,12 @@ def pictures(dataset: str) -> pd.DataFrame:
     return found.assign(dataset=dataset, replica=0, color=0)
 
 
+def write_text(path: Path, text: str) -> None:
+    """A text as a job writes it."""
+    with storage.atomic(path) as temporary:
+        temporary.write_text(text)
+
+
 def finish(dataset: str, reader: str) -> Path:
     """Leave what a run of pictures of a dataset would leave; returns its configuration."""
     config = {
@@ -46,15 +52,14 @@ def finish(dataset: str, reader: str) -> Path:
     figures = {f"{f.paper}/{f.id}": f for f in presets.load_catalogue(checked.catalogue, checked).figures}
     home = Path(checked.root)
     for key in ("tan2024/fig05", "tan2024/fig17"):
-        (home / "figures" / key).parent.mkdir(parents=True, exist_ok=True)
         for suffix in ("svg", "png"):
-            (home / "figures" / f"{key}.{suffix}").write_text(f"<svg><title>{key}</title></svg>")
+            write_text(home / "figures" / f"{key}.{suffix}", f"<svg><title>{key}</title></svg>")
     storage.write_rows(home / "figures/tan2024/fig05.parquet", pictures(dataset))
     storage.write_rows(
         home / "figures/tan2024/fig17.parquet", pd.DataFrame({"row": [0], "column": [0], "value": [1.0]})
     )
     storage.write_rows(home / "claims.parquet", evaluate(figures["tan2024/fig05"], pictures(dataset), alpha=0.05))
-    (home / "scoreboard.md").write_text("| claim |\n")
+    write_text(home / "scoreboard.md", "| claim |\n")
     return path
 
 
@@ -77,8 +82,32 @@ def test_reference_keeps_pictures_that_may_be_published():
     assert call("reference", "--configfile", finish("digits", "digits"))[0] == 0
     kept = Path("results/reference/shown")
     assert {path.suffix for path in (kept / "figures/tan2024").glob("fig05.*")} == {".svg", ".png", ".parquet"}
-    assert storage.read_json(kept / "provenance.json")["preset"] == "shown"
+    assert storage.read_json(kept / "provenance.json", sealed=False)["preset"] == "shown"
     assert presets.load(kept / "config.yaml") == presets.load("shown.yaml")
+
+
+@pytest.mark.parametrize("name", ["claims.parquet", "scoreboard.md", "figures/tan2024/fig17.png"])
+def test_reference_keeps_the_old_copy_if_a_result_is_damaged(name):
+    path = finish("digits", "digits")
+    assert call("reference", "--configfile", path)[0] == 0
+    kept = Path("results/reference/shown")
+    before = {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()}
+    assert not [file for file in before if file.name.startswith(".")]
+    with (Path("results/shown") / name).open("ab") as file:
+        file.write(b"\n")
+    with pytest.raises(storage.DamagedFileError, match=Path(name).name):
+        call("reference", "--configfile", path)
+    assert {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "parquet"])
+def test_report_shows_no_damaged_figure(suffix):
+    path = finish("digits", "digits")
+    with Path(f"results/shown/figures/tan2024/fig17.{suffix}").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(storage.DamagedFileError, match=rf"fig17\.{suffix}"):
+        call("report", "--configfile", path)
+    assert not Path("results/shown/report.html").exists()
 
 
 def test_reference_of_a_configuration_that_has_not_been_run_says_what_to_do():

@@ -48,6 +48,12 @@ def test_catalogue_is_one_file_or_all_of_a_folder():
     assert presets.load_catalogue(folder, presets.quick()).figures == tuple(f for part in parts for f in part)
 
 
+def test_misspelled_origin_of_noise_says_what_is_allowed():
+    assert mistakes_of(privacy_noise="secured") == (
+        "some.yaml: privacy_noise = 'secured': should be 'seeded' or 'secure'"
+    )
+
+
 def test_unknown_key_names_the_nearest():
     message = mistakes_of(training__momentun=0.9)
     assert message.startswith("some.yaml: training.momentun: unknown setting; known: ")

@@ -1,5 +1,8 @@
 import json
 import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -49,12 +52,17 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     with pytest.raises(RuntimeError):
         write_half()
     assert json.loads(path.read_text()) == {"old": True}
-    assert os.listdir(tmp_path) == ["x.json"]
+    assert sorted(os.listdir(tmp_path)) == [".x.json.sha256", "x.json"]
+    assert storage.read_json(path) == {"old": True}
 
 
-@pytest.mark.parametrize("reader", [storage.read_arrays, storage.read_metadata, storage.read_rows, storage.read_json])
+READERS = [storage.read_arrays, storage.read_metadata, storage.read_rows, storage.read_json]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("damage", ["missing", "empty", "noise", "truncated"])
-def test_damaged_files_are_named(tmp_path, reader, damage):
+def test_damaged_files_are_named(tmp_path, reader, damage, sealed):
     path = tmp_path / "x.file"
     storage.write_rows(path, pd.DataFrame({"x": range(100)}))
     if reader in (storage.read_arrays, storage.read_metadata):
@@ -65,7 +73,131 @@ def test_damaged_files_are_named(tmp_path, reader, damage):
     else:
         path.write_bytes({"empty": b"", "noise": b"\x00\xff" * 50, "truncated": whole[: len(whole) // 2]}[damage])
     with pytest.raises(storage.DamagedFileError, match=r"x\.file"):
+        reader(path, sealed=sealed)
+
+
+def write(path: Path, seed: int) -> None:
+    """A file of the kind that its name says, of a size that depends on no seed."""
+    values = np.random.default_rng(seed).random(1000)
+    if path.suffix == ".safetensors":
+        storage.write_arrays(path, {"x": values}, {"seed": str(seed)})
+    elif path.suffix == ".parquet":
+        storage.write_rows(path, pd.DataFrame({"x": values}))
+    else:
+        storage.write_json(path, list(values))
+
+
+def flip(path: Path, position: int) -> None:
+    """Turn one bit of one byte."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(bytes(content))
+
+
+KINDS = [
+    ("x.safetensors", storage.read_arrays),
+    ("x.safetensors", storage.read_metadata),
+    ("x.safetensors", storage.read_arrays_and_metadata),
+    ("x.parquet", storage.read_rows),
+    ("x.json", storage.read_json),
+    ("x.json", storage.read_bytes),
+    ("x.json", storage.check),
+]
+
+
+@pytest.mark.parametrize(("name", "reader"), KINDS)
+def test_no_bit_of_a_file_may_turn(tmp_path, name, reader):
+    path = tmp_path / name
+    write(path, 0)
+    reader(path)
+    size = path.stat().st_size
+    for position in (0, 9, size // 3, size // 2, size - 1):
+        flip(path, position)
+        with pytest.raises(storage.DamagedFileError, match="its seal says"):
+            reader(path)
+        flip(path, position)
+    reader(path)
+
+
+@pytest.mark.parametrize(("name", "reader"), KINDS)
+def test_whole_file_in_the_place_of_another_is_refused(tmp_path, name, reader):
+    for folder, seed in (("one", 1), ("two", 2)):
+        write(tmp_path / folder / name, seed)
+    shutil.copy(tmp_path / "one" / name, tmp_path / "two" / name)
+    reader(tmp_path / "one" / name)
+    with pytest.raises(storage.DamagedFileError, match="its seal says"):
+        reader(tmp_path / "two" / name)
+
+
+@pytest.mark.parametrize(("name", "reader"), KINDS)
+@pytest.mark.parametrize("seal", [None, "", "of another name"])
+def test_file_without_a_seal_of_its_own_is_refused_unless_the_caller_says_so(tmp_path, name, reader, seal):
+    path, other = tmp_path / name, tmp_path / f"other-{name}"
+    write(path, 0)
+    write(other, 0)
+    if seal is None:
+        storage.seal_of(path).unlink()
+    else:
+        storage.seal_of(path).write_bytes(storage.seal_of(other).read_bytes() if seal else b"")
+    with pytest.raises(storage.DamagedFileError, match="has no seal" if seal is None else "its seal says"):
         reader(path)
+    if reader is not storage.check:
+        reader(path, sealed=False)
+
+
+def test_seal_is_one_that_sha256sum_reads(tmp_path):
+    write(tmp_path / "x.parquet", 0)
+    seal = storage.seal_of(tmp_path / "x.parquet")
+    assert seal.read_text() == f"{storage.file_hash(tmp_path / 'x.parquet')}  x.parquet\n"
+    assert storage.sealed_by(seal) == tmp_path / "x.parquet"
+    checked = subprocess.run(["sha256sum", "-c", seal.name], cwd=tmp_path, capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout) == (0, "x.parquet: OK\n")
+
+
+def test_writer_that_is_killed_before_its_file_is_in_place_leaves_none_that_is_taken_as_whole(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    storage.write_json(path, {"round": 1})
+    replace = Path.replace
+
+    def killed(source: Path, target: Path) -> Path:
+        if Path(target) == path:
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        storage.write_json(path, {"round": 2})
+    assert json.loads(path.read_text()) == {"round": 1}
+    with pytest.raises(storage.DamagedFileError, match="its seal says"):
+        storage.read_json(path)
+
+
+def test_reader_that_meets_a_writer_between_seal_and_file_looks_again(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    storage.write_json(path, {"round": 1})
+    old = path.read_bytes()
+    storage.write_json(path, {"round": 2})
+    new = path.read_bytes()
+    path.write_bytes(old)
+    monkeypatch.setattr(storage.time, "sleep", lambda seconds: path.write_bytes(new))
+    assert storage.read_json(path) == {"round": 2}
+
+
+def test_file_that_is_exchanged_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path, other = tmp_path / "x.safetensors", tmp_path / "other.safetensors"
+    write(path, 0)
+    write(other, 1)
+    check = storage.check
+    monkeypatch.setattr(storage, "check", lambda checked: (check(checked), os.replace(other, path)))
+    with pytest.raises(storage.DamagedFileError, match="replaced while it was read"):
+        storage.read_arrays(path)
+
+
+def test_unsealed_writing_leaves_no_seal(tmp_path):
+    storage.write_json(tmp_path / "x.json", {}, sealed=False)
+    with storage.atomic(tmp_path / "y", sealed=False) as temporary:
+        temporary.write_text("y")
+    assert sorted(os.listdir(tmp_path)) == ["x.json", "y"]
 
 
 def test_hash_of_arrays_sees_values_names_and_types():

@@ -9,6 +9,7 @@ from leakbound.config import (
     DPSGD,
     Catalogue,
     ChannelDefense,
+    ClaimConfig,
     Config,
     EfficiencyConfig,
     FigureConfig,
@@ -162,6 +163,15 @@ def test_table_of_times_is_there_only_if_they_are_measured():
     assert "efficiency" not in unmeasured.tables
 
 
+def test_verdicts_are_counted_only_if_a_figure_claims_something():
+    board = figure("scoreboard", table="scoreboard")
+    claim = ClaimConfig(id="rises", text="It rises.", test="increasing")
+    claiming = figure("fig09", study="capacity", claims=(claim,))
+    both = RunTable(QUICK, Catalogue(figures=(board, claiming)))
+    assert both.rows_file(both.figures["beyond/scoreboard"]) == "results/quick/tables/scoreboard.parquet"
+    assert RunTable(QUICK, Catalogue(figures=(board,))).figures == {}
+
+
 def test_attack_on_gradients_is_told_the_size_of_a_batch():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"batch_sizes": (1, 8), "defenses": {"none": ()}})
     jobs = table(QUICK.model_copy(update={"studies": {"batch": study}}))
@@ -170,6 +180,30 @@ def test_attack_on_gradients_is_told_the_size_of_a_batch():
     assert "batch_size" not in jobs.attack_settings("gradient_inversion", one)
     trained = jobs.attack_settings("membership", Run("digits", "lenet", "none", None, 10, 8))
     assert "batch_size" not in trained
+
+
+def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
+    jobs = table(QUICK.model_copy(update={"privacy_noise": "secure"}))
+    noisy = {"natural", "white", "personalized", "dpsgd", "dppsac"}
+    for run in jobs.runs.values():
+        told = {"privacy_noise": "secure"} if run.defense in noisy else {}
+        if run.rounds > 0:
+            found = [jobs.tuning_settings(run), jobs.training_settings(run)]
+            assert "privacy_noise" not in jobs.attack_settings("membership", run)
+        else:
+            found = [jobs.attack_settings("gradient_inversion", run)]
+        for settings in found:
+            assert {name: settings[name] for name in settings if name == "privacy_noise"} == told, run.slug
+    assert jobs.world_settings("consensus", "averaging")["privacy_noise"] == "secure"
+    assert "privacy_noise" not in jobs.world_settings("consensus", "privacy")
+    assert "privacy_noise" not in jobs.world_settings("theory", "case1")
+
+
+def test_origin_of_noise_reaches_the_table_of_times():
+    for defenses, told in (({"none": (), "natural": (4.0,)}, True), ({"none": ()}, False)):
+        efficiency = EfficiencyConfig(dataset="digits", models=("lenet",), defenses=defenses)
+        jobs = table(QUICK.model_copy(update={"efficiency": efficiency}))
+        assert ("privacy_noise" in jobs.efficiency_settings()) is told
 
 
 def job_settings(config) -> str:
@@ -218,6 +252,7 @@ def changed(value):
 
 SPELT_OUT = {
     ("device",): "cpu",
+    ("privacy_noise",): "secure",
     ("preset",): "other",
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
@@ -227,7 +262,10 @@ SPELT_OUT = {
 PLAIN = QUICK.model_dump(mode="json", exclude_defaults=True) | {
     name: getattr(QUICK, name).model_dump(mode="json") for name in ("training", "attacks", "tracking", "resources")
 }
-PLAIN |= {name: getattr(QUICK, name) for name in ("preset", "seed", "replicas", "device", "catalogue", "alpha")}
+PLAIN |= {
+    name: getattr(QUICK, name)
+    for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha")
+}
 MUST_BE_ZERO = ("studies", "gradient_inversion", "rounds")
 CHANGES = {
     trail: new

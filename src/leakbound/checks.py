@@ -10,7 +10,9 @@ from leakbound.config import (
     COLORS,
     DPSGD,
     EFFICIENCY,
+    SCOREBOARD,
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
     ChannelDefense,
     Config,
     CustomDefense,
@@ -48,6 +50,8 @@ def mistakes_of(config: Config) -> Iterator[str]:
     for name, study in config.studies.items():
         if name == EFFICIENCY:
             yield f"studies.{name}: its table would be that of the section efficiency; give the study another name"
+        if name == SCOREBOARD:
+            yield f"studies.{name}: its table would be that of all verdicts; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
     known = known_names(registry.ILLUSTRATIONS, config.plugins.illustrations)
     for name, illustration in config.illustrations.items():
@@ -133,15 +137,29 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     yield from _sweep_mistakes(key, study.defenses, study.datasets, config)
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
-    attacks = sorted({"membership", "model_inversion", "gradient_inversion", *config.attacks.custom})
+    need_training = (*TRAINED_ATTACKS, *TRAINED_MEASURES)
+    attacks = sorted({*need_training, "gradient_inversion", *config.attacks.custom})
     for index, name in enumerate(study.attacks):
         where = f"{key}.attacks[{index}]"
         yield from unknown_name(where, name, "attack", attacks)
-        if name in TRAINED_ATTACKS and 0 in study.rounds:
+        if name in need_training and 0 in study.rounds:
             yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {shown(study.rounds)}"
         if name == "gradient_inversion" and any(study.rounds):
             yield f"{where} = {name!r}: attacks the untrained network; give rounds: [0], not {shown(study.rounds)}"
+    if "gradient_capacity" in study.attacks:
+        yield from _capacity_mistakes(key, study, config)
     yield from _size_mistakes(key, study, config)
+
+
+def _capacity_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
+    """Defenses whose steps have no capacity of the kind that ``gradient_capacity`` measures."""
+    declared = {*default_defenses(), *config.defenses}
+    for name, levels in study.defenses.items():
+        if name in declared and (not isinstance(config.defense(name), DPSGD) or 0.0 in levels):
+            yield (
+                f"{key}.defenses.{name} = {shown(levels)}: gradient_capacity measures steps of dpsgd and dppsac with "
+                "noise; give it a study of its own"
+            )
 
 
 def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...], colors: int | None) -> Iterator[str]:

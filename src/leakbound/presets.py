@@ -16,7 +16,9 @@ from leakbound.config import (
     DPPSAC,
     DPSGD,
     EFFICIENCY,
+    SCOREBOARD,
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
     WORLDS,
     AttackConfig,
     Catalogue,
@@ -115,8 +117,9 @@ def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
         section = getattr(config, world, None)
         parts = getattr(type(section), "PARTS", ()) or (section.parts() if section else ())
         return unknown_name(key, part, f"part of {world}", sorted(parts)) if parts else []
-    known = [EFFICIENCY, *(f"{name}/PART" for name in WORLDS)]
-    return unknown_name(key, table, "table", known) if table != EFFICIENCY else []
+    alone = (EFFICIENCY, SCOREBOARD)
+    known = [*alone, *(f"{name}/PART" for name in WORLDS)]
+    return unknown_name(key, table, "table", known) if table not in alone else []
 
 
 def _read_catalogue(path: Path) -> Catalogue:
@@ -160,6 +163,9 @@ def quick() -> Config:
         studies={
             "capacity": trained,
             "comparison": trained.model_copy(update={"defenses": {**compared, **private}}),
+            "dp_capacity": trained.model_copy(
+                update={"defenses": {"dpsgd": (0.5,)}, "rounds": (100, 300), "attacks": TRAINED_MEASURES}
+            ),
             "gradient_inversion": StudyConfig(
                 datasets=("digits",),
                 models=("lenet_sigmoid",),

@@ -157,6 +157,7 @@ ATTACKS = Registry(
         "membership": "leakbound.attacks.membership:attack",
         "model_inversion": "leakbound.attacks.model_inversion:attack",
         "gradient_inversion": "leakbound.attacks.gradient_inversion:attack",
+        "gradient_capacity": "leakbound.attacks.gradient_capacity:measure",
     },
 )
 
@@ -190,6 +191,7 @@ PLOTS = Registry(
         "table": "leakbound.figures.plots.table:table",
         "budgets": "leakbound.figures.plots.federated:budgets",
         "times": "leakbound.figures.plots.times:times",
+        "verdicts": "leakbound.figures.plots.verdicts:verdicts",
     },
 )
 
@@ -201,6 +203,7 @@ PLOT_OPTIONS = Registry(
         "compression": "leakbound.figures.plot_options:NoOptions",
         "shapes": "leakbound.figures.plot_options:ShapesOptions",
         "weights": "leakbound.figures.plot_options:NoOptions",
+        "verdicts": "leakbound.figures.plot_options:NoOptions",
         "image_grid": "leakbound.figures.plot_options:ImageGridOptions",
         "levels": "leakbound.figures.plot_options:LevelsOptions",
         "heatmap": "leakbound.figures.plot_options:HeatmapOptions",

@@ -4,8 +4,10 @@ Adding a run, a replica or a draw changes no other one, because no generator's s
 
 What it does not give. Torch's generator on a CPU keeps only the low 32 bits of a seed, so among 10⁴ of them two run in
 step with a probability of about 1 %. And seeds are for repeating, not for hiding: whoever knows the seed of a
-configuration, as everybody does once it is published, draws the same noise and subtracts it. To protect real records,
-keep the seed secret, and let it be drawn from more than one can try.
+configuration, as everybody does once it is published, draws the same noise and subtracts it; whoever does not tries all
+2³² in hours. To protect real records set ``privacy_noise: secure``: their noise then comes from
+:class:`leakbound.randomness.SecureNoise`, which depends on no seed. What is drawn here is then no secret: weights,
+shuffled batches, splits, the simulated clients' budgets.
 """
 
 from __future__ import annotations

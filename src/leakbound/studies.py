@@ -16,6 +16,7 @@ from leakbound import registry
 from leakbound.config import (
     DPSGD,
     EFFICIENCY,
+    SCOREBOARD,
     WORLDS,
     Catalogue,
     ChannelDefense,
@@ -23,8 +24,11 @@ from leakbound.config import (
     CustomDefense,
     Defense,
     FigureConfig,
+    draws_noise,
 )
 from leakbound.runs import Run, level_text, runs_of
+
+_NOISY = {("consensus", "averaging")}  # parts of worlds whose rows hold noise; the others are closed forms
 
 
 class RunTable:
@@ -38,7 +42,8 @@ class RunTable:
         runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
         searches: Name of a learning-rate search to the run that it stands for, the shortest if it stands for several.
         attacks: Slug to the names of the attacks on that run, sorted.
-        tables: Name to path of every table: each study's, ``efficiency``, and ``<world>/<part>`` of each world.
+        tables: Name to path of every table: each study's, ``efficiency``, ``<world>/<part>`` of each world, and
+            ``scoreboard`` where a figure makes claims.
         figures: ``paper/id`` to figure.
     """
 
@@ -59,6 +64,8 @@ class RunTable:
         for run in sorted(self.runs.values(), key=lambda run: run.rounds, reverse=True):
             self.searches[self.tuning_name(run)] = run
         self.tables = {name: self.path("tables", name, ".parquet") for name in self._table_names()}
+        if any(figure.claims and self._can_show(figure) for figure in catalogue.figures):
+            self.tables[SCOREBOARD] = self.path("tables", SCOREBOARD, ".parquet")
         self.figures = {f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)}
 
     def _table_names(self) -> Iterator[str]:
@@ -219,9 +226,14 @@ class RunTable:
             "level": run.level,
             "batch_size": run.batch_size,
             "seed": self.config.seed,
+            **self._noise_settings(defense),
             "device": self.config.device,
             "plugins": self._plugins(models=run.model, trainers=trainer),
         }
+
+    def _noise_settings(self, *defenses: Defense) -> dict[str, str]:
+        """Where noise comes from, if one of the defenses draws any."""
+        return {"privacy_noise": self.config.privacy_noise} if any(map(draws_noise, defenses)) else {}
 
     def _defense_of(self, run: Run) -> Defense:
         """Settings of the run's defense, as they hold on its dataset."""
@@ -230,11 +242,13 @@ class RunTable:
 
     def attack_settings(self, attack: str, run: Run) -> dict[str, Any]:
         """Everything but files that ``attack`` on ``run`` depends on."""
-        attacks = self.config.attacks
+        attacks, defense = self.config.attacks, self._defense_of(run)
         config = (
             attacks.custom[attack] if attack in attacks.custom else getattr(attacks, attack).model_dump(mode="json")
         )
-        untrained = {"replicas": run.replicas} if run.rounds == 0 else {}  # weights say how many they are
+        untrained: dict[str, Any] = {}
+        if run.rounds == 0:  # else weights say how many they are, and hold the noise
+            untrained = {"replicas": run.replicas, **self._noise_settings(defense)}
         if run.rounds == 0 and run.batch_size > 1:  # attacks take single records unless told otherwise
             untrained["batch_size"] = run.batch_size
         return {
@@ -242,7 +256,7 @@ class RunTable:
             "slug": run.slug,
             **untrained,
             "model": run.model,
-            "defense": self._defense_of(run).model_dump(mode="json"),
+            "defense": defense.model_dump(mode="json"),
             "level": run.level,
             "config": config,
             "seed": self.config.seed,
@@ -277,6 +291,7 @@ class RunTable:
             "defenses": {name: self.config.defense(name).model_dump(mode="json") for name in timed.defenses},
             "momentum": self.config.training.momentum,
             "seed": self.config.seed,
+            **self._noise_settings(*map(self.config.defense, timed.defenses)),
             "device": self.config.device,
             "plugins": {"models": {name: declared[name] for name in timed.models if name in declared}},
         }
@@ -289,6 +304,7 @@ class RunTable:
             "part": part,
             "config": section.model_dump(mode="json", exclude=others, exclude_none=True),
             "seed": self.config.seed,
+            **({"privacy_noise": self.config.privacy_noise} if (world, part) in _NOISY else {}),
         }
 
     def figure_settings(self, key: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.config import (
     DPPSAC,
     DPSGD,
+    ChannelDefense,
     Compression,
     DatasetConfig,
     GradientCompression,
@@ -18,6 +19,7 @@ from leakbound.config import (
 )
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
+from leakbound.randomness import SecureNoise, grid_spacing
 from leakbound.registry import SHAPES
 from leakbound.training.gradients import record_gradients
 
@@ -92,6 +94,29 @@ def test_dp_noise_is_that_of_the_sum_divided_by_the_batch_size(digits, moments, 
 def test_parameter_noise_does_not_depend_on_the_batch_size(digits, moments, size):
     noisy, plain = sent_by(ParameterNoise(), 0.2, digits, size=size, count=2, moments=moments)
     assert float((noisy - plain).std()) == pytest.approx(0.2, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("defense", "level", "std"), [(DPSGD(max_grad_norm=2.0), 1.5, 3.0), (ParameterNoise(), 0.2, 0.2)]
+)
+def test_secure_upload_is_on_the_grid_of_its_noise_and_follows_no_seed(digits, moments, defense, level, std):
+    images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
+    client, model = Client.of(defense, level, None, moments), network()
+    one, two = (client.upload(model, images, labels, SecureNoise()) for _ in range(2))
+    step = float(grid_spacing(np.array([std]))[0])
+    for name, gradient in one.gradients.items():
+        assert (gradient.double() / step % 1 == 0).all()
+        assert (gradient != two.gradients[name]).any()
+
+
+def test_secure_client_releases_images_on_the_grid(digits, moments):
+    shape = SHAPES.get("natural")()
+    channel = shape.calibrate(shape.decompose(moments), 20.0)
+    images, labels = torch.from_numpy(digits.train.images[:3, None]), torch.from_numpy(digits.train.labels[:3, None])
+    client = Client(ChannelDefense(), 20.0, channel)
+    sent = client.upload(network(), images, labels, SecureNoise())
+    step = float(grid_spacing(np.sqrt(channel.variances[:1]))[0])
+    assert (sent.images.double() / step % 1 == 0).all()
 
 
 def test_compressed_upload_has_the_largest_coordinates_of_the_mean_gradient(digits, moments):

@@ -63,6 +63,27 @@ def test_rows_depend_on_the_seed_alone():
     assert not np.allclose(first["value"], other["value"])
 
 
+def test_secure_noise_follows_no_seed_and_the_rest_does():
+    config = ConsensusConfig(steps=3, averaging=AveragingConfig(runs=20, batches=2))
+    first, second = (rows_of("averaging", config, 1, "secure") for _ in range(2))
+    seeded = rows_of("averaging", config, 1)
+    keys = ["scheme", "time", "replica", "metric"]
+    assert first[keys].equals(seeded[keys])
+    same = first["value"] == second["value"]
+    assert set(first.loc[same, "metric"]) == {"true_mean", "gap"}  # what contributors have, and a closed form
+    assert (first["value"] == seeded["value"]).equals(same)
+    with pytest.raises(ValueError, match="privacy_noise = 'sure'"):
+        rows_of("averaging", config, 1, "sure")
+
+
+def test_secure_averages_are_those_of_the_published_setting():
+    """Mean of 5,000 deviations |y(∞) − x̂| of scheme 1 against its closed form, to 7 standard errors of |N(0, s²)|."""
+    rows = rows_of("averaging", ConsensusConfig(steps=60), 0, "secure")
+    deviation = value(rows, scheme="initial", metric="final_deviation")
+    gap = value(rows, metric="gap")
+    assert abs(deviation / gap - 1) < 7 * np.sqrt((np.pi / 2 - 1) / 5000) + 1e-3
+
+
 def test_a_network_of_your_own_takes_the_place_of_a_drawn_one():
     config = ConsensusConfig(servers=3, edges=((0, 1), (1, 2)))
     assert set(network(config, 0).edges) == {(0, 1), (1, 2)}

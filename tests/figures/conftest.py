@@ -131,6 +131,26 @@ def inverted_gradients(
     )
 
 
+def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunPart:
+    frames = []
+    for replica in range(replicas):
+        values = {"printed": 200.0, "corrected": 98.0, "trace": 60.0, "measured": 30.0}
+        for variant, value in values.items():
+            jitter = 0.0 if variant in ("printed", "corrected") else generator.normal()
+            frames.append(unit_rows(replica, variant, "capacity", np.array([value + jitter])).assign(unit=-1))
+    return RunPart(
+        run=f"digits/lenet/dpsgd-0.57/n{rounds}-b64",
+        dataset="digits",
+        model="lenet",
+        defense="dpsgd",
+        level=0.57,
+        rounds=rounds,
+        batch_size=64,
+        diverged=(False,) * replicas,
+        attacks={"gradient_capacity": pd.concat(frames)},
+    )
+
+
 def sweep(private: bool = True) -> list[tuple[str, float | None]]:
     pairs: list[tuple[str, float | None]] = [("none", None)]
     pairs += [(defense, level) for defense in CHANNELS for level in LEVELS]
@@ -182,11 +202,13 @@ def studies(study: pd.DataFrame, make_gradients: Callable[..., pd.DataFrame]) ->
     return {
         "capacity": study,
         "comparison": study,
+        "membership": study,
         "gradient_inversion": make_gradients(8, ("digits", "fashion_mnist")),
         "rounds": over([*undefended, ("natural", 16.0)], LENGTHS),
         "shapes": over([*undefended, *((shape, level) for shape in SHAPES for level in (8.0, 16.0))]),
         "defenses": over([*undefended, *((name, level) for name in OTHERS for level in OTHERS[name])]),
         "batch": inverted([*undefended, ("dpsgd", 1.3), ("parameter_noise", 0.01)], BATCHES),
+        "dp_capacity": tabulate(measured(rounds, 3, generator) for rounds in LENGTHS),
         "compression": inverted([*undefended, *(("compression", float(index)) for index in (0, 1, 10))]),
     }
 

@@ -8,6 +8,7 @@ import yaml
 from leakbound.config import AveragingConfig, Catalogue, ConsensusConfig, FigureConfig, IllustrationConfig
 from leakbound.figures.claims import evaluate
 from leakbound.figures.drawing import check, draw, figure_rows
+from leakbound.figures.scoreboard import verdict_counts
 from leakbound.figures.selection import EmptySelectionError
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
@@ -82,7 +83,8 @@ def worlds() -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def tables(studies, efficiency, illustrations, worlds) -> dict[str, pd.DataFrame]:
     drawn = {f"illustrations/{name}": rows for name, rows in illustrations.items()}
-    return {**studies, "efficiency": efficiency, **drawn, **worlds}
+    scoreboard = verdict_counts(evaluate(FIGURES["tan2024/fig09"], studies["capacity"], alpha=0.05))
+    return {**studies, "efficiency": efficiency, "scoreboard": scoreboard, **drawn, **worlds}
 
 
 def table_of(figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -6,8 +6,9 @@ from scipy import stats
 from leakbound.config import ClaimConfig, FigureConfig
 from leakbound.figures.claims import COLUMNS, evaluate
 from leakbound.figures.options import OptionsError
-from leakbound.figures.scoreboard import scoreboard, to_html, to_markdown
+from leakbound.figures.scoreboard import scoreboard, to_html, to_markdown, verdict_counts
 from leakbound.figures.selection import SelectionError
+from leakbound.registry import PLOTS
 
 ALPHA = 0.05
 
@@ -379,6 +380,20 @@ def test_the_scoreboard_counts_each_claim_once():
     for text in (to_markdown(claims), to_html(claims)):
         assert text.count("Statement 0.") == 1
         assert "contradicted" in text
+
+
+def test_counted_verdicts_are_drawn_as_bars_as_long_as_their_number():
+    rows = pd.concat([sweep(3.0), sweep(3.0, dataset="mnist", seed=1)])
+    counts = verdict_counts(evaluate(figure(("increasing", {}), ("decreasing", {})), rows, ALPHA))
+    assert counts.to_dict("list") == {
+        "paper": ["tan2024"] * 3,
+        "verdict": ["reproduced", "contradicted", "undecided"],
+        "value": [1, 1, 0],
+    }
+    counts.loc[0, "value"] = 5
+    (axes,) = PLOTS.get("verdicts")(counts, options={}).axes
+    bars = {label: (bar.get_x(), bar.get_width()) for c in axes.containers for label, bar in [(c.get_label(), c[0])]}
+    assert bars == {"reproduced": (0, 5), "undecided": (5, 0), "contradicted": (5, 1)}
 
 
 def test_the_scoreboard_page_needs_no_network():

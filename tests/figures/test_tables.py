@@ -77,6 +77,16 @@ def test_improvements_are_those_of_the_metrics():
         assert value(table, source="derived", defense="none", metric=name) == pytest.approx(0.0)
 
 
+def test_undefended_replicas_improve_by_nothing_on_average():
+    inverted = NONE.attacks["model_inversion"]
+    farther = inverted.assign(value=inverted["value"].where(inverted["replica"] == 0, 9 * inverted["value"]))
+    luck = RunPart(**{**vars(NONE), "attacks": {**NONE.attacks, "model_inversion": farther}})
+    table = tabulate([luck])
+    improvements = table[table["source"] == "derived"].groupby("metric")["value"].agg(["mean", "std"])
+    assert improvements.loc["imp_dra", "mean"] == pytest.approx(0.0, abs=1e-12)
+    assert improvements.loc["imp_dra", "std"] == pytest.approx(np.std([0.8, -0.8], ddof=1))  # MSE₀ = 1.8 of 1 and 9
+
+
 def test_improvements_need_an_undefended_run_of_the_same_setting():
     other = RunPart(**{**vars(NONE), "rounds": 60, "run": "digits/lenet/none/n60-b8"})
     table = tabulate([other, NATURAL])

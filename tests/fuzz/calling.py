@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from leakbound import registry
+from leakbound import registry, storage
 from leakbound.cli.main import main
 
 REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
@@ -52,6 +52,15 @@ def called(*words: object) -> Outcome:
 def files_in(folder: Path) -> list[str]:
     """All files below a folder, hidden and temporary ones too."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def written_to(folder: Path) -> set[str]:
+    """Files below a folder that have been written whole: each has its seal."""
+    names = files_in(folder)
+    seals = {name for name in names if storage.sealed_by(folder / name)}
+    for name in set(names) - seals:
+        storage.check(folder / name)
+    return set(names) - seals
 
 
 def assert_refused(outcome: Outcome, folder: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fuzz.calling import Outcome, assert_refused, called, files_in
+from fuzz.calling import Outcome, assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import damaged
 from leakbound.cli.files import read_dataset
@@ -168,7 +168,7 @@ class Prepared:
     def assert_written_or_named(self, outcome: Outcome, *names: str) -> bool:
         """Whether a dataset was written; if not, the message names the file and all else that it should."""
         if outcome.code == 0:
-            assert files_in(self.out) == ["pets.json", "pets.safetensors"]
+            assert written_to(self.out) == {"pets.json", "pets.safetensors"}
             assert len(read_dataset(self.out / "pets.safetensors").train)
             return True
         assert_refused(outcome, self.out)

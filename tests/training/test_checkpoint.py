@@ -135,6 +135,24 @@ def test_checkpoint_returns_what_was_saved(tmp_path):
     assert loaded == content
 
 
+def test_checkpoint_is_used_only_if_it_is_whole_and_of_this_training(tmp_path):
+    path = tmp_path / "checkpoint"
+    Checkpoint(path, IDENTITY, 1.0).save({"tensor": torch.arange(4.0)})
+    whole = path.read_bytes()
+    begin = len(IDENTITY) + 32  # of what torch saved, behind identity and digest
+    cuts = [whole[:length] for length in (0, 1, len(IDENTITY), begin - 1, begin, begin + 1, len(whole) - 1)]
+    flips = []
+    for position in (0, len(IDENTITY) - 1, len(IDENTITY), begin - 1, begin, len(whole) // 2, len(whole) - 1):
+        flips.append(bytearray(whole))
+        flips[-1][position] ^= 1
+    for content in (*cuts, *map(bytes, flips), whole + b"\0"):
+        path.write_bytes(content)
+        assert Checkpoint(path, IDENTITY, 1.0).load() is None
+    path.write_bytes(whole)
+    assert Checkpoint(path, "1" * 64, 1.0).load() is None  # in the place of another run's
+    assert Checkpoint(path, IDENTITY, 1.0).load() is not None
+
+
 def test_checkpoint_waits_between_saves(tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint", IDENTITY, 3600.0)
     assert not checkpoint.due()
@@ -149,7 +167,7 @@ def test_checkpoint_waits_between_saves(tmp_path):
     [
         {"rounds": 5}, {"level": 9.0}, {"seed": 8}, {"slug": "other"}, {"learning_rate": 0.2}, {"replicas": 2},
         {"batch_size": 16}, {"model": "lenet_sigmoid"}, {"config": TrainingConfig(momentum=0.5)},
-        {"defense": ChannelDefense(noise="frozen")},
+        {"defense": ChannelDefense(noise="frozen")}, {"privacy_noise": "secure"},
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip

@@ -167,7 +167,7 @@ def test_curves_have_the_asked_points_and_end_at_the_last_round(request_for):
     result = train(request_for(rounds=10, replicas=2, training={"evaluations": 4}))
     assert list(result.curves.columns) == ["replica", "step", "metric", "value"]
     points = {key: rows["step"].tolist() for key, rows in result.curves.groupby(["replica", "metric"])}
-    metrics = ("train_loss", "train_accuracy", "test_accuracy")
+    metrics = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
     assert points == {(replica, metric): [2, 5, 8, 10] for replica in range(2) for metric in metrics}
 
 

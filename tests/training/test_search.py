@@ -1,11 +1,12 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from leakbound.config import DPSGD, ChannelDefense, Undefended
 from leakbound.training import UntrainableError, search_learning_rate
-from leakbound.training.search import _divide
+from leakbound.training.search import _best, _divide
 
 
 def test_search_takes_the_better_learning_rate(request_for):
@@ -22,12 +23,28 @@ def test_search_ranks_a_diverged_candidate_last(request_for):
     assert math.isnan(found.table["validation_accuracy"][1])
 
 
-def test_search_takes_the_smallest_of_equals(request_for):
-    candidates = (3e-9, 1e-9, 2e-9)
-    found = search_learning_rate(request_for(training={"search_rounds": 2, "learning_rates": candidates}))
+def test_on_the_plateau_search_takes_the_candidate_that_gets_ahead(request_for):
+    candidates = (3e-7, 1e-7, 2e-7)
+    found = search_learning_rate(request_for(training={"search_rounds": 5, "learning_rates": candidates}))
     assert found.table["learning_rate"].tolist() == sorted(candidates)
     assert found.table["validation_accuracy"].nunique() == 1
-    assert found.learning_rate == 1e-9
+    assert found.table["validation_loss"].is_monotonic_decreasing
+    assert found.learning_rate == 3e-7
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "losses", "expected"),
+    [
+        ((0.50, 0.52, 0.51), (1.2, 1.4, 1.3), 0.1),  # all within a standard error of 0.05: the loss decides
+        ((0.50, 0.60, 0.51), (1.2, 1.4, 1.3), 0.2),  # one is ahead by more
+        ((math.nan, 0.10, math.nan), (math.nan, 2.3, math.nan), 0.2),
+        ((math.nan, math.nan, math.nan), (math.nan, math.nan, math.nan), 0.1),
+    ],
+)
+def test_loss_decides_between_candidates_that_chance_may_have_ordered(accuracies, losses, expected):
+    rates = [0.1, 0.2, 0.3]
+    trials = {"learning_rate": rates, "validation_accuracy": accuracies, "validation_loss": losses}
+    assert _best(pd.DataFrame(trials), 100) == expected
 
 
 @pytest.mark.parametrize("defense", [Undefended(learning_rates=(0.02,)), DPSGD(learning_rates=(0.02,))])

@@ -73,6 +73,18 @@ def test_changed_capacity_reruns_only_what_depends_on_it(finished):
     assert not {"prepare", "covariance", "spectrum", "illustrate"} & planned.keys()
 
 
+def test_other_origin_of_noise_reruns_exactly_what_draws_noise(finished):
+    edited(finished, "privacy_noise", "secure")
+    try:
+        planned = finished.planned()
+    finally:
+        finished.configure(TINY)
+    # Six of seven trained runs, each attacked twice, two of three gradient inversions, and the table of times.
+    noisy = {"tune": 6, "train": 6, "attack": 14, "measure": 1}
+    assert {rule: planned.get(rule) for rule in noisy} == noisy
+    assert not {"prepare", "covariance", "spectrum", "calibrate", "illustrate"} & planned.keys()
+
+
 def test_changed_code_reruns_only_what_reaches_it(finished):
     path = finished.folder / "src" / "leakbound" / "attacks" / "membership.py"
     original = path.read_text()

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 from leakbound import mistakes, presets, registry
@@ -60,6 +61,18 @@ def run_of(wildcards):
 def channel_files(run):
     """Files of the run's channel; empty without one."""
     return TABLE.channel_files(run)
+
+
+@cache
+def originals(dataset):
+    """Hashes of the Parquet files that images come from, so that an edit is noticed; outside readers name none."""
+    settings = CONFIG.datasets[dataset]
+    source = module_of(registry.DATASETS, settings.reader or dataset, PLUGINS.datasets)
+    if not source.startswith("leakbound."):
+        return as_text({})
+    from leakbound.datasets.originals import original_hashes
+
+    return as_text(original_hashes(dataset, settings, Path(TABLE.path("data", dataset, ".json"))))
 
 
 def illustration_files(wildcards):

@@ -17,6 +17,7 @@ rule prepare:
         runtime=runtime("prepare"),
     params:
         settings=lambda w: as_text(TABLE.prepare_settings(w.dataset)),
+        originals=lambda w: originals(w.dataset),
         code=lambda w: code("data:prepare", datasets=[CONFIG.datasets[w.dataset].reader or w.dataset]),
     shell:
         "leakbound prepare --settings {params.settings:q} --out {output.dataset} "

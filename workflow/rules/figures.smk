@@ -92,6 +92,7 @@ rule claims:
         sorted({figure_rows(figure) for figure in TABLE.claiming()}),
     output:
         claims=f"{ROOT}/claims.parquet",
+        counts=f"{ROOT}/tables/scoreboard.parquet",
         scoreboard=f"{ROOT}/scoreboard.md",
         page=report(
             f"{ROOT}/scoreboard.html",
@@ -117,4 +118,4 @@ rule claims:
         ),
     shell:
         "leakbound claims --settings {params.settings:q} --root {params.root} --out {output.claims} "
-        "--scoreboard {output.scoreboard} --page {output.page} > {log} 2>&1"
+        "--scoreboard {output.scoreboard} --page {output.page} --counts {output.counts} > {log} 2>&1"

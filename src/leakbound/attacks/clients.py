@@ -25,6 +25,7 @@ from leakbound.config import (
     Undefended,
     level_problem,
 )
+from leakbound.randomness import NoiseSource, as_source, perturbed
 from leakbound.training.gradients import Gradients, psac_weights, record_gradients
 from leakbound.training.transforms import keep_largest
 
@@ -94,7 +95,7 @@ class Client:
         model: nn.Module,
         images: Float[Tensor, "n records colors height width"],
         labels: Int[Tensor, "n records"],
-        generator: torch.Generator,
+        source: NoiseSource | torch.Generator,
     ) -> Upload:
         """One step of the client for each batch of B records.
 
@@ -107,16 +108,16 @@ class Client:
             model: Network with the weights that the server sent.
             images: Batches of records.
             labels: Their classes.
-            generator: Source of the noise, on the device of the images.
+            source: Of the noise, or a generator, on the device of the images.
         """
-        size, level = labels.shape[1], self.level or 0.0
-        released = self._released(images, generator)
+        size, level, source = labels.shape[1], self.level or 0.0, as_source(source)
+        released = self._released(images, source)
         sums = self._summed(model, released, labels)
         if isinstance(self.defense, DPSGD):
-            sums = _noisy(sums, level * self.defense.max_grad_norm, generator)
+            sums = _noisy(sums, level * self.defense.max_grad_norm, source)
         gradients = {name: tensor / size for name, tensor in sums.items()}
         if isinstance(self.defense, ParameterNoise):
-            gradients = _noisy(gradients, level, generator)
+            gradients = _noisy(gradients, level, source)
         if isinstance(self.defense, GradientCompression):
             gradients = _largest(gradients, level)
         return Upload(released.mean(1), gradients)
@@ -139,7 +140,7 @@ class Client:
         return released if isinstance(self.defense, Undefended | LargeBatch | Compression) else None
 
     def _released(
-        self, images: Float[Tensor, "n records colors height width"], generator: torch.Generator
+        self, images: Float[Tensor, "n records colors height width"], source: NoiseSource
     ) -> Float[Tensor, "n records colors height width"]:
         """What the gradients are computed on."""
         if self.dropped is not None:
@@ -148,7 +149,8 @@ class Client:
         if self.channel is None:
             return images
         colors, height, width = images.shape[2:]
-        return ChannelSampler(self.channel, (colors, height, width), images.device).apply(images, generator)
+        sampler = ChannelSampler(self.channel, (colors, height, width), images.device, on_grid=source.secure)
+        return sampler.apply(images, source)
 
     def _summed(
         self,
@@ -181,12 +183,9 @@ class Client:
         return psac_weights(norms, bound, self.defense.r) if isinstance(self.defense, DPPSAC) else clipped
 
 
-def _noisy(gradients: Gradients, noise_std: float, generator: torch.Generator) -> Gradients:
+def _noisy(gradients: Gradients, noise_std: float, source: NoiseSource) -> Gradients:
     """Gradients with independent Gaussian noise on every coordinate."""
-    return {
-        name: tensor + noise_std * torch.randn(tensor.shape, generator=generator, device=tensor.device)
-        for name, tensor in gradients.items()
-    }
+    return {name: perturbed(tensor, noise_std, source) for name, tensor in gradients.items()}
 
 
 def _largest(gradients: Gradients, fraction: float) -> Gradients:

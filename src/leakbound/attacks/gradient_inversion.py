@@ -9,8 +9,9 @@ is shown beside as ``untuned``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,10 @@ from leakbound.attacks.matching import GradientMatching, Labels, problems_at_onc
 from leakbound.attacks.regularizers import BOX, total_variation
 from leakbound.attacks.scoring import image_values, rows
 from leakbound.channels import Channel, Moments
-from leakbound.config import Defense, GradientInversionConfig, records_in_step
+from leakbound.config import Defense, GradientInversionConfig, PrivacyNoise, records_in_step
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
+from leakbound.randomness import NoiseSource, noise_source
 from leakbound.seeding import numpy_generator, torch_generator
 
 
@@ -44,6 +46,7 @@ def attack(
     slug: str,
     replicas: int = 1,
     batch_size: int = 1,
+    privacy_noise: PrivacyNoise = "seeded",
     device: str | torch.device = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
@@ -74,6 +77,7 @@ def attack(
         slug: Name of the run.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
+        privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
         device: Where gradients are computed and images optimised.
 
     Returns:
@@ -90,11 +94,11 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    client = Client.of(defense, level, channel, moments)
-    size = records_in_step(defense, level, batch_size)
+    client, size = Client.of(defense, level, channel, moments), records_in_step(defense, level, batch_size)
     tables, pictures = [], []
     for replica in range(replicas):
-        scene = _Scene(model, dataset, client, size, config, seed, slug, replica, torch.device(device))
+        noise = partial(noise_source, privacy_noise, seed, slug, device=device)
+        scene = _Scene(model, dataset, client, size, config, seed, noise, replica, torch.device(device))
         table, found = _reconstruct(scene, dataset, client, moments, config)
         tables.append(table.assign(replica=replica))
         pictures.append(found)
@@ -196,13 +200,13 @@ class _Scene:
         size: int,
         config: GradientInversionConfig,
         seed: int,
-        slug: str,
+        noise: Callable[..., NoiseSource],
         replica: int,
         device: torch.device,
     ) -> None:
         self._words = (dataset.name, "gradient_inversion", replica)
         self._client, self._size, self._classes = client, size, len(dataset.classes)
-        self._config, self._seed, self._slug, self._device = config, seed, slug, device
+        self._config, self._seed, self._noise, self._device = config, seed, noise, device
         weights = torch_generator(seed, *self._words, model, "network")
         self._network = build(model, dataset.colors, self._classes, weights).to(device).eval()
         self.prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
@@ -214,8 +218,7 @@ class _Scene:
         images, labels = (
             torch.from_numpy(array[batches]).to(self._device) for array in (records.images, records.labels)
         )
-        noise = torch_generator(self._seed, self._slug, *self._words, purpose, device=self._device)
-        sent = self._client.upload(self._network, images, labels, noise)
+        sent = self._client.upload(self._network, images, labels, self._noise(*self._words, purpose))
         known = labels[:, 0] if self._size == 1 else F.one_hot(labels, self._classes).float().mean(1)
         return _Observed(batches[:, 0], images.mean(1).cpu().numpy(), known, sent)
 

@@ -1,16 +1,21 @@
-"""Noise from a calibrated channel: float32, on any device, every draw from the caller's generator.
+"""Noise from a calibrated channel, on any device, every draw from the caller's source; released images are float32.
 
-Rounding in float32. Standard deviations along the pixels are rounded up. Along principal directions the factor is
-rounded to nearest, which changes a noise variance by at most about 1e-7 of itself. A channel with a gain computes the
-shrunk image before any noise, and the rounding of that differs from record to record in all directions, also in those
-that pass nothing and have no noise; it is the same at each use and would be a fingerprint. So its noise gets a dither:
-independent noise on every pixel, with 1e-3 of the largest standard deviation along the axes. It adds d millionths of
-the largest variance, comes after the release and so takes no capacity, and buries the residue.
+Rounding in float32, for seeded noise. Standard deviations along the pixels are rounded up. Along principal directions
+the factor is rounded to nearest, which changes a noise variance by at most about 1e-7 of itself. A channel with a gain
+computes the shrunk image before any noise, and the rounding of that differs from record to record in all directions,
+also in those that pass nothing and have no noise; it is the same at each use and would be a fingerprint. So its noise
+gets a dither: independent noise on every pixel, with 1e-3 of the largest standard deviation along the axes. It adds d
+millionths of the largest variance, comes after the release and so takes no capacity, and buries the residue.
 
-What is outside the guarantee. The capacity is that of real-valued Gaussian noise; this noise is pseudo-random, from a
-generator whose seed must stay unknown, and in float32. Which floating-point values a noisy sum can take depends on the
-image, so the low-order bits tell more than the theory counts (Mironov 2012, for the Laplace mechanism); nothing here
-guards against an attacker who reads them.
+On a grid, for secure noise. Image and noise are added in float64 and each pixel is rounded to a grid of at most a
+sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`). That comes after the release of
+the ideal channel, whatever the axes of its noise, and hides which floating-point sum was there before. The dither
+stays: with it every pixel of a channel with a gain has noise that carries it across the boundaries of the grid.
+
+What is outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from a
+generator whose seed must stay unknown and is one of 2³² on a CPU, and in float32: which floating-point values a noisy
+sum can take depends on the image, so the low-order bits tell more than the theory counts (Mironov 2012). Take secure
+noise, on a grid, against an attacker who knows seeds or reads low-order bits; docs/noise.md says what that leaves out.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from leakbound.channels.channel import Channel
+from leakbound.randomness import NoiseSource, as_source, grid_spacing, to_grid
 
 _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, over the largest of its noise
 
@@ -38,13 +44,21 @@ class ChannelSampler:
         channel: A calibrated channel.
         image_shape: (colors, height, width); images are flattened in this order, as the moments were.
         device: Where images and noise live.
+        on_grid: Whether images are released on a grid, as secure noise wants it.
 
     Raises:
         ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so that its
             noise is infinite.
     """
 
-    def __init__(self, channel: Channel, image_shape: tuple[int, int, int], device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        image_shape: tuple[int, int, int],
+        device: str | torch.device = "cpu",
+        *,
+        on_grid: bool = False,
+    ) -> None:
         if math.prod(image_shape) != channel.dimension:
             raise ValueError(
                 f"images of shape {image_shape} have {math.prod(image_shape)} values, the channel was calibrated for "
@@ -55,11 +69,12 @@ class ChannelSampler:
         self.channel = channel
         self.image_shape = image_shape
         self.device = torch.device(device)
+        self._dtype = torch.float64 if on_grid else torch.float32
         self._factor: Tensor | None = None
         self._shrink: tuple[Tensor, Tensor, Tensor] | None = None
         self._dither = 0.0
         deviations = np.sqrt(channel.variances)
-        self._deviations = self._upload(_round_up(deviations))
+        self._deviations = self._upload(deviations if on_grid else _round_up(deviations))
         if channel.basis is not None:
             noisy = deviations > 0
             self._factor = self._upload(deviations[noisy, None] * channel.basis[:, noisy].T)
@@ -72,23 +87,74 @@ class ChannelSampler:
                 self._upload(axes * channel.gain[passing]),
                 self._upload(np.ascontiguousarray(axes.T)),
             )
+        self._spacing = self._upload(grid_spacing(self._pixel_deviations())) if on_grid else None
 
-    def noise(self, count: int, generator: torch.Generator) -> Float[Tensor, "count d"]:
-        """Independent draws of ξ ~ N(0, Σ_ξ), float32, pixels flattened in the order (color, row, column).
+    @property
+    def spacing(self) -> Float[Tensor, " d"] | None:
+        """Spacing of each pixel's grid, float64, 0 where nothing is rounded; None without a grid."""
+        return self._spacing
+
+    def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
+        """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
 
         With a gain the dither described above is added to Σ_ξ.
 
         Args:
             count: Number of draws, one per image.
-            generator: Source of randomness, on the sampler's device.
+            source: Source of randomness, or a generator, on the sampler's device.
+
+        Returns:
+            Float32; float64 for a release on a grid.
+
+        Raises:
+            ValueError: If the source is secure, but the sampler releases nothing on a grid.
         """
+        drawn = as_source(source)
+        if drawn.secure and self._spacing is None:
+            raise ValueError("secure noise is added on a grid: make the sampler with on_grid=True")
+        width = self.channel.dimension
         if self._factor is None:
-            noise = self._normal(count, self.channel.dimension, generator).mul_(self._deviations)
+            noise = drawn.normal((count, width), self._dtype).mul_(self._deviations)
         else:
-            noise = self._normal(count, len(self._factor), generator) @ self._factor
+            noise = drawn.normal((count, len(self._factor)), self._dtype) @ self._factor
         if self._dither:
-            noise += self._normal(count, self.channel.dimension, generator).mul_(self._dither)
+            noise += drawn.normal((count, width), self._dtype).mul_(self._dither)
         return noise
+
+    def signal(self, images: Float[Tensor, "*lead colors height width"]) -> Float[Tensor, "*lead colors height width"]:
+        """What noise is added to: the images, or m + A(D − m) for a channel with a gain, in float64 on a grid.
+
+        Args:
+            images: (..., colors, height, width), float32, on the sampler's device; leading axes are free.
+
+        Raises:
+            ValueError: If the images have another shape than the channel's.
+        """
+        if tuple(images.shape[-3:]) != self.image_shape:
+            raise ValueError(f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}")
+        if self._shrink is None:
+            return images
+        mean, weighted, axes = self._shrink
+        flat = images.reshape(-1, self.channel.dimension).to(self._dtype)
+        return torch.addmm(mean, (flat - mean) @ weighted, axes).reshape(images.shape)
+
+    def release(
+        self, signal: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
+    ) -> Float[Tensor, "*lead colors height width"]:
+        """Signal plus noise, rounded to the grid if there is one.
+
+        Args:
+            signal: As :meth:`signal` gives it.
+            noise: One row of d values per image: (..., d) or (images, d).
+
+        Returns:
+            Float32, not clipped.
+        """
+        if self._spacing is None:
+            return signal + noise.reshape(signal.shape)
+        exact = noise.double().reshape(-1, self.channel.dimension) + signal.reshape(-1, self.channel.dimension)
+        rounded = torch.where(self._spacing > 0, to_grid(exact, self._spacing), exact)
+        return rounded.to(torch.float32).view(signal.shape)
 
     def combine(
         self, images: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
@@ -100,27 +166,21 @@ class ChannelSampler:
             noise: One row of d values per image: (..., d) or (images, d).
 
         Returns:
-            As many images; not clipped.
+            As many images, float32, not clipped.
 
         Raises:
             ValueError: If the images have another shape than the channel's.
         """
-        if tuple(images.shape[-3:]) != self.image_shape:
-            raise ValueError(f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}")
-        signal = images.reshape(-1, self.channel.dimension)
-        if self._shrink is not None:
-            mean, weighted, axes = self._shrink
-            signal = torch.addmm(mean, (signal - mean) @ weighted, axes)
-        return (signal + noise.reshape(signal.shape)).reshape(images.shape)
+        return self.release(self.signal(images), noise)
 
     def apply(
-        self, images: Float[Tensor, "*lead colors height width"], generator: torch.Generator
+        self, images: Float[Tensor, "*lead colors height width"], source: NoiseSource | torch.Generator
     ) -> Float[Tensor, "*lead colors height width"]:
         """One use of the channel for every image, with fresh noise.
 
         Args:
             images: (..., colors, height, width), float32, on the sampler's device.
-            generator: Source of randomness, on the sampler's device.
+            source: Source of randomness, or a generator, on the sampler's device.
 
         Returns:
             As many images; not clipped.
@@ -128,27 +188,32 @@ class ChannelSampler:
         Raises:
             ValueError: If the images have another shape than the channel's.
         """
-        return self.combine(images, self.noise(math.prod(images.shape[:-3]), generator))
+        return self.combine(images, self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
-        self, images: Float[Tensor, "n colors height width"], generator: torch.Generator, chunk: int = 1024
+        self,
+        images: Float[Tensor, "n colors height width"],
+        source: NoiseSource | torch.Generator,
+        chunk: int = 1024,
     ) -> Float[Tensor, "n colors height width"]:
         """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
 
         Args:
             images: All records, float32, on the sampler's device.
-            generator: Source of randomness, on the sampler's device.
+            source: Source of randomness, or a generator, on the sampler's device.
             chunk: Records per product; bounds the memory beyond the result.
         """
-        return torch.cat([self.apply(part, generator) for part in images.split(chunk)])
+        return torch.cat([self.apply(part, source) for part in images.split(chunk)])
 
-    def _normal(self, count: int, width: int, generator: torch.Generator) -> Tensor:
-        """Standard normal draws (count, width)."""
-        return torch.randn(count, width, generator=generator, device=self.device, dtype=torch.float32)
+    def _pixel_deviations(self) -> Float[np.ndarray, " d"]:
+        """Standard deviation of each pixel's noise."""
+        variances, basis = self.channel.variances, self.channel.basis
+        return np.sqrt((variances if basis is None else np.square(basis) @ variances) + self._dither**2)
 
     def _upload(self, array: np.ndarray) -> Tensor:
-        """Float32 tensor on the sampler's device."""
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(self.device)
+        """Tensor on the sampler's device, of the type that it computes in."""
+        kind = np.float32 if self._dtype == torch.float32 else np.float64
+        return torch.from_numpy(np.array(array, dtype=kind, order="C")).to(self.device)
 
 
 def _round_up(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

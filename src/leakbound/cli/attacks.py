@@ -28,6 +28,8 @@ from leakbound.cli.files import (
 from leakbound.cli.jobs import AttackJob
 from leakbound.config import (
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
+    GradientCapacityConfig,
     GradientInversionConfig,
     MembershipConfig,
     ModelInversionConfig,
@@ -69,6 +71,8 @@ def attack(
         arguments |= _gradient_inputs(job, images, channel, spectrum, moments)
     else:
         arguments["weights"] = _weights(weights, job, images)
+        if job.attack == "gradient_capacity":
+            arguments |= _clipping(job)
     began = time.time()
     found, kept = ATTACKS.get(job.attack)(**arguments)
     storage.write_rows(rows, found)
@@ -88,6 +92,7 @@ def _config(name: str, values: dict[str, Any]) -> Any:
         "membership": MembershipConfig,
         "model_inversion": ModelInversionConfig,
         "gradient_inversion": GradientInversionConfig,
+        "gradient_capacity": GradientCapacityConfig,
     }
     return parse(kinds[name], values, "--settings: config") if name in kinds else values
 
@@ -120,11 +125,16 @@ def _weights(path: Path, job: AttackJob, images: ImageDataset) -> dict[str, Any]
     return {name: torch.from_numpy(array) for name, array in found.items()}
 
 
+def _clipping(job: AttackJob) -> dict[str, Any]:
+    """What a client does to its gradients, for what looks at them."""
+    return {"defense": job.defense, "level": job.level}
+
+
 def _gradient_inputs(
     job: AttackJob, images: ImageDataset, channel: Path | None, spectrum: Path | None, moments: Path | None
 ) -> dict[str, Any]:
     """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
-    if moments is None or job.attack in TRAINED_ATTACKS:
+    if moments is None or job.attack in (*TRAINED_ATTACKS, *TRAINED_MEASURES):
         raise typer.BadParameter(f"{job.attack} needs --weights, or, if it attacks untrained networks, --moments")
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
     values = math.prod(images.train.images.shape[1:])
@@ -134,7 +144,6 @@ def _gradient_inputs(
     return {
         "channel": found,
         "moments": known,
-        "defense": job.defense,
-        "level": job.level,
-        **{name: value for name in ("replicas", "batch_size") if (value := getattr(job, name)) is not None},
+        **_clipping(job),
+        **job.model_dump(include={"replicas", "batch_size", "privacy_noise"}, exclude_none=True),
     }

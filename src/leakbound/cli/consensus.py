@@ -21,4 +21,4 @@ def consensus(
 
     check_outputs(rows)
     job = read_settings(settings, ConsensusJob)
-    storage.write_rows(rows, rows_of(job.part, job.config, job.seed))
+    storage.write_rows(rows, rows_of(job.part, job.config, job.seed, job.privacy_noise))

@@ -28,16 +28,19 @@ def prepare(
 ) -> None:
     """Read a dataset's images and split them into members, test and the attacker's own."""
     from leakbound import datasets
+    from leakbound.datasets.originals import describe_originals
     from leakbound.provenance import collect
 
     began = time.time()
     check_outputs(out, provenance)
     job = read_settings(settings, PrepareJob)
+    originals = describe_originals(job.dataset, job.config) or {}
     dataset = datasets.prepare(job.dataset, job.config, job.seed)
     metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
     storage.write_arrays(out, dataset.arrays(), metadata)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
     facts = {"started": began, "content": dataset.content_hash(), "sizes": sizes, "classes": list(dataset.classes)}
+    facts["originals"] = originals
     seconds = time.time() - began
     storage.write_json(provenance, collect(plain_settings(settings), inputs={}, device="cpu", seconds=seconds, **facts))
 

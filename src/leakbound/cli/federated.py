@@ -59,6 +59,7 @@ def federate(
         config=config,
         records=config.records or max(1, len(images.train) // (job.most_clients or 1)),
         seed=job.seed,
+        privacy_noise=job.privacy_noise,
         replicas=job.replicas,
         device=device,
         checkpoint=rows.with_name(f"checkpoint-{code}.pt"),

@@ -118,15 +118,16 @@ def claims(
     out: Annotated[Path, typer.Option(help="Verdicts, Parquet.")],
     scoreboard: Annotated[Path, typer.Option(help="Scoreboard, Markdown.")],
     page: Annotated[Path, typer.Option(help="Scoreboard, HTML.")],
+    counts: Annotated[Path, typer.Option(help="Number of claims for each paper and verdict, Parquet.")],
 ) -> None:
     """Test every claim of every figure on its rows."""
     import pandas as pd
 
     from leakbound.config import FigureConfig
     from leakbound.figures.claims import evaluate
-    from leakbound.figures.scoreboard import to_html, to_markdown
+    from leakbound.figures.scoreboard import to_html, to_markdown, verdict_counts
 
-    check_outputs(out, scoreboard, page)
+    check_outputs(out, scoreboard, page, counts)
     job = read_settings(settings, ClaimsJob)
     found = []
     for values in job.figures:
@@ -137,6 +138,7 @@ def claims(
         found.append(evaluate(figure, storage.read_rows(root / kind / f"{name}.parquet"), job.alpha))
     verdicts = pd.concat(found, ignore_index=True)
     storage.write_rows(out, verdicts)
+    storage.write_rows(counts, verdict_counts(verdicts))
     for path, text in ((scoreboard, to_markdown(verdicts)), (page, to_html(verdicts))):
         with storage.atomic(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

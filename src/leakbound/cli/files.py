@@ -110,11 +110,11 @@ def read_dataset(path: Path) -> ImageDataset:
     from leakbound.datasets import ImageDataset
 
     with _expected(path, "prepare"):
-        metadata = storage.read_metadata(path)
+        arrays, metadata = storage.read_arrays_and_metadata(path)
         classes = json.loads(metadata["classes"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        return ImageDataset.from_arrays(metadata["name"], tuple(map(str, classes)), storage.read_arrays(path))
+        return ImageDataset.from_arrays(metadata["name"], tuple(map(str, classes)), arrays)
 
 
 def read_spectrum(path: Path) -> Spectrum:
@@ -122,7 +122,7 @@ def read_spectrum(path: Path) -> Spectrum:
     from leakbound.channels import Spectrum
 
     with _expected(path, "spectrum"):
-        return Spectrum.from_arrays(storage.read_arrays(path), storage.read_metadata(path))
+        return Spectrum.from_arrays(*storage.read_arrays_and_metadata(path))
 
 
 def read_moments(path: Path) -> Moments:
@@ -147,7 +147,7 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
         return None, None
     found = read_spectrum(spectrum)
     with _expected(channel, "calibrate"):
-        stored = Channel.from_arrays(storage.read_arrays(channel), storage.read_metadata(channel), found.basis)
+        stored = Channel.from_arrays(*storage.read_arrays_and_metadata(channel), found.basis)
     return stored, found
 
 

@@ -23,6 +23,7 @@ from leakbound.config import (
     Line,
     Name,
     Names,
+    PrivacyNoise,
     Records,
     Replicas,
     Seed,
@@ -89,6 +90,7 @@ class TuneJob(DefendedJob):
     dataset: Name
     variant: Line
     batch_size: Records
+    privacy_noise: PrivacyNoise = "seeded"
     training: TrainingConfig
 
 
@@ -101,13 +103,14 @@ class TrainJob(TuneJob):
 
 
 class AttackJob(DefendedJob):
-    """An attack on all replicas of a run; how many there are is told only where no weights say it."""
+    """An attack on all replicas of a run; without weights it is told how many there are, and what makes the noise."""
 
     attack: Name
     slug: Line
     config: dict[str, Any]
     replicas: Replicas | None = None
     batch_size: Records | None = None
+    privacy_noise: PrivacyNoise | None = None
 
 
 class MeasureJob(Job):
@@ -117,6 +120,7 @@ class MeasureJob(Job):
     defenses: dict[Name, Defense]
     momentum: Annotated[float, Field(ge=0, lt=1)]
     seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
     device: Device
 
     @model_validator(mode="after")
@@ -175,6 +179,7 @@ class ConsensusJob(Job):
     part: Name
     config: ConsensusConfig
     seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
 
 
 class TheoryJob(Job):
@@ -213,6 +218,7 @@ class FederateJob(Job):
     replicas: Replicas
     federated: FederatedConfig
     seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
     device: Device
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ from leakbound.cli import (
     theory,
     tracking,
     training,
+    verify,
 )
 
 app = typer.Typer(
@@ -59,6 +60,7 @@ for command in (
     report.report,
     reference.reference,
     reference.figures,
+    verify.verify,
 ):
     app.command()(command)
 _DEFECT = (

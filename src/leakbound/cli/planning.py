@@ -115,6 +115,7 @@ def _timed(
             learning_rate=_CAREFUL,
             config=TrainingConfig(momentum=job.momentum),
             seed=job.seed,
+            privacy_noise=job.privacy_noise,
             slug=f"{config.dataset}/{model}/{name}/efficiency",
             channel=read_channel(channels.get(name), spectra.get(name))[0],
             device=device_name(job.device),

@@ -45,11 +45,14 @@ def reference(
             )
         else:
             kept += [f"figures/{key}.{suffix}" for suffix in ("svg", "png", "parquet")]
+    facts = summary(root, table)
+    for inside in kept:
+        storage.check(root / inside)
     shutil.rmtree(target, ignore_errors=True)
     for inside in kept:
         (target / inside).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / inside, target / inside)
-    storage.write_json(target / "provenance.json", summary(root, table))
+    storage.write_json(target / "provenance.json", facts, sealed=False)
     (target / "config.yaml").write_text(presets.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
@@ -86,7 +89,7 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
     yield folder / "docs/figures.md", figures_page(catalogue.figures, _kept(folder / _KEPT, Path("..") / _KEPT))
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if preset := reference_of_readme(readme):
-        claims = storage.read_rows(folder / _KEPT / preset / "claims.parquet")
+        claims = storage.read_rows(folder / _KEPT / preset / "claims.parquet", sealed=False)
         yield folder / "README.md", readme_scoreboard(readme, preset, claims)
 
 
@@ -99,12 +102,13 @@ def _kept(folder: Path, link: Path) -> dict[str, Kept]:
 
     found: dict[str, tuple[tuple[int, int], Kept]] = {}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
-        jobs = storage.read_json(home / "provenance.json")["jobs"]
+        jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
         judged = home / "claims.parquet"
-        verdicts = storage.read_rows(judged) if judged.is_file() else pd.DataFrame(columns=list(COLUMNS))
+        none = pd.DataFrame(columns=list(COLUMNS))
+        verdicts = storage.read_rows(judged, sealed=False) if judged.is_file() else none
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
-            rows = storage.read_rows(path)
+            rows = storage.read_rows(path, sealed=False)
             seeds = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
             paper, _, name = key.partition("/")
             claims = verdicts[(verdicts["paper"] == paper) & (verdicts["figure"] == name)]

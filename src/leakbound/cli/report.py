@@ -67,7 +67,7 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
             path = stem.with_name(f"{stem.name}.{suffix}")
             if not path.is_file():
                 raise FileNotFoundError(f"{path}: is missing; run snakemake for this configuration first")
-            drawn[suffix] = path.read_bytes()
+            drawn[suffix] = storage.read_bytes(path)
         rows = storage.read_rows(stem.with_name(f"{stem.name}.parquet"))
         yield ReportFigure(figure, table.caption(key), drawn["svg"], drawn["png"], rows)
 

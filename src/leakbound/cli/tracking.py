@@ -65,7 +65,7 @@ def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> Non
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")
 
 
-def _leakage_rows(leakage: dict[str, float]) -> pd.DataFrame:
+def _leakage_rows(leakage: dict[str, int | float]) -> pd.DataFrame:
     """Leakage of a run, in nats, as an attack's rows; replica -1 stands for all replicas."""
     import pandas as pd
 
@@ -84,13 +84,16 @@ def log_figures(
     from leakbound import tracking
 
     check_outputs(marker)
-    files = sorted(path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file())
+    below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
+    files = sorted(path for path in below if not path.name.startswith("."))
     verdicts = {}
     if (root / "claims.parquet").is_file():
         claims = storage.read_rows(root / "claims.parquet")
         overall = claims[claims["dataset"] == "all"]
         verdicts = {str(name): int(count) for name, count in overall["verdict"].value_counts().items()}
         files += [root / "claims.parquet", root / "scoreboard.md", root / "scoreboard.html"]
+    for path in files:
+        storage.check(path)
     outcome = tracking.log(tracking.describe_figures(preset, files, root, verdicts), uri, marker)
     sys.stderr.write(f"figures of {preset}: {outcome.status} {outcome.reason or ''}\n")
 

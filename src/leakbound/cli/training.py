@@ -126,6 +126,7 @@ def _request(job: TuneJob, dataset: Path, channel: Channel | None, **more: Any) 
         batch_size=job.batch_size,
         config=job.training,
         seed=job.seed,
+        privacy_noise=job.privacy_noise,
         device=device_name(job.device),
         channel=channel,
         **more,
@@ -156,7 +157,7 @@ def _watching(live: str | None, preset: str, job: TrainJob) -> Iterator[Callable
         yield curves.on_rows
 
 
-def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, float] | None:
+def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:
     """What the uses of the channel tell, in nats; none without a channel."""
     from leakbound.accounting import leakage
     from leakbound.channels import signal_to_noise

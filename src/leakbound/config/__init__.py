@@ -2,12 +2,22 @@
 
 from leakbound.config.attacks import (
     TRAINED_ATTACKS,
+    TRAINED_MEASURES,
     AttackConfig,
+    GradientCapacityConfig,
     GradientInversionConfig,
     MembershipConfig,
     ModelInversionConfig,
 )
-from leakbound.config.catalogue import EFFICIENCY, WORLDS, Catalogue, ClaimConfig, Conditions, FigureConfig
+from leakbound.config.catalogue import (
+    EFFICIENCY,
+    SCOREBOARD,
+    WORLDS,
+    Catalogue,
+    ClaimConfig,
+    Conditions,
+    FigureConfig,
+)
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.data import COLORS, DatasetConfig
 from leakbound.config.defenses import (
@@ -23,6 +33,7 @@ from leakbound.config.defenses import (
     ParameterNoise,
     Undefended,
     default_defenses,
+    draws_noise,
 )
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourceConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
@@ -34,6 +45,7 @@ from leakbound.config.settings import (
     Line,
     Name,
     Names,
+    PrivacyNoise,
     Rates,
     Records,
     Replicas,
@@ -61,7 +73,9 @@ __all__ = [
     "DPPSAC",
     "DPSGD",
     "EFFICIENCY",
+    "SCOREBOARD",
     "TRAINED_ATTACKS",
+    "TRAINED_MEASURES",
     "WORLDS",
     "AttackConfig",
     "AveragingConfig",
@@ -84,6 +98,7 @@ __all__ = [
     "FederatedConfig",
     "FigureConfig",
     "GeneralCase",
+    "GradientCapacityConfig",
     "GradientCompression",
     "GradientInversionConfig",
     "IllustrationConfig",
@@ -99,6 +114,7 @@ __all__ = [
     "NoiseSurface",
     "ParameterNoise",
     "PluginsConfig",
+    "PrivacyNoise",
     "Rates",
     "Records",
     "Replicas",
@@ -117,6 +133,7 @@ __all__ = [
     "Weights",
     "default_defenses",
     "directions",
+    "draws_noise",
     "level_problem",
     "records_in_step",
 ]

@@ -10,6 +10,8 @@ from leakbound.config.settings import Count, Name, Rates, Records, Settings, Ste
 
 TRAINED_ATTACKS = ("membership", "model_inversion")
 """Built-in attacks that need a trained network; the other one attacks gradients of an untrained one."""
+TRAINED_MEASURES = ("gradient_capacity",)
+"""What else is evaluated on a trained network, and goes by the name of an attack in a study."""
 
 
 class MembershipConfig(Settings):
@@ -55,11 +57,19 @@ class GradientInversionConfig(Settings):
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
 
 
+class GradientCapacityConfig(Settings):
+    """What one step of DP training tells, by the gradients of a trained network; no attack, but evaluated like one."""
+
+    records: Annotated[int, Field(ge=2, le=5000)] = 1000
+    """Members whose gradients are taken; all are held in memory at once, 4 bytes for each parameter of the network."""
+
+
 class AttackConfig(Settings):
     """Settings of the attackers."""
 
     membership: MembershipConfig = MembershipConfig()
     model_inversion: ModelInversionConfig = ModelInversionConfig()
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
+    gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
     custom: dict[Name, dict[str, Any]] = {}
     """Attack from outside the package to its options."""

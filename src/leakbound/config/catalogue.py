@@ -11,6 +11,8 @@ from leakbound.config.settings import Name, Settings
 
 EFFICIENCY = "efficiency"
 """Name of the table of training times."""
+SCOREBOARD = "scoreboard"
+"""Name of the table that counts the verdicts on all claims."""
 WORLDS = ("theory", "consensus", "federated")
 """Sections of a configuration that make tables of their own, ``<world>/<part>``, beside the chain."""
 
@@ -57,7 +59,7 @@ class FigureConfig(Settings):
     illustration: Name | None = None
     """Illustration whose rows it shows."""
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
-    """Other table whose rows it shows: ``efficiency``, or a world and its part, e.g. ``theory/case2``."""
+    """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or a world and its part: ``theory/case2``."""
     select: Conditions = {}
     """Conditions that its rows meet."""
     plot: Name

@@ -150,6 +150,11 @@ Defense = Annotated[
 ]
 
 
+def draws_noise(defense: Defense) -> bool:
+    """Whether a defense adds noise, or may, as a trainer from outside."""
+    return isinstance(defense, ChannelDefense | DPSGD | ParameterNoise | CustomDefense)
+
+
 @cache
 def default_defenses() -> dict[Name, Defense]:
     """The defenses that every configuration knows without declaring them."""

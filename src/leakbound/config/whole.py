@@ -13,7 +13,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
+from leakbound.config.settings import Line, Name, PrivacyNoise, Replicas, Seed, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
@@ -25,7 +25,10 @@ class Config(Settings):
     preset: Name = "quick"
     """Name of the configuration; results lie under ``results/<preset>``."""
     seed: Seed = 0
-    """Every random number derives from it."""
+    """Every random number derives from it, but secure privacy noise."""
+    privacy_noise: PrivacyNoise = "seeded"
+    """Where noise that protects records comes from: seeded repeats, and whoever knows the seed can subtract it; secure
+    comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     replicas: Replicas = 3
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

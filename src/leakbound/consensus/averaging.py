@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtri
 
-from leakbound.consensus.schemes import Scheme, check_decay
+from leakbound.consensus.schemes import Draws, Scheme, check_decay
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Reports:
         return float(self.states.mean())
 
 
-def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, generator: np.random.Generator) -> Reports:
+def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, draws: Draws) -> Reports:
     """Step 1: every contributor adds noise to its value and reports it to its server.
 
     Args:
         values: The values x_ij of each server's contributors; servers may have different numbers of them.
         noise_variance: σ_ij², the same for all, > 0.
-        generator: Draws the noise.
+        draws: What noise is drawn from.
 
     Raises:
         ValueError: If a server has no contributor or the variance is not positive.
@@ -51,7 +51,7 @@ def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, gen
     if not len(counts) or counts.min() == 0:
         raise ValueError("values: every server needs at least one contributor")
     scale = state_scale(counts)
-    noisy = [own + math.sqrt(noise_variance) * generator.standard_normal(len(own)) for own in values]
+    noisy = [own + math.sqrt(noise_variance) * draws.standard_normal(len(own)) for own in values]
     return Reports(float(np.concatenate(values).mean()), scale * np.array([own.sum() for own in noisy]))
 
 
@@ -87,7 +87,7 @@ def trajectories(
     states: Float[np.ndarray, " n"],
     scheme: Scheme,
     runs: int,
-    generator: np.random.Generator,
+    draws: Draws,
 ) -> Iterator[Float[np.ndarray, "runs n"]]:
     """States y(0), y(1) = W(y(0) + θ(0)), … of all repetitions, without end.
 
@@ -96,13 +96,13 @@ def trajectories(
         states: y(0), the same in every repetition.
         scheme: Law of the noise.
         runs: Number of repetitions.
-        generator: Draws the noise.
+        draws: What noise is drawn from.
 
     Source:
         Wang et al. 2020, Eq. (7).
     """
     current = np.tile(states, (runs, 1))
-    for noise in scheme.noises(runs, generator):
+    for noise in scheme.noises(runs, draws):
         yield current
         current = (current + noise) @ weights.T
 

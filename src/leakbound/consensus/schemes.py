@@ -19,10 +19,21 @@ from leakbound.consensus.graphs import check_connected
 
 
 @runtime_checkable
+class Draws(Protocol):
+    """What noise is drawn from: a NumPy generator, or secure draws that no seed repeats."""
+
+    def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
+        """Standard normal numbers, float64."""
+
+    def random(self, size: int | tuple[int, ...]) -> np.ndarray:
+        """Uniform numbers in [0, 1), float64."""
+
+
+@runtime_checkable
 class Scheme(Protocol):
     """A law of the noise that servers add."""
 
-    def noises(self, runs: int, generator: np.random.Generator) -> Iterator[Float[np.ndarray, "runs n"]]:
+    def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end, for so many independent repetitions."""
 
 
@@ -42,9 +53,9 @@ class InitialNoise:
     def __post_init__(self) -> None:
         check_variances(self.variances, "variances")
 
-    def noises(self, runs: int, generator: np.random.Generator) -> Iterator[Float[np.ndarray, "runs n"]]:
+    def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
-        yield np.sqrt(self.variances) * generator.standard_normal((runs, len(self.variances)))
+        yield np.sqrt(self.variances) * draws.standard_normal((runs, len(self.variances)))
         none = np.zeros((runs, len(self.variances)))
         while True:
             yield none
@@ -69,11 +80,11 @@ class ZeroSumNoise:
         check_variances(self.variances, "variances")
         check_decay(self.decay)
 
-    def noises(self, runs: int, generator: np.random.Generator) -> Iterator[Float[np.ndarray, "runs n"]]:
+    def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
         shape, spread, before = (runs, len(self.variances)), np.sqrt(self.variances), np.zeros(1)
         while True:
-            drawn = spread * generator.standard_normal(shape)
+            drawn = spread * draws.standard_normal(shape)
             yield drawn - before
             before, spread = drawn, spread * math.sqrt(self.decay)
 
@@ -103,11 +114,11 @@ class BoundedNoise:
         check_variances(variances, "variances")
         return cls(np.sqrt(3.0 * variances), decay)
 
-    def noises(self, runs: int, generator: np.random.Generator) -> Iterator[Float[np.ndarray, "runs n"]]:
+    def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
         shape, bound, before = (runs, len(self.bounds)), self.bounds, np.zeros(1)
         while True:
-            drawn = bound * (2.0 * generator.random(shape) - 1.0)
+            drawn = bound * (2.0 * draws.random(shape) - 1.0)
             yield drawn - before
             before, bound = drawn, bound * self.decay
 
@@ -135,10 +146,10 @@ class PairwiseMasks:
         """The scheme whose first noise has the given variance on average over the servers."""
         return cls(graph, variance * len(graph) / (2.0 * graph.number_of_edges()))
 
-    def noises(self, runs: int, generator: np.random.Generator) -> Iterator[Float[np.ndarray, "runs n"]]:
+    def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
         first, second = np.array(self.graph.edges).T
-        masks = math.sqrt(self.variance) * generator.standard_normal((runs, len(first)))
+        masks = math.sqrt(self.variance) * draws.standard_normal((runs, len(first)))
         signs = np.zeros((len(first), len(self.graph)))
         signs[np.arange(len(first)), first] = 1.0
         signs[np.arange(len(first)), second] = -1.0

@@ -14,20 +14,21 @@ from leakbound.config.consensus import ConsensusConfig
 from leakbound.consensus.averaging import final_gap, report, state_scale, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import Secret, bounded_level, contributor_variance, masked_level, zero_sum_level
-from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise
+from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise
 from leakbound.seeding import numpy_generator
 
 
-def rows_of(part: str, config: ConsensusConfig, seed: int) -> pd.DataFrame:
-    """Rows of one part, ``averaging`` or ``privacy``.
+def rows_of(part: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
+    """Rows of one part, ``averaging`` or ``privacy``, which is computed in closed form and draws no noise.
 
     Raises:
-        ValueError: If there is no such part, or the random network is not connected in 1000 draws.
+        ValueError: If there is no such part or origin of noise, or the random network is not connected in 1000 draws.
     """
-    parts = {"averaging": averaging_rows, "privacy": privacy_rows}
-    if part not in parts:
-        raise ValueError(f"part = {part!r}: known: {', '.join(parts)}")
-    return parts[part](config, seed)
+    if part == "averaging":
+        return averaging_rows(config, seed, privacy_noise)
+    if part == "privacy":
+        return privacy_rows(config, seed)
+    raise ValueError(f"part = {part!r}: known: averaging, privacy")
 
 
 def network(config: ConsensusConfig, seed: int) -> nx.Graph:
@@ -50,7 +51,7 @@ def schemes(config: ConsensusConfig, graph: nx.Graph) -> dict[str, Scheme]:
     }
 
 
-def averaging_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
+def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
     """Simulated averaging on one network and one draw of reports, each scheme repeated many times.
 
     Returns:
@@ -65,19 +66,28 @@ def averaging_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
     draw = numpy_generator(seed, "consensus", 0, "reports")
     low, high = config.values
     values = list(draw.integers(low, high + 1, size=(config.servers, config.contributors)).astype(np.float64))
-    reports = report(values, contributor_variance(config.adjacent_distance, config.kl_budget), draw)
+    noise = _secure_draws(privacy_noise)
+    reports = report(values, contributor_variance(config.adjacent_distance, config.kl_budget), noise or draw)
     gap = final_gap(np.full(config.servers, config.noise_variance))
     facts = {"true_mean": reports.mean, "reported_mean": reports.reported_mean, "gap": gap}
     rows = pd.DataFrame({"metric": facts.keys(), "value": facts.values()})
     frames = [rows.assign(scheme="reports", time=0, replica=0)]
     batches = config.averaging.batches
     for name, scheme in schemes(config, graph).items():
-        generator = numpy_generator(seed, "consensus", name, 0, "noise")
-        paths = trajectories(weights, reports.states, scheme, config.averaging.runs, generator)
+        draws = noise or numpy_generator(seed, "consensus", name, 0, "noise")
+        paths = trajectories(weights, reports.states, scheme, config.averaging.runs, draws)
         measured = [_distances(states, reports.reported_mean, batches) for states in islice(paths, config.steps + 1)]
         frames.append(_distance_rows(np.stack(measured)).assign(scheme=name))
     columns = ["scheme", "time", "replica", "metric", "value"]
     return pd.concat(frames, ignore_index=True)[columns]
+
+
+def _secure_draws(privacy_noise: str) -> Draws | None:
+    """What secure noise is drawn from, of contributors and servers; None where seeds draw it."""
+    from leakbound.randomness import SecureDraws, check_origin  # torch, which nothing else here needs
+
+    check_origin(privacy_noise)
+    return SecureDraws() if privacy_noise == "secure" else None
 
 
 def _distances(states: Float[np.ndarray, "runs n"], mean: float, batches: int) -> Float[np.ndarray, "2 batches"]:

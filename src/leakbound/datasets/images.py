@@ -61,14 +61,12 @@ class ImageReader:
         Raises:
             DatasetError: If there is no such source, or a file is damaged or not of the expected layout.
         """
-        folder = os.environ.get(FOLDER_VARIABLE, "")
-        if config.source == "folder" and not folder:
+        if config.source == "folder" and not os.environ.get(FOLDER_VARIABLE):
             raise DatasetError(
                 f"datasets.{name}.source = 'folder': the environment variable {FOLDER_VARIABLE} is not set. "
                 f"Set it to the folder that holds {self.files or name}_train.parquet and _test.parquet."
             )
-        if folder and config.source != "hub":
-            paths = [Path(folder) / f"{self.files or name}_{split}.parquet" for split in ("train", "test")]
+        if paths := self.originals(name, config):
             column = config.label or "label"
             train, test = (_table_of_file(path, column) for path in paths)
             return _dataset(train, test, image="image", label=column, origins=(str(paths[0]), str(paths[1])))
@@ -80,6 +78,13 @@ class ImageReader:
         train, test = (_table_of_hub(name, self.hub, split) for split in ("train", "test"))
         origins = (f"{self.hub.repository} (train)", f"{self.hub.repository} (test)")
         return _dataset(train, test, image=self.hub.image, label=config.label or self.hub.label, origins=origins)
+
+    def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
+        """Files that are read, training split first, whether or not they are there; none if the hub is asked."""
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if not folder or config.source == "hub":
+            return ()
+        return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in ("train", "test"))
 
 
 read_parquet = ImageReader(publishable=False)  # anybody's images

@@ -14,7 +14,7 @@ SIZE = 32
 """Height and width of every prepared image."""
 LARGEST = 2**22
 """Pixels of an image that is decoded, e.g. 2,048×2,048; one of 32×32 is made of it, so more would be wasted memory."""
-_FORMATS = ("PNG", "WEBP", "JPEG")
+_FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
 
 
 def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray, "height width colors"]:

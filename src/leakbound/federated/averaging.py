@@ -14,13 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import __version__, storage
-from leakbound.config import FederatedConfig
+from leakbound.config import FederatedConfig, PrivacyNoise
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated import clients, leaks, noise, partition
 from leakbound.federated.noise import AggregateNoise
 from leakbound.federated.run import ADAPTED, FederatedRun
 from leakbound.models import build
 from leakbound.provenance import settings_hash
+from leakbound.randomness import NoiseSource, check_origin, noise_source
 from leakbound.seeding import numpy_generator, torch_generator
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint
@@ -41,6 +42,7 @@ class FederatedRequest:
         config: Rounds, epochs, batches, learning rate; what the other fields say of sweeps is not used.
         records: Records of each client.
         seed: Seed of the configuration; each generator derives from (seed, slug, replica, purpose).
+        privacy_noise: Whether the noise of clients and server is ``seeded`` or ``secure``.
         replicas: Number of federations that differ by seed alone, >= 1.
         device: Where clients are trained.
         checkpoint: File to resume from and to save to; None to do neither.
@@ -51,6 +53,7 @@ class FederatedRequest:
     config: FederatedConfig
     records: int
     seed: int
+    privacy_noise: PrivacyNoise = "seeded"
     replicas: int = 1
     device: str = "cpu"
     checkpoint: Path | None = None
@@ -87,11 +90,13 @@ def federate(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
     Equal requests give equal bytes on a CPU with an equal number of threads, also if the job was killed and went on
-    from its checkpoint. The file stays, for the caller to remove once the result is stored.
+    from its checkpoint; with secure noise they never do. The checkpoint stays, for the caller to remove once the result
+    is stored.
 
     Raises:
-        ValueError: If there are fewer members than the clients need.
+        ValueError: If there are fewer members than the clients need, or there is no such origin of noise.
     """
+    check_origin(request.privacy_noise)
     identity = _identity(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"finished": [], "current": None}
@@ -167,8 +172,7 @@ class Federation:
         asked = self.noise()
         average, norms = self._average(asked)
         self.round += 1
-        std, words = asked.server_std, (self._request.seed, self._request.run.slug, self._replica)
-        self.parameters = clients.perturb(average, std, *words, "server_noise", self.round)
+        self.parameters = clients.perturb(average, asked.server_std, self._source("server_noise", self.round))
         self._count(asked)
         if self._request.run.scheme in ADAPTED:
             self.thresholds = noise.next_max_param_norms(self.thresholds, norms, self._request.config.clip_rate)
@@ -194,19 +198,24 @@ class Federation:
 
     def _uploads(self, chunk: range, asked: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
         """What some clients send in this round, and the norms before clipping."""
-        request, config = self._request, self._request.config
+        config = self._request.config
         vectors = clients.train_clients(
             self.model, self.parameters, self._images, self._labels, self._batches(chunk), config.learning_rate
         )
         limits = self.thresholds[chunk.start : chunk.stop].tolist()
         vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
-        words = (request.seed, request.run.slug, self._replica)
         return torch.stack(
             [
-                clients.perturb(vector, float(asked.client_std[client]), *words, "noise", client, self.round + 1)
+                clients.perturb(vector, float(asked.client_std[client]), self._source("noise", client, self.round + 1))
                 for client, vector in zip(chunk, vectors, strict=True)
             ]
         ), before
+
+    def _source(self, *words: str | int) -> NoiseSource:
+        """Noise of one purpose and round, on the device of the parameters."""
+        request, device = self._request, self.parameters.device
+        words = (request.run.slug, self._replica, *words)
+        return noise_source(request.privacy_noise, request.seed, *words, device=device)
 
     def _batches(self, chunk: range) -> Int[Tensor, "clients steps batch"]:
         """Members that some clients use in each step of this round."""
@@ -271,7 +280,7 @@ class Federation:
         return [flag] if self._diverged else [*self._rows, flag]
 
     def state(self) -> dict[str, Any]:
-        """All that the rounds to come depend on: draws do not, as each round has seeds of its own."""
+        """All that the rounds to come depend on: each round has seeds of its own, and secure noise has no state."""
         return {
             "round": self.round,
             "parameters": self.parameters.cpu(),
@@ -316,6 +325,6 @@ def _identity(request: FederatedRequest) -> str:
             "config": request.config.model_dump(mode="json", exclude=unused),
             "versions": [__version__, torch.__version__],
             "device": torch.device(request.device).type,
-            **{name: getattr(request, name) for name in ("records", "seed", "replicas")},
+            **{name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")},
         }
     )

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from leakbound.randomness import NoiseSource, perturbed
 from leakbound.seeding import torch_generator
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
@@ -98,11 +99,6 @@ def clip_around(
     return start + change, norms
 
 
-def perturb(
-    vector: Float[Tensor, " d"], std: float, seed: int, slug: str, replica: int, *words: str | int
-) -> Float[Tensor, " d"]:
-    """A vector with Gaussian noise from the seed of its own that ``words`` name; unchanged if ``std`` is 0."""
-    if std == 0:
-        return vector
-    generator = torch_generator(seed, slug, replica, *words, device=vector.device)
-    return vector + std * torch.randn(vector.shape, generator=generator, device=vector.device)
+def perturb(vector: Float[Tensor, " d"], std: float, source: NoiseSource) -> Float[Tensor, " d"]:
+    """A vector with Gaussian noise; unchanged if ``std`` is 0."""
+    return vector if std == 0 else perturbed(vector, std, source)

@@ -69,6 +69,7 @@ def run_settings(config: Config, run: FederatedRun) -> dict[str, Any]:
         "replicas": federated.replicas or config.replicas,
         "federated": federated.model_dump(mode="json", include={*_SHARED, "records", "checkpoint_seconds"}),
         "seed": config.seed,
+        **({} if run.mi_budget is None else {"privacy_noise": config.privacy_noise}),
         "device": config.device,
         "plugins": _plugins(config, run.model),
     }

@@ -83,6 +83,19 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     return counts.astype("int64").rename_axis(index="paper", columns=None).reset_index()
 
 
+def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
+    """The scoreboard as tidy rows, for a figure.
+
+    Args:
+        claims: Rows of ``evaluate`` of any number of figures; only those over all settings are counted.
+
+    Returns:
+        Columns paper, verdict and value, the number of claims: a row for each paper and verdict, zeros included.
+    """
+    counts = scoreboard(claims).set_index("paper").drop(index="all")[list(VERDICTS)]
+    return counts.rename_axis(columns="verdict").stack().rename("value").reset_index()
+
+
 def to_markdown(claims: pd.DataFrame) -> str:
     """The scoreboard as Markdown: the counts by paper, then every claim with its verdict and numbers.
 

@@ -106,6 +106,8 @@ _LOOKS = {
     "added_uses": Look("k·κ, uses added", "#B8860B", "X"),
     "joint": Look("k uses together", "#4477AA", "o"),
     "drawn_once": Look("noise drawn once", "#228833", "^"),
+    "measured": Look("gradients as measured", "#B8860B", "X"),
+    "trace": Look("their total variance", "#228833", "^"),
     "corrected": Look("corrected", "#AA3377", "D"),
     "common": Look("one variance for all, as published", "#4477AA", "o"),
     "own": Look("each client's own variance", "#AA3377", "D"),
@@ -144,6 +146,15 @@ NAMES = {
     "vgg16": "VGG16",
 }
 """Datasets in the paper's order, models by their number of parameters."""
+
+PAPERS = {
+    "tan2024": "Tan et al. 2024",
+    "zeng2022": "Zeng, Yang, Dai 2022",
+    "pmidp": "PMIDP-FL",
+    "wang2020": "Wang, Ishii, He, Cheng 2020",
+    "beyond": "Beyond the papers",
+}
+"""Papers in the order of lists: the one the project began with first, what none of them has last."""
 
 _AXIS_LABELS = {
     "level": "capacity per use κ (nats)",

@@ -70,9 +70,10 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
     attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
     mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and
     for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``parts``:
-    ``imp_mia``, ``imp_dra`` and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which measure the tuned
-    inversion by its gain over the start (NaN where even the undefended one gains nothing). Replicas that diverged have
-    no rows but ``diverged`` = 1.
+    ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
+    by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which
+    measure the tuned inversion by its gain over the start (NaN where even the undefended one gains nothing). Replicas
+    that diverged have no rows but ``diverged`` = 1.
 
     Args:
         parts: Runs, in any order.
@@ -123,7 +124,7 @@ def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     errors = _per_replica(rows, "model_inversion", "printed", "mse")
     gains = _per_replica(rows, "model_inversion", "tuned", "gain")
     mia = _improvement(members, metrics.imp_mia)
-    dra = _improvement(errors, metrics.imp_dra)
+    dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(gains, metrics.imp_dra_with_gain)
     derived = {
         "imp_mia": mia,
@@ -142,12 +143,21 @@ def _per_replica(rows: pd.DataFrame, source: str, variant: str, metric: str) -> 
     return rows[chosen & (rows["unit"] == _ALL)][[*IDENTITY, "replica", "value"]]
 
 
-def _improvement(rows: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
-    """``formula`` of each replica's value and the mean over the undefended replicas of the same setting."""
-    undefended = rows[rows["defense"] == "none"].groupby(list(SETTING))["value"].mean().rename("reference")
+def _improvement(
+    rows: pd.DataFrame,
+    formula: Callable[[Any, Any], Any],
+    average: Callable[[pd.Series[float]], float] = pd.Series.mean,
+) -> pd.DataFrame:
+    """``formula`` of each replica's value and the average of the undefended replicas of the same setting."""
+    undefended = rows[rows["defense"] == "none"].groupby(list(SETTING))["value"].agg(average).rename("reference")
     joined = rows.merge(undefended.reset_index(), on=list(SETTING))
     value = formula(joined["value"].to_numpy(float), joined["reference"].to_numpy(float))
     return joined.assign(value=value).drop(columns="reference")
+
+
+def _harmonic_mean(errors: pd.Series[float]) -> float:
+    """The reference against which replicas with these errors improve by nothing on average: IMP_DRA divides by MSE."""
+    return 1.0 / float((1.0 / errors).mean())
 
 
 def _accuracy_gap(rows: pd.DataFrame) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from leakbound.federated.clients import clip_around
 from leakbound.federated.noise import log_noise_unit, next_max_param_norms
+from leakbound.randomness import NoiseSource, SecureNoise, as_source, perturbed
 
 NOISE_STD = "noise-std"
 N_CLIENTS = "n-clients"
@@ -46,8 +47,8 @@ class PersonalizedNoise:
         clip_rate: Rate at which the threshold follows the norms, in [0, 1); 0 keeps it. A threshold that follows the
             norms tells them to the server.
         clipped: Whether parameters are clipped or their change.
-        generator: Gives the generator of a node's noise in a round. By default one that the operating system seeds; set
-            it only to repeat a simulation, because who knows the seed can subtract the noise.
+        generator: Gives the generator of a node's noise in a round, to repeat a simulation; who knows its seed can
+            subtract the noise. By default noise is secure and released on a grid (:mod:`leakbound.randomness`).
 
     Source:
         PMIDP-FL, Algorithm 2.
@@ -68,7 +69,7 @@ class PersonalizedNoise:
         self._max_param_norm = max_param_norm
         self._clip_rate = clip_rate
         self._clipped = clipped
-        self._generator = generator or _secret_generator
+        self._generator = generator
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the client train, and make its reply private.
@@ -89,14 +90,16 @@ class PersonalizedNoise:
         log_unit = float(log_noise_unit(np.array([threshold]), budget, len(vector))[0])
         std = math.exp(log_unit - 0.5 * math.log(int(config[N_CLIENTS])))
         private, norms = clip_around(vector[None], start, [threshold], self._clipped)
-        generator = self._generator(context, int(config[_ROUND]))
-        noisy = private[0] + std * torch.randn(vector.shape, generator=generator)
-        _fill(returned, noisy)
+        _fill(returned, perturbed(private[0], std, self._source(context, int(config[_ROUND]))))
         metrics = _only(reply.content.metric_records, "MetricRecord")
         metrics[NOISE_STD] = std
         following = next_max_param_norms(np.array([threshold]), np.array(norms), self._clip_rate)
         context.state[_STATE] = MetricRecord({_THRESHOLD: float(following[0])})
         return reply
+
+    def _source(self, context: Context, server_round: int) -> NoiseSource:
+        """Source of the noise of a round."""
+        return SecureNoise() if self._generator is None else as_source(self._generator(context, server_round))
 
     def _budget(self, context: Context) -> float:
         """The client's own budget."""
@@ -154,13 +157,6 @@ class PersonalizedAveraging(FedAvg):
         average = _only_arrays(valid[0]).copy()
         _fill(average, torch.as_tensor(total).float())
         return average, MetricRecord({"aggregate-std": float(np.linalg.norm(weights * stds))})
-
-
-def _secret_generator(context: Context, server_round: int) -> torch.Generator:
-    """Generator that nobody can repeat."""
-    generator = torch.Generator()
-    generator.seed()
-    return generator
 
 
 def _only(records: Any, kind: str) -> Any:

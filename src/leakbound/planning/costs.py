@@ -198,7 +198,7 @@ def _is_cost(row: Mapping[str, Any]) -> bool:
 def write_costs(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a table of costs, the last row of each key, in order."""
     kept = {tuple(str(row[name]) for name in COLUMNS[:5]): row for row in rows}
-    with storage.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with storage.atomic(path, sealed=False) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for key in sorted(kept):

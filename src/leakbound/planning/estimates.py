@@ -88,6 +88,7 @@ class _Estimator:
             "membership": self._membership,
             "model_inversion": self._model_inversion,
             "gradient_inversion": self._gradient_inversion,
+            "gradient_capacity": self._gradient_capacity,
         }
         if name not in known:
             self.costs.notes.add(f"attack {name}: from outside, its time is not known")
@@ -113,6 +114,12 @@ class _Estimator:
         config = self.config.attacks.gradient_inversion
         problems = config.tuning_images * len(config.tv_weights) + 2 * config.images
         return self.run.replicas * config.iterations * self._iteration("match", problems)
+
+    def _gradient_capacity(self) -> float:
+        """Gradients of single records, as a DP step takes them; replicas one after another."""
+        records = min(self.config.attacks.gradient_capacity.records, self.size.members)
+        step = self.costs.step("dpsgd", self.run.model, self.size.colors, self.run.batch_size, 1)
+        return self.run.replicas * step * records / self.run.batch_size
 
     def _step(self, replicas: int) -> float:
         """Seconds of a training step of some replicas."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from leakbound.storage import read_arrays, read_metadata
+from leakbound.storage import read_arrays_and_metadata
 from leakbound.tracking.records import Artifact, Point, RunRecord
 
 _OVER_UNITS = {"model_inversion": "median"}  # over classes, as the paper's metric; all others are means over units
@@ -177,7 +177,8 @@ def channel_facts(path: Path) -> dict[str, float | str]:
     Raises:
         DamagedFileError: If the file cannot be read.
     """
-    variances, metadata = read_arrays(path)["variances"], read_metadata(path)
+    arrays, metadata = read_arrays_and_metadata(path)
+    variances = arrays["variances"]
     return {
         "shape": metadata["shape"],
         "capacity": float(metadata["capacity"]),
@@ -281,6 +282,7 @@ def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str
         **{name: getattr(facts, name) for name in ("dataset", "model", "defense", "level", "rounds", "batch_size")},
         "replicas": facts.replicas,
         "learning_rate": provenance.get("learning_rate"),
+        "privacy_noise": provenance.get("settings", {}).get("privacy_noise"),
         **{name: events[0].get(name) for name in _EVENT_PARAMS},
         "uses": max((event.get("uses", 0) for event in events), default=0) or None,
         **channel,

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from leakbound.randomness import NoiseSource, as_source
+
 
 class ShuffledBatches:
     """Batches of exactly ``size`` records from permutations of all records, one after another.
@@ -57,26 +59,26 @@ class PoissonBatches:
     Args:
         population: Number of records.
         rate: Probability in (0, 1].
-        generator: Of the CPU; belongs to these batches alone.
+        source: Of the CPU, or a generator; belongs to these batches alone. What accountants make of sampling holds
+            as long as nobody knows who was drawn, so it is a source of privacy noise.
     """
 
-    def __init__(self, population: int, rate: float, generator: torch.Generator) -> None:
+    def __init__(self, population: int, rate: float, source: NoiseSource | torch.Generator) -> None:
         self.rate = rate
         self.uses = torch.zeros(population, dtype=torch.int64)
-        self._generator = generator
+        self._source = as_source(source)
 
     def draw(self) -> Int[Tensor, " size"]:
         """Indices of the next batch, ascending."""
-        # Uniform float32 numbers lie on a grid of 2⁻²⁴; in float64 the probability is the rate to 1e-16.
-        chosen = torch.rand(len(self.uses), generator=self._generator, dtype=torch.float64) < self.rate
+        chosen = self._source.uniform(len(self.uses)) < self.rate  # in float64 the probability is the rate to 1e-16
         self.uses += chosen
         return chosen.nonzero().squeeze(1)
 
     def state(self) -> dict[str, Any]:
         """All that the next batches depend on."""
-        return {"generator": self._generator.get_state(), "uses": self.uses.clone()}
+        return {"source": self._source.state(), "uses": self.uses.clone()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
-        self._generator.set_state(state["generator"])
+        self._source.restore(state["source"])
         self.uses = state["uses"]

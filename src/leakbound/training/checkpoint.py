@@ -1,4 +1,7 @@
-"""Checkpoints: a training that was killed at any moment goes on from its last one and ends with the same bytes."""
+"""Checkpoints: a training that was killed at any moment goes on from its last one and ends with the same bytes.
+
+With secure noise it goes on with new noise, since nothing that repeats noise is kept; its bytes are then others.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ def fingerprint(request: TrainingRequest) -> str:
             **{
                 name: getattr(request, name)
                 for name in (
-                    "model", "level", "rounds", "batch_size", "learning_rate", "seed", "slug", "replicas",
+                    "model", "level", "rounds", "batch_size", "learning_rate", "seed", "privacy_noise", "slug",
+                    "replicas",
                 )
             },
         }
@@ -81,7 +85,12 @@ class Checkpoint:
         if identity != self._identity:
             logger.warning("%s: checkpoint of other settings, images or versions, training starts anew", self._path)
             return None
-        return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+        try:
+            return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+        except Exception as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
+            # Not the message: it explains how to load the file all the same.
+            logger.warning("%s: foreign checkpoint (%s), training starts anew", self._path, type(error).__name__)
+            return None
 
     def due(self) -> bool:
         """Whether it is time to save."""
@@ -95,7 +104,7 @@ class Checkpoint:
         buffer = io.BytesIO()
         torch.save(content, buffer)
         payload = buffer.getbuffer()
-        with storage.atomic(self._path) as temporary, temporary.open("wb") as file:
+        with storage.atomic(self._path, sealed=False) as temporary, temporary.open("wb") as file:
             for part in (self._identity, hashlib.sha256(payload).digest(), payload):
                 file.write(part)
         end = time.monotonic()

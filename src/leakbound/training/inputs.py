@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.channels.sampling import ChannelSampler
+from leakbound.randomness import NoiseSource, as_source
 
 _BLOCK = 8  # batches per draw of noise along principal directions: one matrix product for all is twice as fast
 _CHUNK = 1024  # images per product where all members are transformed at once
@@ -56,30 +58,34 @@ class FrozenInputs:
     Args:
         images: All members, on the device of the stack.
         sampler: The channel.
-        generators: One per slot, on the same device.
+        sources: Of noise, or generators of it; one per slot, on the same device.
     """
 
     def __init__(
         self,
         images: Float[Tensor, "n colors height width"],
         sampler: ChannelSampler,
-        generators: list[torch.Generator],
+        sources: Sequence[NoiseSource | torch.Generator],
     ) -> None:
-        self._copies = images.new_empty((len(generators), *images.shape))
-        for copy, generator in zip(self._copies, generators, strict=True):
-            copy.copy_(sampler.freeze(images, generator))
-        self._slots = torch.arange(len(generators), device=images.device)[:, None]
+        drawn = [as_source(source) for source in sources]
+        self._again = not any(source.secure for source in drawn)
+        self._copies = images.new_empty((len(drawn), *images.shape))
+        for copy, source in zip(self._copies, drawn, strict=True):
+            copy.copy_(sampler.freeze(images, source))
+        self._slots = torch.arange(len(drawn), device=images.device)[:, None]
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot."""
         return self._copies[self._slots, indices]
 
     def state(self) -> dict[str, Any]:
-        """Nothing: the copies are drawn again from their seeds."""
-        return {}
+        """Nothing where seeds draw the copies again; else the copies, or each start would be one more use."""
+        return {} if self._again else {"copies": self._copies}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Go on from :meth:`state`."""
+        if not self._again:
+            self._copies.copy_(state["copies"])
 
 
 class FreshInputs:
@@ -88,30 +94,26 @@ class FreshInputs:
     Args:
         images: All members, on the device of the stack.
         sampler: The channel.
-        generators: One per slot, on the same device; they belong to these inputs alone.
+        sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
     """
 
     def __init__(
         self,
         images: Float[Tensor, "n colors height width"],
         sampler: ChannelSampler,
-        generators: list[torch.Generator],
+        sources: Sequence[NoiseSource | torch.Generator],
     ) -> None:
         # A gain acts on the image alone, so it is applied once and not at each use.
-        silence = torch.zeros(_CHUNK, sampler.channel.dimension, device=images.device)
-        self._signal = (
-            images
-            if sampler.channel.gain is None
-            else torch.cat([sampler.combine(part, silence[: len(part)]) for part in images.split(_CHUNK)])
-        )
+        self._sampler, self._signal = sampler, images
+        if sampler.channel.gain is not None:
+            self._signal = torch.cat([sampler.signal(part) for part in images.split(_CHUNK)])
         block = 1 if sampler.channel.basis is None else _BLOCK
-        self._streams = [_NoiseStream(sampler, generator, block) for generator in generators]
+        self._streams = [_NoiseStream(sampler, as_source(source), block) for source in sources]
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot."""
-        signal = self._signal[indices]
         noise = torch.stack([stream.draw(indices.shape[1]) for stream in self._streams])
-        return signal + noise.view(signal.shape)
+        return self._sampler.release(self._signal[indices], noise)
 
     def state(self) -> dict[str, Any]:
         """All that the next noise depends on."""
@@ -126,29 +128,29 @@ class FreshInputs:
 class _NoiseStream:
     """Noise of one slot, drawn for ``block`` batches at a time; each row is given out once."""
 
-    def __init__(self, sampler: ChannelSampler, generator: torch.Generator, block: int) -> None:
-        self._sampler, self._generator, self._block = sampler, generator, block
-        self._before = generator.get_state()
+    def __init__(self, sampler: ChannelSampler, source: NoiseSource, block: int) -> None:
+        self._sampler, self._source, self._block = sampler, source, block
+        self._before = source.state()
         self._used = block
         self._noise: tuple[Tensor, ...] = ()
 
     def draw(self, batch_size: int) -> Float[Tensor, "batch d"]:
         """Noise of one batch."""
         if self._used == self._block:
-            self._before = self._generator.get_state()
-            self._noise = self._sampler.noise(self._block * batch_size, self._generator).split(batch_size)
+            self._before = self._source.state()
+            self._noise = self._sampler.noise(self._block * batch_size, self._source).split(batch_size)
             self._used = 0
         self._used += 1
         return self._noise[self._used - 1]
 
     def state(self) -> dict[str, Any]:
-        """Generator before the current block, and how much of the block is used."""
+        """The source's before the current block, and how much of the block is used."""
         rows = len(self._noise[0]) if self._noise else 0
         return {"before": self._before, "used": self._used, "batch_size": rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Draw the current block again, and skip what was used."""
-        self._generator.set_state(state["before"])
+        """Draw the current block again, of secure noise a new one, and skip what was used."""
+        self._source.restore(state["before"])
         self._used = self._block
         if state["batch_size"]:
             self.draw(state["batch_size"])

@@ -132,7 +132,7 @@ class StackLearner:
         return dataclasses.replace(event, shape=channel.shape, capacity=channel.capacity, noise=defense.noise)
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, generators, what the defense keeps."""
+        """Weights, optimizer, generators, what the defense keeps; of secure noise nothing."""
         return {
             "params": {name: value.detach() for name, value in self.params.items()},
             "optimizer": self._optimizer.state_dict(),
@@ -160,18 +160,17 @@ def _inputs(request: TrainingRequest, replicas: range) -> Inputs:
     images, defense, channel = images.to(request.device), request.defense, request.channel
     if not isinstance(defense, ChannelDefense) or channel is None:
         return CleanInputs(images)
-    sampler = ChannelSampler(channel, request.image_shape, request.device)
-    generators = [generator(request, replica, "noise", request.device) for replica in replicas]
+    secure = request.privacy_noise == "secure"
+    sampler = ChannelSampler(channel, request.image_shape, request.device, on_grid=secure)
     kind = FrozenInputs if defense.noise == "frozen" else FreshInputs
-    return kind(images, sampler, generators)
+    return kind(images, sampler, [request.noise(replica) for replica in replicas])
 
 
 def _transform(request: TrainingRequest, replicas: range) -> GradientTransform:
     """What becomes of the replicas' gradients under the request's defense."""
     defense, level = request.defense, request.level
     if isinstance(defense, ParameterNoise) and level is not None:
-        generators = [generator(request, replica, "noise", request.device) for replica in replicas]
-        return ConstantNoise(level, generators)
+        return ConstantNoise(level, [request.noise(replica) for replica in replicas])
     if isinstance(defense, GradientCompression) and level is not None:
         return LargestCoordinates(level, defense.error_feedback)
     return Unchanged()
@@ -183,9 +182,9 @@ def build(request: TrainingRequest, replica: int) -> nn.Module:
     return models.build(request.model, request.image_shape[0], classes, generator(request, replica, "init"))
 
 
-def generator(request: TrainingRequest, replica: int, purpose: str, device: str = "cpu") -> torch.Generator:
-    """Generator of a replica for one purpose: ``init``, ``batches`` or ``noise``."""
-    return torch_generator(request.seed, request.slug, replica, purpose, device=device)
+def generator(request: TrainingRequest, replica: int, purpose: str) -> torch.Generator:
+    """Generator of a replica for ``init`` or ``batches``; noise has sources, :meth:`TrainingRequest.noise`."""
+    return torch_generator(request.seed, request.slug, replica, purpose)
 
 
 def sgd(request: TrainingRequest, params: list[Tensor]) -> torch.optim.SGD:
@@ -254,8 +253,13 @@ class _Course:
         last = self._step == self._request.rounds
         learner, data = self._learner, self._request.dataset
         train_loss, train_accuracy = _measure(learner, data.train, last)
-        _, test_accuracy = _measure(learner, data.test, last)
-        measured = {"train_loss": train_loss, "train_accuracy": train_accuracy, "test_accuracy": test_accuracy}
+        test_loss, test_accuracy = _measure(learner, data.test, last)
+        measured = {
+            "train_loss": train_loss,
+            "test_loss": test_loss,
+            "train_accuracy": train_accuracy,
+            "test_accuracy": test_accuracy,
+        }
         own = learner.metrics()
         finite = stack.finite_slots(learner.params)
         for slot, replica in enumerate(self._replicas):

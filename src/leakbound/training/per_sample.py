@@ -20,6 +20,7 @@ from torch import nn
 
 from leakbound.config import DPPSAC, DPSGD
 from leakbound.provenance import PrivacyEvent
+from leakbound.randomness import NoiseSource, SeededNoise, perturbed
 from leakbound.training import loop, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.gradients import psac_weights, record_gradients
@@ -46,7 +47,34 @@ def train_dppsac(request: TrainingRequest) -> TrainingResult:
     return loop.run(request, PerSampleLearner, 1)
 
 
-class DPPSACOptimizer(DPOptimizer):
+class PrivateOptimizer(DPOptimizer):
+    """Opacus' optimizer, which takes secure noise too: Opacus' own needs a package that nobody maintains.
+
+    Args:
+        *args: As for ``DPOptimizer``.
+        source: Of noise. Of seeded noise Opacus takes the generator, and draws by itself.
+        **kwargs: As for ``DPOptimizer``.
+    """
+
+    def __init__(self, *args: Any, source: NoiseSource | None = None, **kwargs: Any) -> None:
+        if isinstance(source, SeededNoise):
+            kwargs["generator"] = source.generator
+        super().__init__(*args, **kwargs)
+        self._secure = None if source is None or isinstance(source, SeededNoise) else source
+
+    def add_noise(self) -> None:
+        """Add noise to the sum of clipped gradients, on a grid if it is secure."""
+        if self._secure is None:
+            super().add_noise()
+            return
+        for parameter in self.params:
+            _check_processed_flag(parameter.summed_grad)
+            noisy = perturbed(parameter.summed_grad, self.noise_multiplier * self.max_grad_norm, self._secure)
+            parameter.grad = noisy.view_as(parameter)
+            _mark_as_processed(parameter.summed_grad)
+
+
+class DPPSACOptimizer(PrivateOptimizer):
     """Opacus' optimizer with the weight S / (‖g‖ + r / (‖g‖ + r)) in place of min(1, S / ‖g‖).
 
     The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0. So the sensitivity is at most S, and
@@ -93,24 +121,24 @@ class PerSampleLearner:
             torch.from_numpy(array).to(request.device) for array in (members.images, members.labels)
         )
         self._rate = request.batch_size / len(members.labels)
-        draws = loop.generator(request, replica, "batches")
-        self._batches = PoissonBatches(len(members.labels), self._rate, draws)
-        self._noise = loop.generator(request, replica, "noise", request.device)
+        self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))
+        self._noise = request.noise(replica)
         self._accountant = create_accountant(defense.accountant)
         self._optimizer = self._private_optimizer()
         self._chunk = physical_batch(self.model, request.image_shape, request.device)
 
-    def _private_optimizer(self) -> DPOptimizer:
+    def _private_optimizer(self) -> PrivateOptimizer:
         """Opacus' optimizer of the defense around the SGD of every defense, with the accountant attached."""
-        kind, more = (
-            (DPPSACOptimizer, {"r": self._defense.r}) if isinstance(self._defense, DPPSAC) else (DPOptimizer, {})
-        )
+        kind: type[PrivateOptimizer] = PrivateOptimizer
+        more: dict[str, Any] = {}
+        if isinstance(self._defense, DPPSAC):
+            kind, more = DPPSACOptimizer, {"r": self._defense.r}
         optimizer = kind(
             loop.sgd(self._request, list(self.model.parameters())),
             noise_multiplier=self._noise_multiplier,
             max_grad_norm=self._defense.max_grad_norm,
             expected_batch_size=self._request.batch_size,
-            generator=self._noise,
+            source=self._noise,
             **more,
         )
         optimizer.attach_step_hook(self._accountant.get_optimizer_hook_fn(sample_rate=self._rate))
@@ -159,12 +187,12 @@ class PerSampleLearner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, generators, accountant."""
+        """Weights, optimizer, generators, accountant; of secure noise nothing."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "batches": self._batches.state(),
-            "noise": self._noise.get_state(),
+            "noise": self._noise.state(),
             "history": list(self._accountant.history),
         }
 
@@ -173,7 +201,7 @@ class PerSampleLearner:
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._batches.restore(state["batches"])
-        self._noise.set_state(state["noise"])
+        self._noise.restore(state["noise"])
         self._accountant.history = state["history"]
 
 

@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from leakbound.channels import Channel, PrincipalDirection, estimate_moments, principal_direction
-from leakbound.config import Compression, Defense, TrainingConfig, records_in_step
+from leakbound.config import Compression, Defense, PrivacyNoise, TrainingConfig, records_in_step
 from leakbound.datasets import ImageDataset
 from leakbound.provenance import PrivacyEvent
+from leakbound.randomness import SecureNoise, SeededNoise, noise_source
 
 _CHUNK = 4096  # members whose covariance is computed at once
 
@@ -34,6 +36,7 @@ class TrainingRequest:
         config: Momentum, points of the curves, spacing of checkpoints, size of a stack.
         seed: Seed of the configuration; each generator derives from (seed, slug, replica, purpose).
         slug: Name of the run.
+        privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
         replicas: Number of models that differ by seed alone, >= 1.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
@@ -50,6 +53,7 @@ class TrainingRequest:
     config: TrainingConfig
     seed: int
     slug: str
+    privacy_noise: PrivacyNoise = "seeded"
     channel: Channel | None = None
     replicas: int = 1
     device: str = "cpu"
@@ -66,6 +70,17 @@ class TrainingRequest:
     def records(self) -> int:
         """Records that a step averages over."""
         return records_in_step(self.defense, self.level, self.batch_size)
+
+    def noise(
+        self, replica: int, purpose: str = "noise", device: str | torch.device | None = None
+    ) -> SeededNoise | SecureNoise:
+        """Source of a replica's noise for one purpose, by default on the device of the training.
+
+        All noise that protects records comes from it, and so does the choice of records where an accountant counts on
+        its being secret.
+        """
+        where = self.device if device is None else device
+        return noise_source(self.privacy_noise, self.seed, self.slug, replica, purpose, device=where)
 
     @cached_property
     def dropped(self) -> PrincipalDirection | None:
@@ -84,9 +99,9 @@ class TrainingResult:
     Attributes:
         weights: Parameter name to its values (replicas, ...), on the CPU; NaN for a diverged replica.
         curves: Columns ``replica`` (int), ``step`` (int), ``metric`` (str), ``value`` (float). Metrics are
-            ``train_loss`` (nats), ``train_accuracy`` and ``test_accuracy``, all on clean images, and ``epsilon`` for
-            DP. The rows of the last step are computed on all records, earlier ones on at most 2,000 of each split.
-            The curve of a diverged replica ends before its divergence was seen.
+            ``train_loss`` and ``test_loss`` (nats), ``train_accuracy`` and ``test_accuracy``, all on clean images, and
+            ``epsilon`` for DP. The rows of the last step are computed on all records, earlier ones on at most 2,000 of
+            each split. The curve of a diverged replica ends before its divergence was seen.
         events: What was done to the private records, per replica.
         diverged: Whether a replica's loss or weights stopped being finite; such a replica is no result.
         learning_rate: As asked for.

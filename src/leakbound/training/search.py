@@ -12,7 +12,7 @@ import pandas as pd
 
 from leakbound.datasets import ImageDataset, Split
 from leakbound.seeding import numpy_generator
-from leakbound.training.request import TrainingRequest
+from leakbound.training.request import TrainingRequest, TrainingResult
 from leakbound.training.trainers import train
 
 logger = logging.getLogger("leakbound")
@@ -23,7 +23,8 @@ class LearningRateSearch:
     """What a search tried and chose.
 
     Attributes:
-        table: Columns ``learning_rate``, ``validation_accuracy`` (NaN if diverged) and ``diverged``, one row a trial.
+        table: Columns ``learning_rate``, ``validation_accuracy``, ``validation_loss`` (nats; both NaN if diverged) and
+            ``diverged``, one row a trial.
         learning_rate: The best one.
     """
 
@@ -32,12 +33,14 @@ class LearningRateSearch:
 
 
 def search_learning_rate(request: TrainingRequest) -> LearningRateSearch:
-    """Train one replica per candidate and take the one that is most accurate on members held out.
+    """Train one replica per candidate and take the one that does best on members held out.
 
     Every candidate trains ``search_rounds`` steps from the same weights on the same batches; ``validation_fraction`` of
     the members are held out, the same ones for every candidate. Accuracy is measured on their clean images, which the
-    client owns. Of equally accurate candidates the smallest is taken; a diverged one is worse than any other. What the
-    choice itself tells of the records is in no accountant's figure.
+    client owns. Of all candidates that come within a standard error of the best accuracy the one with the smallest loss
+    is taken: a search is shorter than the training, and before a network leaves the plateau on which it knows no more
+    than how frequent the classes are, only the loss tells which candidate gets ahead. A diverged one is never taken
+    while there is another. What the choice itself tells of the records is in no accountant's figure.
 
     Args:
         request: The run. Its ``learning_rate``, ``rounds``, ``replicas`` and ``checkpoint`` are not used; candidates
@@ -60,13 +63,27 @@ def search_learning_rate(request: TrainingRequest) -> LearningRateSearch:
     rows = []
     for rate in candidates:
         result = train(dataclasses.replace(trial, learning_rate=rate))
-        accuracies = result.curves.loc[result.curves["metric"] == "test_accuracy", "value"]
-        accuracy = math.nan if result.diverged[0] else float(accuracies.iloc[-1])
-        logger.info("%s: learning rate %g: validation accuracy %.4f", request.slug, rate, accuracy)
-        rows.append((rate, accuracy, result.diverged[0]))
-    table = pd.DataFrame(rows, columns=["learning_rate", "validation_accuracy", "diverged"])
-    best = table["validation_accuracy"].fillna(-1.0).idxmax()  # the first of equals, hence the smallest
-    return LearningRateSearch(table, float(table.loc[best, "learning_rate"]))
+        accuracy, loss = (_final(result, metric) for metric in ("test_accuracy", "test_loss"))
+        logger.info("%s: learning rate %g: validation accuracy %.4f, loss %.4f", request.slug, rate, accuracy, loss)
+        rows.append((rate, accuracy, loss, result.diverged[0]))
+    table = pd.DataFrame(rows, columns=["learning_rate", "validation_accuracy", "validation_loss", "diverged"])
+    return LearningRateSearch(table, _best(table, len(trial.dataset.test)))
+
+
+def _final(result: TrainingResult, metric: str) -> float:
+    """Last value of a trial's curve; NaN if it diverged."""
+    values = result.curves.loc[result.curves["metric"] == metric, "value"]
+    return math.nan if result.diverged[0] else float(values.iloc[-1])
+
+
+def _best(table: pd.DataFrame, held_out: int) -> float:
+    """Learning rate of the smallest loss among the trials that are as accurate as the best, but for chance."""
+    best = table["validation_accuracy"].max()
+    if math.isnan(best):
+        return float(table["learning_rate"].min())
+    margin = math.sqrt(best * (1.0 - best) / held_out)
+    close = table[table["validation_accuracy"] >= best - margin]
+    return float(close.loc[close["validation_loss"].idxmin(), "learning_rate"])
 
 
 def _divide(request: TrainingRequest) -> ImageDataset:

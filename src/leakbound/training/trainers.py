@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import cast, get_args
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakbound.config import DPSGD, ChannelDefense, Compression, CustomDefense, level_problem
+from leakbound.config import DPSGD, ChannelDefense, Compression, CustomDefense, PrivacyNoise, level_problem
 from leakbound.registry import TRAINERS
 from leakbound.training import loop
 from leakbound.training.request import TrainingRequest, TrainingResult
@@ -26,7 +26,8 @@ def train(request: TrainingRequest) -> TrainingResult:
     """Train all replicas of a run.
 
     Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was killed and went
-    on from its checkpoint. The file stays, for the caller to remove once the result is stored.
+    on from its checkpoint; with secure noise they never do. The checkpoint stays, for the caller to remove once the
+    result is stored.
 
     Raises:
         UntrainableError: Before the first step, if the defense cannot train this network, on these images, so.
@@ -45,7 +46,9 @@ def check(request: TrainingRequest) -> None:
     Raises:
         UntrainableError: With every reason found.
     """
-    problems = [*_data_problems(request), *_level_problems(request), *_model_problems(request)]
+    problems = [
+        *_data_problems(request), *_level_problems(request), *_noise_problems(request), *_model_problems(request)
+    ]  # fmt: skip
     if problems:
         raise UntrainableError("\n".join(f"{request.slug}: {problem}" for problem in problems))
 
@@ -105,6 +108,21 @@ def _level_problems(request: TrainingRequest) -> list[str]:
     if isinstance(defense, Compression) and level is not None and level >= pixels:
         return [f"level = {level}: images of {pixels} values have the principal directions 0 to {pixels - 1}"]
     return []
+
+
+def _noise_problems(request: TrainingRequest) -> list[str]:
+    """Noise of unknown origin, or a trainer from outside that would draw it from seeds."""
+    origin, defense = request.privacy_noise, request.defense
+    if origin not in get_args(PrivacyNoise):
+        return [f"privacy_noise = {origin!r}: must be one of {', '.join(get_args(PrivacyNoise))}"]
+    if origin != "secure" or not isinstance(defense, CustomDefense):
+        return []
+    if getattr(TRAINERS.get(defense.trainer), "secure_noise", False):
+        return []
+    return [
+        f"privacy_noise = 'secure': the trainer {defense.trainer!r} does not say that it draws its noise from "
+        "request.noise(replica); once it does, set its attribute secure_noise = True"
+    ]
 
 
 def _model_problems(request: TrainingRequest) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from leakbound.randomness import NoiseSource, as_source, perturbed
 
 
 @runtime_checkable
@@ -42,27 +45,26 @@ class ConstantNoise:
 
     Args:
         noise_std: Standard deviation, >= 0.
-        generators: One per slot, on the device of the stack; they belong to this noise alone.
+        sources: Of noise, or generators of it; one per slot, on the device of the stack, for this noise alone.
     """
 
-    def __init__(self, noise_std: float, generators: list[torch.Generator]) -> None:
-        self._noise_std, self._generators = noise_std, generators
+    def __init__(self, noise_std: float, sources: Sequence[NoiseSource | torch.Generator]) -> None:
+        self._noise_std, self._sources = noise_std, [as_source(source) for source in sources]
 
     def apply(self, gradients: list[Tensor]) -> None:
         """Add fresh noise, slot by slot, so that a stack draws what each slot draws alone."""
-        for slot, generator in enumerate(self._generators):
+        for slot, source in enumerate(self._sources):
             for gradient in gradients:
-                noise = torch.randn(gradient.shape[1:], generator=generator, device=gradient.device)
-                gradient[slot] += noise.mul_(self._noise_std)
+                gradient[slot] = perturbed(gradient[slot], self._noise_std, source)
 
     def state(self) -> dict[str, Any]:
-        """The generators."""
-        return {"generators": [generator.get_state() for generator in self._generators]}
+        """Those of the sources."""
+        return {"sources": [source.state() for source in self._sources]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
-        for generator, saved in zip(self._generators, state["generators"], strict=True):
-            generator.set_state(saved)
+        for source, saved in zip(self._sources, state["sources"], strict=True):
+            source.restore(saved)
 
 
 class LargestCoordinates:

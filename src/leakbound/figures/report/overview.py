@@ -9,24 +9,17 @@ from typing import Any
 from leakbound.config import Config, FigureConfig, StudyConfig
 from leakbound.figures import style
 
-_PAPERS = {
-    "tan2024": "Tan et al. 2024",
-    "zeng2022": "Zeng, Yang, Dai 2022",
-    "pmidp": "PMIDP-FL",
-    "wang2020": "Wang, Ishii, He, Cheng 2020",
-    "beyond": "Beyond the papers",
-}
 _CLOSED_FORM = "Closed forms and pictures"
 
 
 def paper_name(paper: str) -> str:
     """A paper as people call it."""
-    return _PAPERS.get(paper, paper)
+    return style.PAPERS.get(paper, paper)
 
 
 def papers_of(figures: Sequence[FigureConfig]) -> list[str]:
     """Papers of some figures: the one the project began with first, what none of them has last."""
-    known = [paper for paper in _PAPERS if paper != "beyond"]
+    known = [paper for paper in style.PAPERS if paper != "beyond"]
     order = {paper: index for index, paper in enumerate(known)}
     return sorted({figure.paper for figure in figures}, key=lambda paper: order.get(paper, len(order)))
 

@@ -1,0 +1,129 @@
+"""What one step of DP training tells of its batch, by the gradients that a trained network really has.
+
+Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and is used to match noise multipliers with
+capacities. Real gradients of clipped length lie in few directions, so the same noise lets less through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from leakbound.accounting import dp_capacity
+from leakbound.attacks.scoring import rows
+from leakbound.config import DPPSAC, DPSGD, Defense, GradientCapacityConfig
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.runs import Run
+from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.training.gradients import psac_weights, record_gradients
+from leakbound.training.stack import finite_slots
+
+_CHUNK = 50  # records differentiated at once
+
+
+def measure(
+    weights: Mapping[str, Tensor],
+    *,
+    model: str,
+    dataset: ImageDataset,
+    config: GradientCapacityConfig,
+    defense: Defense,
+    level: float | None,
+    seed: int,
+    slug: str,
+    device: str | torch.device = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Capacity of one DP step at the weights that a training ended with.
+
+    The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter. Of all
+    distributions with the gradients' covariance Σ the Gaussian one tells most: ½ Σ ln(1 + B λ_i / (m²S²)).
+    Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members, and falls short where there
+    are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it; ``corrected`` and ``printed`` are Theorem 4, which
+    knows but tr Σ <= S².
+
+    Args:
+        weights: Parameters of the trained replicas, each (replicas, ...).
+        model: Registered network that they belong to.
+        dataset: Members are those of ``train``.
+        config: Settings of the measurement.
+        defense: ``dpsgd`` or ``dppsac``: how gradients are clipped.
+        level: Its noise multiplier m, > 0.
+        seed: Seed of the choice of members, the same for all replicas and levels.
+        slug: Name of the run, which says the batch size B.
+        device: Where gradients are computed.
+
+    Returns:
+        Rows (replica, variant, unit, metric, value, low, high) with unit −1 and metric ``capacity`` in nats per step;
+        NaN for a replica with weights that are not finite. And ``eigenvalues`` (replicas, records), ascending.
+
+    Raises:
+        ValueError: If the defense clips no gradients, or has no noise.
+
+    Source:
+        Tan et al. 2024, Theorem 4, with its factor ½ restored.
+    """
+    if not isinstance(defense, DPSGD) or not level:
+        raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
+    batch_size = Run.from_slug(slug).batch_size
+    network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, slug, "capacity")).to(device)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    order = numpy_generator(seed, "gradient_capacity", dataset.name).permutation(len(dataset.train))
+    chosen = torch.from_numpy(np.sort(order[: config.records]))
+    images = torch.from_numpy(dataset.train.images)[chosen]
+    labels = torch.from_numpy(dataset.train.labels)[chosen]
+    ratio = batch_size / (level * defense.max_grad_norm) ** 2
+    bounds = {
+        "corrected": dp_capacity(level, batch_size, parameters),
+        "printed": dp_capacity(level, batch_size, as_printed=True),
+    }
+    tables, spectra = [], []
+    for replica, finite in enumerate(finite_slots(weights)):
+        spectrum = np.full(len(chosen), np.nan)
+        if finite:
+            network.load_state_dict({name: tensor[replica].to(device) for name, tensor in weights.items()})
+            spectrum = covariance_spectrum(_clipped(network, images, labels, defense, device))
+        found = {
+            "measured": 0.5 * float(np.log1p(ratio * spectrum).sum()),
+            "trace": 0.5 * ratio * float(spectrum.sum()),
+            **(bounds if finite else dict.fromkeys(bounds, math.nan)),
+        }
+        tables += [rows(replica, name, [-1], {"capacity": np.array([value])}) for name, value in found.items()]
+        spectra.append(spectrum)
+    return pd.concat(tables, ignore_index=True), {"eigenvalues": np.stack(spectra)}
+
+
+def covariance_spectrum(samples: Float[Tensor, "n d"]) -> Float[np.ndarray, " n"]:
+    """Eigenvalues of the unbiased sample covariance that are not zero of necessity, ascending and never below 0.
+
+    They are those of the n × n matrix of inner products, so that d may be large.
+
+    Args:
+        samples: One record each, n >= 2.
+    """
+    centered = samples - samples.mean(dim=0)
+    products = (centered @ centered.T).double().cpu().numpy() / (len(samples) - 1)
+    return np.linalg.eigvalsh(products).clip(min=0.0)
+
+
+def _clipped(
+    network: torch.nn.Module, images: Tensor, labels: Tensor, defense: DPSGD, device: str | torch.device
+) -> Float[Tensor, "n d"]:
+    """Gradients of single records as the defense sends them, before noise; kept in float32 on the CPU."""
+    parts = []
+    for some, targets in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
+        gradients = record_gradients(network, some.to(device), targets.to(device))
+        flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
+        norms = flat.norm(dim=1)
+        if isinstance(defense, DPPSAC):
+            weights = psac_weights(norms, defense.max_grad_norm, defense.r)
+        else:
+            weights = (defense.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)  # Opacus' rule
+        parts.append((weights[:, None] * flat).cpu())
+    return torch.cat(parts)

@@ -1,0 +1,99 @@
+"""Command: compare the files of a configuration's results with their seals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from leakbound import storage
+
+_OF_SNAKEMAKE = {"logs", "benchmarks"}
+_OWN_DIGEST = "checkpoint-*.pt"
+_OF_RUNS = ("runs", "attacks")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A file that is not as it was written.
+
+    Attributes:
+        path: The file; of a stale seal, the seal.
+        kind: ``damaged``; ``unsealed`` if nobody knows whether it is whole; ``stale`` for a seal without a file.
+        reason: What is wrong.
+    """
+
+    path: Path
+    kind: Literal["damaged", "unsealed", "stale"]
+    reason: str
+
+
+def verify(
+    configfile: Annotated[Path, typer.Option(help="Configuration whose results are meant.")] = Path(
+        "config/config.yaml"
+    ),
+    remove: Annotated[bool, typer.Option(help="Delete what is damaged, so that snakemake makes it again.")] = False,
+) -> None:
+    """Compare every file of a configuration's results with its seal; ends with code 1 if one is damaged or has none."""
+    from leakbound import presets
+
+    root = Path(presets.load(configfile).root)
+    if not root.is_dir():
+        raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
+    files = list(_files(root))
+    found = [*(finding for path in files if (finding := _examined(path, root))), *_stale(root)]
+    for finding in found:
+        deleted = remove and finding.kind != "unsealed"
+        if deleted:
+            finding.path.unlink()
+            storage.seal_of(finding.path).unlink(missing_ok=True)
+        sys.stdout.write(f"{finding.path}: {finding.kind}{' and removed' if deleted else ''}: {finding.reason}\n")
+    wrong = [finding for finding in found if finding.kind != "stale"]
+    sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
+    if removed := [finding.path.as_posix() for finding in found if remove and finding.kind == "damaged"]:
+        # Left out of the command, one that nothing needs at present would be made when something does.
+        sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- all {' '.join(removed)}\n")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Files that are sealed when they are written, in order."""
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root)
+        ours = inside.parts[0] not in _OF_SNAKEMAKE and not path.match(_OWN_DIGEST)
+        if ours and path.is_file() and not path.name.startswith("."):
+            yield path
+
+
+def _examined(path: Path, root: Path) -> Finding | None:
+    """What is wrong with a file; none if nothing is."""
+    if not storage.seal_of(path).is_file():
+        return Finding(path, "unsealed", "nobody knows whether it is whole; if a job made it, delete it")
+    try:
+        storage.check(path)
+        owner = _owner(path, root)
+    except storage.DamagedFileError as error:
+        return Finding(path, "damaged", error.reason)
+    return Finding(path, "damaged", f"its folder is that of {owner}, moved here") if owner else None
+
+
+def _owner(path: Path, root: Path) -> str | None:
+    """The run whose record this is if it lies in the folder of another one: a folder moved with its seals is whole."""
+    kind, *inside = path.parent.relative_to(root).parts or ("",)
+    if kind not in _OF_RUNS or path.suffix != ".json":
+        return None
+    slug = storage.read_json(path).get("settings", {}).get("slug")
+    return slug if slug not in (None, "/".join(inside)) else None
+
+
+def _stale(root: Path) -> Iterator[Finding]:
+    """Seals of files that are gone."""
+    for seal in sorted(root.rglob(".*")):
+        path = storage.sealed_by(seal)
+        if path is not None and not path.exists():
+            yield Finding(seal, "stale", "its file is gone")

@@ -1,0 +1,202 @@
+"""Sources of privacy noise: one that its seed repeats, and one that nobody repeats.
+
+A secure normal number comes from a pair of independent uniform ones by the transform of Box and Muller, in float64. It
+rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn; its error is bounded by
+2⁻⁴⁶ up to 9 standard deviations; and its tails end where 126 random bits do, beyond 13 standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, get_args, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from leakbound.config import PrivacyNoise
+from leakbound.randomness.cipher import keystream
+from leakbound.seeding import torch_generator
+
+_CHUNK = 2**16  # numbers under one key, which stay in a core's cache
+_POSITIVE = 2**63 - 1
+
+
+@runtime_checkable
+class NoiseSource(Protocol):
+    """Independent draws for one purpose.
+
+    Attributes:
+        secure: Whether nobody can repeat the draws. What they protect is then released on a grid, in float64 until it
+            is rounded, and there is no state to go on from.
+    """
+
+    secure: bool
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal numbers on the device of the source."""
+
+    def uniform(self, count: int) -> Float[Tensor, " count"]:
+        """Uniform numbers in [0, 1), multiples of 2⁻⁵³ in float64, on the device of the source."""
+
+    def state(self) -> Tensor | None:
+        """All that the next draws depend on; None if nothing that could be kept."""
+
+    def restore(self, state: Tensor | None) -> None:
+        """Go on from :meth:`state`."""
+
+
+class SeededNoise:
+    """Draws of a torch generator: equal seeds give equal draws, and whoever knows the seed can subtract the noise.
+
+    Args:
+        generator: Belongs to this source alone; draws are on its device.
+    """
+
+    secure = False
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal numbers."""
+        return torch.randn(tuple(shape), generator=self.generator, device=self.generator.device, dtype=dtype)
+
+    def uniform(self, count: int) -> Float[Tensor, " count"]:
+        """Uniform numbers in [0, 1)."""
+        # Uniform float32 numbers would lie on a grid of 2⁻²⁴.
+        return torch.rand(count, generator=self.generator, device=self.generator.device, dtype=torch.float64)
+
+    def state(self) -> Tensor:
+        """The generator's."""
+        return self.generator.get_state()
+
+    def restore(self, state: Tensor | None) -> None:
+        """Go on from :meth:`state`.
+
+        Raises:
+            ValueError: If the state is that of a source without one.
+        """
+        if state is None:
+            raise ValueError("the state is that of secure noise, which seeded noise cannot go on from")
+        self.generator.set_state(state)
+
+
+class SecureNoise:
+    """Draws that no seed repeats, safe to use in forked processes: each takes its key from the operating system.
+
+    Args:
+        device: Where draws are wanted; their random bits come from the CPU.
+    """
+
+    secure = True
+
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        self.device = torch.device(device)
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """Standard normal numbers, computed in float64."""
+        drawn = torch.empty(math.prod(shape), dtype=dtype, device=self.device)
+        for part in drawn.split(_CHUNK):
+            pairs = (len(part) + 1) // 2
+            words = _words(3 * pairs, self.device)
+            part.copy_(box_muller(words.view(3, pairs))[: len(part)])
+        return drawn.view(tuple(shape))
+
+    def uniform(self, count: int) -> Float[Tensor, " count"]:
+        """Uniform numbers in [0, 1)."""
+        return ((_words(count, self.device) >> 11) & (2**53 - 1)).double().mul_(2.0**-53)
+
+    def state(self) -> None:
+        """None: nothing is kept from draw to draw."""
+        return
+
+    def restore(self, state: Tensor | None) -> None:
+        """Nothing to do: what follows is new noise.
+
+        Raises:
+            ValueError: If the state is that of a generator.
+        """
+        if state is not None:
+            raise ValueError("the state is that of a generator, which secure noise does not repeat")
+
+
+class SecureDraws:
+    """Secure noise as NumPy arrays, with the two methods of ``numpy.random.Generator`` that simulations draw by."""
+
+    def __init__(self) -> None:
+        self._source = SecureNoise()
+
+    def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
+        """Standard normal numbers, float64."""
+        return self._source.normal((size,) if isinstance(size, int) else size).numpy()
+
+    def random(self, size: int | tuple[int, ...]) -> np.ndarray:
+        """Uniform numbers in [0, 1), float64."""
+        shape = (size,) if isinstance(size, int) else size
+        return self._source.uniform(math.prod(shape)).numpy().reshape(shape)
+
+
+def box_muller(words: Int[Tensor, "3 pairs"]) -> Float[Tensor, " numbers"]:
+    """Two independent standard normal numbers from each column of three random words, √(−2 ln u) (cos θ, sin θ).
+
+    u takes 63 bits of the first word and, which matters in the tails, 63 more of the second, and is never 0; θ is the
+    third, as an angle in [−π, π].
+
+    Args:
+        words: Uniform 64-bit words, int64.
+
+    Returns:
+        Float64, twice as many as there are columns.
+
+    Source:
+        Box and Muller 1958.
+    """
+    first, second, third = words
+    low = (second & _POSITIVE).double().add_(0.5).mul_(2.0**-63)
+    uniform = (first & _POSITIVE).double().add_(low).mul_(2.0**-63)
+    radius = uniform.log_().mul_(-2.0).sqrt_()
+    angle = third.double().mul_(math.pi * 2.0**-63)
+    return torch.cat([radius * angle.cos(), radius * angle.sin()])
+
+
+def noise_source(
+    origin: str, seed: int, *words: str | int, device: str | torch.device = "cpu"
+) -> SeededNoise | SecureNoise:
+    """Source of noise for the purpose that ``words`` name.
+
+    Args:
+        origin: ``seeded`` or ``secure``, the configuration's ``privacy_noise``.
+        seed: Seed of the configuration; secure noise does not depend on it.
+        *words: Run, replica and purpose, e.g. ``"noise"``.
+        device: Where draws are wanted.
+
+    Raises:
+        ValueError: If there is no such origin.
+    """
+    check_origin(origin)
+    return SecureNoise(device) if origin == "secure" else SeededNoise(torch_generator(seed, *words, device=device))
+
+
+def check_origin(origin: str) -> None:
+    """Refuse an origin of noise that is none; a misspelled one must never give seeded noise.
+
+    Raises:
+        ValueError: If ``origin`` is not a value of the setting ``privacy_noise``.
+    """
+    if origin not in get_args(PrivacyNoise):
+        raise ValueError(f"privacy_noise = {origin!r}: must be {' or '.join(map(repr, get_args(PrivacyNoise)))}")
+
+
+def as_source(source: NoiseSource | torch.Generator) -> NoiseSource:
+    """A source as it is; a generator as seeded noise."""
+    return SeededNoise(source) if isinstance(source, torch.Generator) else source
+
+
+def _words(count: int, device: torch.device) -> Int[Tensor, " count"]:
+    """Random 64-bit words."""
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    return torch.frombuffer(keystream(8 * count), dtype=torch.int64).to(device)

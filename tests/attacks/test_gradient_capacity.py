@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from leakbound import datasets
+from leakbound.accounting import dp_capacity
+from leakbound.attacks.gradient_capacity import covariance_spectrum, measure
+from leakbound.config import DPPSAC, DPSGD, DatasetConfig, GradientCapacityConfig, Undefended
+from leakbound.models import build
+from leakbound.training.stack import stacked
+
+SLUG = "digits/lenet/dpsgd-0.5/n10-b64"
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.prepare("digits", DatasetConfig(members=120, aux=60), seed=0)
+
+
+@pytest.fixture(scope="module")
+def networks(digits):
+    return [build("lenet", digits.colors, 10, torch.Generator().manual_seed(seed)) for seed in range(2)]
+
+
+@pytest.fixture(scope="module")
+def weights(networks):
+    return {name: value.detach() for name, value in stacked(networks).items()}
+
+
+def measured(weights, digits, *, defense=None, level=0.5, records=120):
+    config = GradientCapacityConfig(records=records)
+    arguments = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": SLUG}
+    rows, arrays = measure(weights, defense=defense or DPSGD(), level=level, **arguments)
+    return rows.pivot_table(index="replica", columns="variant", values="value", dropna=False), arrays
+
+
+def test_spectrum_is_that_of_the_covariance():
+    samples = np.random.default_rng(0).normal(size=(30, 8)) * np.arange(1, 9)
+    expected = np.linalg.eigvalsh(np.cov(samples, rowvar=False))
+    found = covariance_spectrum(torch.from_numpy(samples))
+    np.testing.assert_allclose(found[-8:], expected, rtol=1e-10)
+    np.testing.assert_allclose(found[:-8], 0.0, atol=1e-12)
+
+
+def test_capacity_is_that_of_gaussian_gradients_with_the_clipped_covariance(weights, networks, digits):
+    """Against autograd record by record, and the determinant over all parameters instead of the Gram matrix."""
+    records, bound, level = 12, 0.7, 0.5
+    values, arrays = measured(weights, digits, defense=DPSGD(max_grad_norm=bound), level=level, records=records)
+    chosen = np.sort(numpy_order(digits)[:records])
+    clipped = []
+    for image, label in zip(digits.train.images[chosen], digits.train.labels[chosen], strict=True):
+        networks[0].zero_grad()
+        F.cross_entropy(networks[0](torch.from_numpy(image[None])), torch.tensor([label])).backward()
+        gradient = torch.cat([parameter.grad.flatten() for parameter in networks[0].parameters()]).double()
+        clipped.append(gradient * min(1.0, bound / float(gradient.norm())))
+    centered = torch.stack(clipped) - torch.stack(clipped).mean(0)
+    ratio = 64 / (level * bound) ** 2
+    small = torch.eye(records, dtype=torch.float64) + ratio * (centered @ centered.T) / (records - 1)
+    assert values.loc[0, "measured"] == pytest.approx(0.5 * float(torch.logdet(small)), rel=1e-4)
+    total = float((centered**2).sum()) / (records - 1)
+    assert values.loc[0, "trace"] == pytest.approx(0.5 * ratio * total, rel=1e-4)
+    assert arrays["eigenvalues"].shape == (2, records)
+
+
+def numpy_order(dataset):
+    from leakbound.seeding import numpy_generator
+
+    return numpy_generator(0, "gradient_capacity", dataset.name).permutation(len(dataset.train))
+
+
+def test_values_are_ordered_and_theorem_4_is_there_in_both_forms(weights, digits):
+    values, _ = measured(weights, digits)
+    assert (values["measured"] < values["trace"]).all()
+    assert (values["trace"] <= 64 / (2 * 0.25) * 120 / 119).all()  # tr Σ <= S², but for the sample's denominator
+    assert values["printed"].tolist() == [64 / 0.25] * 2
+    parameters = sum(value[0].numel() for value in weights.values())
+    assert values["corrected"].tolist() == pytest.approx([dp_capacity(0.5, 64, parameters)] * 2)
+
+
+def test_more_noise_and_fewer_records_measure_less(weights, digits):
+    little, much = (measured(weights, digits, level=level)[0]["measured"] for level in (0.5, 2.0))
+    fewer = measured(weights, digits, records=40)[0]["measured"]
+    assert (much < little).all()
+    assert (fewer < little).all()
+
+
+def test_psac_weighs_gradients_in_its_own_way(weights, digits):
+    plain, adaptive = (measured(weights, digits, defense=defense)[0]["trace"] for defense in (DPSGD(), DPPSAC()))
+    assert not np.allclose(plain, adaptive, rtol=1e-3)
+
+
+def test_a_diverged_replica_has_no_values(weights, digits):
+    broken = {name: value.clone() for name, value in weights.items()}
+    broken["head.bias"][1, 0] = torch.nan
+    values, arrays = measured(broken, digits)
+    assert values.loc[0].notna().all()
+    assert values.loc[1].isna().all()
+    assert np.isnan(arrays["eigenvalues"][1]).all()
+
+
+@pytest.mark.parametrize(("defense", "level"), [(Undefended(), None), (DPSGD(), 0.0)])
+def test_steps_without_clipping_or_noise_are_refused(weights, digits, defense, level):
+    with pytest.raises(ValueError, match="measured for dpsgd and dppsac with noise"):
+        measured(weights, digits, defense=defense, level=level)

@@ -1,0 +1,74 @@
+"""Original files as the workflow sees them: by what they hold, wherever they lie."""
+
+import os
+import shutil
+
+import pytest
+
+from leakbound import storage
+from leakbound.config import DatasetConfig
+from leakbound.datasets.originals import describe_originals, original_hashes
+from leakbound.storage import file_hash
+
+PETS = DatasetConfig(reader="parquet", aux=10)
+
+
+def recorded(pets, folder) -> tuple[dict, object]:
+    """Hashes of the original files, and the provenance in which `prepare` keeps what it saw of them."""
+    record = folder / "record.json"
+    storage.write_json(record, {"originals": describe_originals("pets", PETS)})
+    return original_hashes("pets", PETS, record), record
+
+
+def test_files_of_the_folder_are_known_by_their_bytes(pets, tmp_path):
+    found = original_hashes("pets", PETS, tmp_path / "none.json")
+    assert found == {path.name: file_hash(path) for path in sorted(pets.folder.glob("*.parquet"))}
+    assert len(found) == 2
+
+
+def test_edit_is_seen_and_a_copy_is_not(pets, tmp_path, monkeypatch):
+    before, record = recorded(pets, tmp_path)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in pets.folder.glob("*.parquet"):
+        shutil.copyfile(path, copy / path.name)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(copy))
+    assert original_hashes("pets", PETS, record) == before
+    content = bytearray((copy / "pets_test.parquet").read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / "pets_test.parquet").write_bytes(bytes(content))
+    after = original_hashes("pets", PETS, record)
+    assert {name for name in before if before[name] != after[name]} == {"pets_test.parquet"}
+
+
+def test_file_that_looks_as_it_did_is_not_read_again(pets, tmp_path):
+    before, record = recorded(pets, tmp_path)
+    path = pets.folder / "pets_train.parquet"
+    status = path.stat()
+    path.write_bytes(bytes(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert original_hashes("pets", PETS, record) == before
+    os.utime(path)
+    assert original_hashes("pets", PETS, record) != before
+
+
+@pytest.mark.parametrize("sight", ["unnamed", "elsewhere"])
+def test_files_out_of_sight_count_as_they_were(pets, tmp_path, monkeypatch, sight):
+    before, record = recorded(pets, tmp_path)
+    if sight == "unnamed":
+        monkeypatch.delenv("LEAKBOUND_DATA")
+    else:
+        monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path / "nothing"))
+    assert original_hashes("pets", PETS, record) == before
+    assert original_hashes("pets", PETS, tmp_path / "none.json") == {}
+
+
+def test_damaged_record_is_not_believed(pets, tmp_path):
+    before, record = recorded(pets, tmp_path)
+    record.write_text(record.read_text().replace(before["pets_train.parquet"], "0" * 64))
+    assert original_hashes("pets", PETS, record) == before
+
+
+@pytest.mark.parametrize("config", [DatasetConfig(reader="digits"), PETS.model_copy(update={"source": "hub"})])
+def test_what_comes_from_no_folder_has_no_original_files(pets, tmp_path, config):
+    assert original_hashes("pets", config, tmp_path / "none.json") == {}

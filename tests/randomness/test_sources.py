@@ -1,0 +1,168 @@
+"""Secure draws have no seed, so thresholds are those of a false alarm in less than one of 10⁷ runs for each test."""
+
+import copy
+import math
+import pickle
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from leakbound.randomness import NoiseSource, SecureDraws, SecureNoise, SeededNoise, as_source, keystream, noise_source
+from leakbound.randomness.sources import box_muller
+from leakbound.seeding import torch_generator
+
+ALARM = 1e-8
+
+
+@pytest.fixture(scope="module")
+def drawn() -> np.ndarray:
+    return SecureNoise().normal((2**20,)).numpy()
+
+
+def test_secure_numbers_are_standard_normal(drawn):
+    assert stats.kstest(drawn[: 2**18], "norm").pvalue > ALARM
+
+
+@pytest.mark.parametrize(("power", "mean", "variance"), [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)])
+def test_moments_of_secure_numbers_are_those_of_the_normal_law(drawn, power, mean, variance):
+    """Within seven standard errors: the sums are normal enough for a false alarm below 1e-9."""
+    assert abs((drawn**power).mean() - mean) < 7 * math.sqrt(variance / drawn.size)
+
+
+@pytest.mark.parametrize("beyond", [1.0, 2.0, 3.0, 4.0, 5.0])
+def test_tails_of_secure_numbers_have_their_mass(drawn, beyond):
+    for count in ((drawn > beyond).sum(), (drawn < -beyond).sum()):
+        assert stats.binomtest(int(count), drawn.size, stats.norm.sf(beyond)).pvalue > ALARM
+
+
+def test_the_two_numbers_of_a_pair_and_neighbours_are_independent(drawn):
+    chunk = drawn[: 2**16]  # all cosines before all sines
+    first, second = chunk[: 2**15], chunk[2**15 :]
+    for one, other in ((first, second), (drawn[1:], drawn[:-1]), (first**2 - 1, second**2 - 1)):
+        scale = math.sqrt((one**2).mean() * (other**2).mean() * len(one))
+        assert abs((one * other).sum()) / scale < 7
+
+
+def test_no_number_is_drawn_twice(drawn):
+    assert len(np.unique(drawn)) == drawn.size
+
+
+def column(*words: int) -> torch.Tensor:
+    return torch.tensor(words, dtype=torch.int64)[:, None]
+
+
+def test_tails_end_beyond_thirteen_standard_deviations_and_nothing_is_infinite():
+    largest, _ = box_muller(column(0, 0, 0)).tolist()
+    assert largest == pytest.approx(math.sqrt(2 * 127 * math.log(2)))
+    assert largest > 13
+    # The lowest and highest words, and those next to them, with and without the bit that is not used.
+    edges = [0, 1, 2**63 - 1, -1, -(2**63), -(2**63) + 1]
+    for first in edges:
+        for second in edges:
+            for third in edges:
+                found = box_muller(column(first, second, third))
+                assert found.isfinite().all()
+                assert (found.abs() < 13.3).all()
+
+
+def test_numbers_beyond_eight_standard_deviations_come_with_their_probability():
+    """u = 2⁻ᵏ has the radius √(2k ln 2), also where the first word has no bit left and only the second tells u."""
+    for bits in (47, 60, 63, 80, 120):
+        first, second = (2 ** (63 - bits), 0) if bits < 64 else (0, 2 ** (126 - bits))
+        number = float(box_muller(column(first, second, 0))[0])
+        assert number == pytest.approx(math.sqrt(2 * bits * math.log(2)), rel=1e-4)
+
+
+def test_error_of_the_transform_is_within_its_bound():
+    """Against 40 digits, for random words and for words that lead far out: at most r 2⁻⁴⁹ + 2⁻⁵³/r."""
+    words = torch.frombuffer(keystream(8 * 3 * 600), dtype=torch.int64).view(3, 600).clone()
+    words[0, 300:450] &= 2**30 - 1  # r from 6.8
+    words[0, 450:] |= 2**63 - 2**44  # r below 1e-2
+    found = box_muller(words).double().tolist()
+    with mpmath.workdps(40):
+        for index in range(600):
+            first, second, third = (int(word) for word in words[:, index])
+            low = (mpmath.mpf(second & (2**63 - 1)) + mpmath.mpf(1) / 2) / 2**63
+            radius = mpmath.sqrt(-2 * mpmath.log((mpmath.mpf(first & (2**63 - 1)) + low) / 2**63))
+            angle = mpmath.pi * third / 2**63
+            allowed = radius * mpmath.mpf(2) ** -49 + mpmath.mpf(2) ** -53 / radius
+            assert abs(found[index] - radius * mpmath.cos(angle)) <= allowed
+            assert abs(found[600 + index] - radius * mpmath.sin(angle)) <= allowed
+
+
+def test_secure_uniform_numbers_are_uniform_multiples_of_the_smallest_one():
+    numbers = SecureNoise().uniform(2**17).numpy()
+    assert numbers.dtype == np.float64
+    assert (numbers * 2.0**53 % 1 == 0).all()
+    assert (numbers >= 0).all()
+    assert (numbers < 1).all()
+    assert stats.kstest(numbers, "uniform").pvalue > ALARM
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (2, 3), (70_001,), (5, 1, 2**14)])
+def test_secure_numbers_come_in_every_shape(shape):
+    for dtype in (torch.float32, torch.float64):
+        numbers = SecureNoise().normal(shape, dtype)
+        assert (tuple(numbers.shape), numbers.dtype) == (shape, dtype)
+        assert numbers.isfinite().all()
+
+
+def test_secure_draws_depend_on_no_seed_and_keep_no_state():
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    first = noise_source("secure", 0, "run", "noise")
+    one = first.normal((100,))
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    second = noise_source("secure", 0, "run", "noise")
+    assert not np.isin(one.numpy(), second.normal((100,)).numpy()).any()
+    assert first.state() is None
+    assert set(vars(first)) == {"device"}
+    for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert not torch.equal(twin.normal((100,)), first.normal((100,)))
+
+
+def test_seeded_source_draws_what_its_generator_draws_and_goes_on_from_its_state():
+    source, generator = noise_source("seeded", 3, "run", 0, "noise"), torch_generator(3, "run", 0, "noise")
+    assert torch.equal(source.normal((40,)), torch.randn(40, generator=generator))
+    assert torch.equal(source.uniform(9), torch.rand(9, generator=generator, dtype=torch.float64))
+    state = source.state()
+    following = source.normal((5, 2))
+    other = SeededNoise(torch.Generator())
+    other.restore(state)
+    assert torch.equal(other.normal((5, 2)), following)
+
+
+def test_states_of_one_kind_are_no_states_of_the_other():
+    seeded, secure = SeededNoise(torch.Generator()), SecureNoise()
+    secure.restore(None)
+    with pytest.raises(ValueError, match="that of a generator"):
+        secure.restore(seeded.state())
+    with pytest.raises(ValueError, match="that of secure noise"):
+        seeded.restore(None)
+
+
+def test_a_generator_stands_for_seeded_noise_and_a_source_for_itself():
+    assert not as_source(torch.Generator()).secure
+    source = SecureNoise()
+    assert as_source(source) is source
+    assert isinstance(source, NoiseSource)
+    assert isinstance(SeededNoise(torch.Generator()), NoiseSource)
+
+
+@pytest.mark.parametrize("origin", ["Secure", "secured", ""])
+def test_misspelled_origin_never_gives_seeded_noise(origin):
+    with pytest.raises(ValueError, match=f"privacy_noise = '{origin}': must be 'seeded' or 'secure'"):
+        noise_source(origin, 0, "noise")
+
+
+def test_secure_draws_of_numpy_have_shapes_and_laws():
+    draws = SecureDraws()
+    assert draws.standard_normal(7).shape == (7,)
+    assert stats.kstest(draws.standard_normal((300, 400)).ravel(), "norm").pvalue > ALARM
+    numbers = draws.random((300, 400))
+    assert numbers.shape == (300, 400)
+    assert stats.kstest(numbers.ravel(), "uniform").pvalue > ALARM

@@ -1,0 +1,218 @@
+"""Training with noise that no seed repeats: what differs from run to run, what is kept, and what a resumption does."""
+
+import dataclasses
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config import DPPSAC, DPSGD, ChannelDefense, CustomDefense, ParameterNoise
+from leakbound.randomness import SecureNoise, grid_spacing
+from leakbound.registry import TRAINERS
+from leakbound.training import UntrainableError, train
+from leakbound.training.batches import PoissonBatches
+from leakbound.training.inputs import FreshInputs, FrozenInputs
+from leakbound.training.loop import StackLearner, train_stack
+from leakbound.training.per_sample import DPPSACOptimizer, PerSampleLearner, PrivateOptimizer
+from leakbound.training.transforms import ConstantNoise
+
+CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
+INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
+
+
+@pytest.fixture
+def secure(request_for, channel):
+    """A request with secure noise under one of the defenses that draw any."""
+
+    def make(case, **changes):
+        shape = case.removesuffix("_frozen")
+        noise = "frozen" if case.endswith("_frozen") else "fresh"
+        others = {
+            "dpsgd": {"defense": DPSGD(), "level": 1.0},
+            "dppsac": {"defense": DPPSAC(), "level": 1.0},
+            "parameter_noise": {"defense": ParameterNoise(), "level": 0.01},
+        }
+        through = {"defense": ChannelDefense(shape=shape, noise=noise), "level": 8.0}
+        defense = others[case] if case in others else {**through, "channel": channel(shape, 8.0)}
+        return request_for(**{"privacy_noise": "secure", "rounds": 3, **defense, **changes})
+
+    return make
+
+
+def learner_of(request):
+    kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
+    return kind(request, range(1))
+
+
+def generator_states(value) -> int:
+    """Number of generator states in nested plain values: torch keeps them as bytes."""
+    if isinstance(value, torch.Tensor):
+        return int(value.dtype == torch.uint8)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    return sum(map(generator_states, inner))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equal_requests_start_alike_and_end_apart(secure, case):
+    starts = [train(secure(case, rounds=0)) for _ in range(2)]
+    ends = [train(secure(case)) for _ in range(2)]
+    for name, start in starts[0].weights.items():
+        assert torch.equal(start, starts[1].weights[name])
+        assert not torch.equal(ends[0].weights[name], ends[1].weights[name])
+    assert ends[0].diverged == [False]
+    assert dataclasses.replace(ends[0].events[0], uses=0) == dataclasses.replace(ends[1].events[0], uses=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_kept_for_a_resumption_holds_no_state_of_noise(secure, case):
+    secret, seeded = (learner_of(secure(case, privacy_noise=origin)) for origin in ("secure", "seeded"))
+    for learner in (secret, seeded):
+        learner.step()
+    # Shuffled batches protect nothing and keep their generator; those of DP are secret, and keep none.
+    batches = 0 if case in ("dpsgd", "dppsac") else 1
+    assert generator_states(secret.state()) == batches
+    frozen = case.endswith("_frozen")
+    assert generator_states(seeded.state()) == (1 if frozen else 2)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_interrupted_training_goes_on_where_it_was_saved(secure, case, tmp_path, monkeypatch):
+    request = secure(case, rounds=6, checkpoint=tmp_path / "checkpoint")
+    kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
+    step, taken = kind.step, []
+
+    def dying(learner):
+        if len(taken) == 4:
+            raise KeyboardInterrupt
+        taken.append(step(learner))
+
+    monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
+    monkeypatch.setattr(kind, "step", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train(request)
+    taken.clear()
+    monkeypatch.setattr(kind, "step", lambda learner: taken.append(step(learner)))
+    result = train(request)
+    assert len(taken) == 2
+    assert (result.events[0].steps, result.diverged) == (6, [False])
+
+
+def test_resumed_frozen_training_uses_the_copies_that_were_released(secure):
+    request = secure("natural_frozen")
+    learner = learner_of(request)
+    saved = learner._inputs.state()
+    other = learner_of(request)
+    assert not torch.equal(other._inputs.take(INDICES[:1]), learner._inputs.take(INDICES[:1]))
+    other._inputs.restore(saved)
+    assert torch.equal(other._inputs.take(INDICES[:1]), learner._inputs.take(INDICES[:1]))
+
+
+def test_resumed_training_draws_new_noise(secure):
+    for case in ("natural", "white"):
+        learner, other = (learner_of(secure(case)) for _ in range(2))
+        learner._inputs.take(INDICES[:1])
+        other._inputs.restore(learner._inputs.state())
+        assert (other._inputs.take(INDICES[:1]) != learner._inputs.take(INDICES[:1])).float().mean() > 0.9
+
+
+def test_seeded_checkpoint_is_not_resumed_with_secure_noise(secure, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
+    path = tmp_path / "checkpoint"
+    train(secure("natural", privacy_noise="seeded", checkpoint=path))
+    with caplog.at_level(logging.WARNING, "leakbound"):
+        train(secure("natural", checkpoint=path))
+    assert "checkpoint of other settings" in caplog.text
+
+
+@pytest.mark.parametrize("shape", ["natural", "white", "rate_distortion"])
+@pytest.mark.parametrize("kind", [FreshInputs, FrozenInputs])
+def test_networks_see_images_on_the_grid(digits, channel, shape, kind):
+    sampler = ChannelSampler(channel(shape, 8.0), (1, 32, 32), on_grid=True)
+    members = torch.from_numpy(digits.train.images[:60])
+    inputs = kind(members, sampler, [SecureNoise(), SecureNoise()])
+    spacing = sampler.spacing
+    for _ in range(3):
+        seen = inputs.take(INDICES)
+        assert (seen.dtype, seen.shape) == (torch.float32, (2, 4, 1, 32, 32))
+        values = seen.flatten(2).double()[..., spacing > 0] / spacing[spacing > 0]
+        # Pixels in which digits never vary have noise of a rounding error's size, whose grid float32 exceeds anyway.
+        assert (values % 1 == 0).all()
+
+
+def test_parameter_noise_is_on_the_grid_and_has_its_standard_deviation():
+    gradients = [torch.randn(2, 100, 300), torch.randn(2, 40)]
+    before = [part.clone() for part in gradients]
+    ConstantNoise(0.3, [SecureNoise(), SecureNoise()]).apply(gradients)
+    step = float(grid_spacing(np.array([0.3]))[0])
+    assert all((part.double() / step % 1 == 0).all() for part in gradients)
+    noise = torch.cat([(after - start).flatten() for after, start in zip(gradients, before, strict=True)])
+    # 60,080 draws: 7 standard errors.
+    assert noise.std().item() == pytest.approx(0.3, rel=7 / math.sqrt(2 * len(noise)) + 4e-4)
+    assert abs(torch.corrcoef(torch.stack([noise[:30_000], noise[30_000:60_000]]))[0, 1].item()) < 7 / math.sqrt(30_000)
+
+
+@pytest.mark.parametrize(("kind", "options"), [(PrivateOptimizer, {}), (DPPSACOptimizer, {"r": 0.1})])
+def test_secure_noise_of_dp_is_on_the_grid_of_the_sum(kind, options):
+    parameter = torch.nn.Parameter(torch.zeros(200, 300))
+    optimizer = kind(
+        torch.optim.SGD([parameter], lr=1.0),
+        noise_multiplier=1.5,
+        max_grad_norm=2.0,
+        expected_batch_size=8,
+        source=SecureNoise(),
+        **options,
+    )
+    parameter.grad_sample = torch.randn(5, 200, 300)
+    optimizer.step()
+    step = float(grid_spacing(np.array([3.0]))[0])
+    noisy_sum = -8 * parameter.detach().double()  # the batch size and the learning rate are powers of two
+    assert (noisy_sum / step % 1 == 0).all()
+    # 60,000 draws, and five clipped gradients of norm 2 among them, which add 20 / 60,000 to the variance.
+    assert noisy_sum.std().item() == pytest.approx(3.0, rel=7 / math.sqrt(120_000) + 4e-4)
+
+
+def test_secret_sampling_has_binomial_sizes_and_follows_no_seed():
+    """Two tests of a source without a seed, false alarms at 1e-8 each."""
+    population, rate, steps = 300, 0.1, 1000
+    batches = PoissonBatches(population, rate, SecureNoise())
+    drawn = [batches.draw() for _ in range(steps)]
+    sizes = np.array([len(batch) for batch in drawn])
+    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > 1e-8
+    counts = np.bincount(torch.cat(drawn).numpy(), minlength=population)
+    np.testing.assert_array_equal(batches.uses.numpy(), counts)
+    spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
+    assert 1e-8 < stats.chi2.cdf(spread, population) < 1 - 1e-8
+    again = PoissonBatches(population, rate, SecureNoise())
+    again.restore(batches.state())
+    assert torch.equal(again.uses, batches.uses)
+    assert any(not torch.equal(again.draw(), batches.draw()) for _ in range(3))
+
+
+def test_secure_training_learns_handwriting(secure, channel):
+    """At 60 nats the noise is mild; chance is 0.1."""
+    result = train(secure("natural", rounds=100, level=60.0, channel=channel("natural", 60.0)))
+    assert result.curves.query("metric == 'test_accuracy'")["value"].iloc[-1] > 0.5
+
+
+def test_outside_trainer_must_say_that_its_noise_is_secure(request_for, monkeypatch):
+    def trainer(request):
+        return train_stack(request)
+
+    monkeypatch.setitem(TRAINERS._entries, "quiet", trainer)
+    request = request_for(defense=CustomDefense(mechanism="custom", trainer="quiet"), level=None)
+    train(request)
+    with pytest.raises(UntrainableError, match=r"the trainer 'quiet' does not say .* secure_noise = True"):
+        train(dataclasses.replace(request, privacy_noise="secure"))
+    trainer.secure_noise = True
+    train(dataclasses.replace(request, privacy_noise="secure"))
+
+
+def test_misspelled_origin_is_refused_even_without_noise(request_for):
+    request = request_for()
+    object.__setattr__(request, "privacy_noise", "secured")  # past the check of types that tests have and jobs do not
+    with pytest.raises(UntrainableError, match="privacy_noise = 'secured': must be one of seeded, secure"):
+        train(request)

@@ -1,0 +1,226 @@
+"""Intermediate files that were truncated, altered or exchanged: refused by whatever reads them, found, made again."""
+
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from leakbound import storage
+from leakbound.cli.main import main
+
+from .conftest import Project
+
+ONE, OTHER = (f"digits/lenet/{variant}/n20-b32" for variant in ("white-4", "personalized-4"))
+
+
+def call(*words: object) -> int:
+    """Exit code of a command."""
+    before = sys.argv
+    sys.argv = ["leakbound", *map(str, words)]
+    try:
+        main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def silently(path: Path, content: bytes) -> None:
+    """Change a file as a failing disk would: its time of change stays."""
+    status = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def truncate(path: Path, other: Path) -> None:
+    silently(path, path.read_bytes()[:-100])
+
+
+def flip(path: Path, other: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    silently(path, bytes(content))
+
+
+def swap(path: Path, other: Path) -> None:
+    here, there = path.read_bytes(), other.read_bytes()
+    silently(path, there)
+    silently(other, here)
+
+
+# -- what reads a damaged file ---------------------------------------------------------------------------------------
+
+
+def small_results(root: Path) -> None:
+    """Two runs with an attack each, and two datasets."""
+    for seed, slug in enumerate((ONE, OTHER)):
+        generator = np.random.default_rng(seed)
+        values = generator.random(50)
+        rows = {"replica": 0, "step": range(50), "metric": "test_accuracy", "value": values}
+        storage.write_rows(root / "runs" / slug / "training.parquet", pd.DataFrame(rows))
+        storage.write_json(root / "runs" / slug / "provenance.json", {"diverged": [False], "seconds": list(values)})
+        scores = {"replica": 0, "variant": "white_box", "unit": -1, "metric": "auc", "value": values[:1], "low": 0.0}
+        storage.write_rows(root / "attacks" / slug / "membership.parquet", pd.DataFrame(scores).assign(high=1.0))
+        pixels = generator.random((3, 1, 32, 32), dtype=np.float32)
+        images = {f"{split}_images": pixels for split in ("train", "test", "aux")}
+        labels = {f"{split}_labels": np.arange(3) for split in ("train", "test", "aux")}
+        metadata = {"name": "digits", "classes": json.dumps(["0", "1", "2"])}
+        storage.write_arrays(root / "data" / f"{seed}.safetensors", images | labels, metadata)
+
+
+TABULATE = [
+    "tabulate",
+    "--settings",
+    json.dumps({"study": "x", "runs": {ONE: ["membership"], OTHER: ["membership"]}}),
+    "--root",
+    ".",
+]
+READS = {
+    "safetensors": (["covariance", "--dataset", "data/0.safetensors"], "data/0.safetensors", "data/1.safetensors"),
+    "parquet": (TABULATE, f"attacks/{ONE}/membership.parquet", f"attacks/{OTHER}/membership.parquet"),
+    "json": (TABULATE, f"runs/{ONE}/provenance.json", f"runs/{OTHER}/provenance.json"),
+}
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, swap])
+@pytest.mark.parametrize("kind", READS)
+def test_command_refuses_a_damaged_file_by_name_and_writes_nothing(tmp_path, monkeypatch, capsys, kind, damage):
+    monkeypatch.chdir(tmp_path)
+    small_results(tmp_path)
+    command, path, other = READS[kind]
+    assert call(*command, "--out", "out") == 0
+    (tmp_path / "out").unlink()
+    storage.seal_of("out").unlink()
+    before = sorted(tmp_path.rglob("*"))
+    damage(Path(path), Path(other))
+    capsys.readouterr()
+    assert call(*command, "--out", "out") == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"leakbound: {path}: cannot be read (its SHA-256 is ")
+    assert "Delete it and make it again; `leakbound verify` finds all such files." in shown
+    assert "Traceback" not in shown
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# -- the workflow ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(finished, tmp_path, monkeypatch) -> Project:
+    """A finished project that may be damaged, as the current folder."""
+    shutil.copytree(finished.folder, tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    return Project(tmp_path / "project")
+
+
+def deterministic(results: Path) -> dict[str, bytes]:
+    """What a run, its attacks and its study's table hold beside times."""
+    files = [results / "tables" / "capacity.parquet"]
+    for folder in (results / "runs" / ONE, results / "attacks" / ONE):
+        files += [path for path in folder.iterdir() if path.suffix in (".safetensors", ".parquet")]
+    return {path.relative_to(results).as_posix(): path.read_bytes() for path in sorted(files)}
+
+
+def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(finished, copied, capsys):
+    verify = ["verify", "--configfile", "config/tiny.yaml"]
+    assert call(*verify) == 0
+    root = Path("results/tiny")
+    expected = deterministic(root)
+    assert len(expected) == 1 + 2 + 4
+    weights, scores = root / "runs" / ONE / "weights.safetensors", root / "attacks" / ONE / "membership.parquet"
+    facts = root / "runs" / ONE / "provenance.json"
+    flip(weights, weights)
+    truncate(scores, scores)
+    silently(facts, (root / "runs" / OTHER / "provenance.json").read_bytes())
+
+    attack = f"results/tiny/attacks/{ONE}/model_inversion"
+    refused = copied.snakemake("--forcerun", "attack", "--", f"{attack}.parquet")
+    assert refused.returncode != 0
+    log = Path(f"results/tiny/logs/attack/{ONE}/model_inversion.log").read_text()
+    assert f"leakbound: {weights}: cannot be read (its SHA-256 is " in log
+    assert "Traceback" not in log
+    assert not list(Path(attack).parent.glob("model_inversion.*"))
+
+    capsys.readouterr()
+    assert call(*verify) == 1
+    shown = capsys.readouterr().out
+    found = {line.split(": ")[0] for line in shown.splitlines() if ": damaged: " in line}
+    assert found == {str(weights), str(scores), str(facts)}
+    assert shown.count(": stale: ") == 3  # of the outputs that Snakemake took away from the job
+    assert weights.exists()
+
+    assert call(*verify, "--remove") == 1
+    shown = capsys.readouterr().out
+    assert not {weights, scores, facts} & set(root.rglob("*"))
+    advice = next(line for line in shown.splitlines() if line.startswith("make them again: snakemake"))
+    removed = advice.partition(" -- all ")[2].split()
+    assert set(removed) == found
+    table = "results/tiny/tables/capacity.parquet"
+    assert copied.planned("--", table, *removed) == {"train": 1, "attack": 2, "tabulate": 1}
+    made = copied.snakemake("--", table, *removed)
+    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
+    assert deterministic(root) == expected == deterministic(finished.results)
+    assert call(*verify) == 0
+    assert ": stale: " not in capsys.readouterr().out
+
+
+def test_seals_do_not_stand_in_the_way_when_all_output_is_deleted(copied):
+    result = copied.snakemake("--delete-all-output", jobs=1)
+    assert result.returncode == 0, result.stderr
+    left = {path.suffix for path in copied.results.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    assert left <= {".log", ".tsv"}
+
+
+# -- original files --------------------------------------------------------------------------------------------------
+
+
+def write_pictures(path: Path, labels: list[int]) -> None:
+    """Pictures in the Hugging Face layout; equal sizes whatever the labels."""
+    pictures = []
+    for seed in range(len(labels)):
+        file = io.BytesIO()
+        Image.fromarray(np.random.default_rng(seed).integers(0, 256, (32, 32), dtype=np.uint8)).save(file, "PNG")
+        pictures.append({"bytes": file.getvalue(), "path": None})
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    pq.write_table(pa.table({"image": pa.array(pictures, kind), "label": labels}), path)
+
+
+def test_images_are_prepared_again_when_their_original_files_are_edited(fresh, tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("originals")
+    for split in ("train", "test"):
+        write_pictures(folder / f"mine_{split}.parquet", [0, 1] * 30)
+    fresh.configure(
+        {
+            "preset": "tiny",
+            "datasets": {"mine": {"reader": "parquet", "members": 20, "test": 20, "aux": 10}},
+            "studies": {},
+            "tracking": {"enabled": False},
+        }
+    )
+    target = "results/tiny/data/mine.safetensors"
+    monkeypatch.setenv("LEAKBOUND_DATA", str(folder))
+    made = fresh.snakemake("--", target)
+    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
+
+    planned: dict[str, dict[str, int]] = {}
+    moved = shutil.copytree(folder, folder.with_name("moved"), copy_function=shutil.copyfile)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(moved))
+    planned["copied elsewhere"] = fresh.planned("--", target)
+    monkeypatch.delenv("LEAKBOUND_DATA")
+    planned["out of sight"] = fresh.planned("--", target)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(folder))
+    size = (folder / "mine_test.parquet").stat().st_size
+    write_pictures(folder / "mine_test.parquet", [1, 0] * 30)
+    assert (folder / "mine_test.parquet").stat().st_size == size
+    planned["other labels"] = fresh.planned("--", target)
+    assert planned == {"copied elsewhere": {}, "out of sight": {}, "other labels": {"prepare": 1}}
