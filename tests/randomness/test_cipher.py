@@ -1,9 +1,11 @@
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from leakbound.randomness import SecureNoise, keystream
+from leakbound.randomness import keystream
 
 
 def chacha20_block(key: bytes, counter: int) -> bytes:
@@ -66,20 +68,29 @@ def test_more_than_one_key_may_give_is_refused(count):
         keystream(count)
 
 
-def test_forked_processes_draw_other_noise_from_the_same_source():
-    source = SecureNoise()
-    source.normal((8,))
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writing, source.normal((4096,)).numpy().tobytes())
-        os._exit(0)
-    os.close(writing)
-    own = source.normal((4096,)).numpy()
-    with os.fdopen(reading, "rb") as pipe:
-        other = np.frombuffer(pipe.read())
-    assert os.waitpid(child, 0)[1] == 0
-    assert len(other) == 4096
+FORKED = """
+import os, sys
+import torch
+from leakbound.randomness import SecureNoise
+
+torch.set_num_threads(1)
+source = SecureNoise()
+source.normal((8,))
+child = os.fork()
+with open(sys.argv[1 if child else 2], "wb") as file:
+    file.write(source.normal((4096,)).numpy().tobytes())
+if child == 0:
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_forked_processes_draw_other_noise_from_the_same_source(tmp_path):
+    """In a process of its own: one whose libraries have started threads, as that of the tests, may hang when forked."""
+    files = [tmp_path / "parent", tmp_path / "child"]
+    subprocess.run([sys.executable, "-c", FORKED, *files], check=True, timeout=300)
+    own, other = (np.frombuffer(path.read_bytes()) for path in files)
+    assert len(own) == len(other) == 4096
     assert not np.isin(own, other).any()
     # The sum of 4,096 products of independent normal numbers, in standard errors: false alarm below 1e-8.
     assert abs((own * other).sum()) / 64 < 6
