@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
-GROUND = {"config", "registry", "storage", "seeding", "gaussian", "metrics", "fingerprint"}
+GROUND = {"locks", "scratch", "config", "registry", "storage", "seeding", "gaussian", "metrics", "fingerprint"}
 MAY_IMPORT = {
     **{name: set() for name in GROUND},
+    "scratch": {"locks"},
+    "storage": {"scratch"},
+    "coordination": GROUND,
     "provenance": GROUND,
     "randomness": GROUND,
     "mistakes": GROUND,
@@ -35,6 +38,7 @@ MAY_IMPORT = {
 }
 TORCH_FREE = [
     *GROUND,
+    "coordination",
     "provenance",
     "mistakes",
     "checks",

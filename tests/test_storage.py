@@ -1,7 +1,9 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -205,3 +207,87 @@ def test_hash_of_arrays_sees_values_names_and_types():
     others = [{"a": np.array([1.0, 3.0])}, {"b": base["a"]}, {"a": base["a"].astype(np.float32)}]
     assert storage.arrays_hash(base) == storage.arrays_hash({"a": np.array([1.0, 2.0])})
     assert len({storage.arrays_hash(arrays) for arrays in [base, *others]}) == 4
+
+
+KILLED = """
+import os, signal, sys
+from leakbound import storage
+with storage.atomic(sys.argv[1]) as temporary:
+    temporary.write_text("half of the n")
+    (temporary.parent / ".tmp123").write_text("a library's own")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_next_writer_clears_up_after_a_killed_one(tmp_path):
+    path = tmp_path / "x.json"
+    storage.write_json(path, {"old": True})
+    assert subprocess.run([sys.executable, "-c", KILLED, path]).returncode == -signal.SIGKILL
+    assert json.loads(path.read_text()) == {"old": True}
+    assert len(os.listdir(tmp_path)) == 2
+    storage.write_json(tmp_path / "y.json", 1)
+    assert len(os.listdir(tmp_path)) == 3
+    storage.write_json(path, {"new": True})
+    assert sorted(os.listdir(tmp_path)) == ["x.json", "y.json"]
+
+
+def test_writers_of_one_file_leave_each_other_alone(tmp_path):
+    path = tmp_path / "x.json"
+    with storage.atomic(path) as temporary:
+        temporary.write_text("1")
+        storage.write_json(path, 2)
+        assert json.loads(path.read_text()) == 2
+    assert json.loads(path.read_text()) == 1
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+WITHOUT_ROOM = """
+import json, resource, sys
+from pathlib import Path
+import matplotlib.figure, numpy as np, pandas as pd
+from leakbound import storage
+from leakbound.training.checkpoint import Checkpoint
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+noise = np.random.default_rng(0).random((300, 300))
+picture = matplotlib.figure.Figure()
+picture.add_subplot().imshow(noise)
+
+
+def drawn(path, canvas):
+    with storage.atomic(path) as temporary:
+        getattr(canvas(picture), f"print_{path.suffix[1:]}")(temporary)
+
+
+writers = {
+    "x.safetensors": lambda path: storage.write_arrays(path, {"noise": noise}),
+    "x.parquet": lambda path: storage.write_rows(path, pd.DataFrame(noise)),
+    "x.json": lambda path: storage.write_json(path, noise.tolist()),
+    "x.png": lambda path: drawn(path, FigureCanvasAgg),
+    "x.svg": lambda path: drawn(path, FigureCanvasSVG),
+    "x.pt": lambda path: Checkpoint(path, "0" * 64, 1.0).save({"noise": noise.tolist()}),
+}
+said = {}
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+for name, write in writers.items():
+    try:
+        write(Path(sys.argv[1]) / name)
+    except storage.FullDiskError as error:
+        said[name] = str(error)
+print(json.dumps(said))
+"""
+
+
+def test_writers_without_room_say_so_and_leave_the_old_file(tmp_path):
+    names = ["x.json", "x.parquet", "x.png", "x.pt", "x.safetensors", "x.svg"]
+    for name in names:
+        (tmp_path / name).write_text("old")
+    result = subprocess.run([sys.executable, "-c", WITHOUT_ROOM, tmp_path], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    said = json.loads(result.stdout)
+    assert sorted(said) == names
+    for name, message in said.items():
+        assert message.startswith(f"{tmp_path / name}: cannot be written (File too large)")
+    assert sorted(os.listdir(tmp_path)) == names
+    assert {(tmp_path / name).read_text() for name in names} == {"old"}

@@ -9,11 +9,12 @@ says ``sealed=False``: what was published, or comes from others, has none.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
-import tempfile
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,9 +24,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from leakbound.scratch import scratch, sweep
+
 T = TypeVar("T")
 _STRINGS = "strings"
 _SEAL = ".sha256"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
 
 
@@ -43,35 +47,47 @@ class DamagedFileError(ValueError):
         self.reason = str(reason)
 
 
+class FullDiskError(OSError):
+    """A file that could not be written for lack of space."""
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(f"{path}: cannot be written ({reason}). Make room and run the same command again.")
+
+
 @contextmanager
 def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
-    """Temporary path beside ``path`` that replaces it when the block ends well and vanishes when it does not.
+    """Temporary path that replaces ``path`` when the block ends well and vanishes when it does not.
 
     Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole new one.
-    The seal comes first: a crash between the two leaves a file that does not match, never one that wrongly does.
+    The seal comes first: a crash between the two leaves a file that does not match, never one that wrongly does. What
+    an earlier writer of the file left when it was killed vanishes as well.
 
     Args:
         path: The file to write.
         sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold their own.
+
+    Raises:
+        FullDiskError: If there is no room for the file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    sweep(path)
     try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        mode = 0o666 & ~_umask()
-        temporary.chmod(mode)
-        if sealed:
-            text = _seal_text(path, file_hash(temporary))
-            with atomic(seal_of(path), sealed=False) as seal:
-                seal.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        with scratch(path) as temporary:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            mode = 0o666 & ~_umask()
+            temporary.chmod(mode)
+            if sealed:
+                text = _seal_text(path, file_hash(temporary))
+                with atomic(seal_of(path), sealed=False) as seal:
+                    seal.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise FullDiskError(path, os.strerror(error.errno)) from error
+        raise
 
 
 def _umask() -> int:
@@ -156,14 +172,21 @@ def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: M
 
     The strings go into one entry, because safetensors writes several in random order.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     with atomic(path) as temporary:
-        save_file(
-            {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},
-            temporary,
-            {_STRINGS: json.dumps(dict(metadata), sort_keys=True)} if metadata else None,
-        )
+        try:
+            save_file(
+                {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},
+                temporary,
+                {_STRINGS: json.dumps(dict(metadata), sort_keys=True)} if metadata else None,
+            )
+        except SafetensorError as error:
+            found = re.search(r"\(os error (\d+)\)", str(error))
+            if found is None:
+                raise
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
 
 
 def read_arrays(path: Path | str, *, sealed: bool = True) -> dict[str, np.ndarray]:

@@ -5,11 +5,19 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from leakbound import mistakes, presets, registry
+from leakbound import coordination, mistakes, presets, registry
 from leakbound.federated.runs import part_runs
 from leakbound.fingerprint import code_fingerprint
 from leakbound.storage import file_hash
 from leakbound.studies import RunTable, as_text, module_of
+
+
+def in_turn(enter, *arguments):
+    """Begin a run, or a part of one on another machine, or say in one line why not."""
+    try:
+        enter(*arguments)
+    except (coordination.BusyError, coordination.SupersededError, OSError) as error:
+        sys.exit(str(error))
 
 
 def checked_table():
@@ -24,6 +32,7 @@ def checked_table():
         sys.exit(str(error))
 
 
+in_turn(coordination.join)
 TABLE = checked_table()
 CONFIG = TABLE.config
 ROOT = str(TABLE.root)
@@ -36,6 +45,10 @@ REPORT_FILE = f"{ROOT}/report.html"
 TRACKING_FILES = [TABLE.path("tracking", slug, ".json") for slug in LOGGED]
 if LOGGED and FIGURE_FILES:
     TRACKING_FILES.append(f"{ROOT}/tracking/figures.json")
+
+# One process for each job, which ends with this one: a shell in between would live on when either is killed.
+shell.prefix("set -euo pipefail; exec ")
+os.environ[coordination.COORDINATOR] = str(os.getpid())
 
 if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
     os.environ |= {"LEAKBOUND_LIVE": CONFIG.tracking.uri, "LEAKBOUND_PRESET": CONFIG.preset}

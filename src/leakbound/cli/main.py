@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound import __version__
+from leakbound import __version__, coordination
 from leakbound.cli import (
     attacks,
     channels,
@@ -90,6 +90,7 @@ def main() -> None:
     """Run the command line; a mistake in what was given ends with its message and exit code 2, without a traceback."""
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     try:
+        coordination.follow()
         app(standalone_mode=True)
     except Exception as error:
         if not _explains_itself(error):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+
+from leakbound.locks import exclusive
+from leakbound.storage import atomic
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")
@@ -55,17 +57,6 @@ def artifact_location(uri: str, experiment: str) -> str | None:
     return None if database is None else (database.parent / "mlartifacts" / experiment).as_uri()
 
 
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; others wait. The system frees the lock of a process that dies."""
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def writing(uri: str) -> AbstractContextManager[None]:
     """Be the only process of this library that writes to a SQLite file; servers and other databases need no lock."""
     database = sqlite_file(uri)
@@ -75,7 +66,8 @@ def writing(uri: str) -> AbstractContextManager[None]:
 def connect(uri: str) -> Any:
     """MLflow client that gives up at once on a dead server and after seconds on one that hangs.
 
-    Values that the environment sets already for MLflow's own variables stay.
+    A SQLite file that is not there is made, with all its tables or not at all; hold :func:`writing` for that. Values
+    that the environment sets already for MLflow's own variables stay.
 
     Raises:
         ValueError: If ``uri`` cannot keep runs safely.
@@ -84,6 +76,7 @@ def connect(uri: str) -> Any:
     _quieten()
     from mlflow import MlflowClient
 
+    _make(sqlite_file(uri))
     return MlflowClient(uri)
 
 
@@ -102,7 +95,18 @@ def upgrade_store(uri: str) -> None:
     from mlflow.db import upgrade
 
     with writing(uri):
+        _make(sqlite_file(uri))
         upgrade.main([uri], standalone_mode=False)
+
+
+def _make(database: Path | None) -> None:
+    """Make a SQLite file with all tables, if it is not there: half of MLflow's migrations cannot be gone on from."""
+    if database is None or database.exists():
+        return
+    from mlflow.db import upgrade
+
+    with atomic(database, sealed=False) as temporary:
+        upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
 
 
 def failures() -> tuple[type[Exception], ...]:

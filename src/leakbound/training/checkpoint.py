@@ -16,6 +16,7 @@ import torch
 
 from leakbound import __version__, storage
 from leakbound.provenance import settings_hash
+from leakbound.scratch import sweep
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
@@ -73,8 +74,7 @@ class Checkpoint:
         """What was saved last, or None if there is nothing to go on from; says in the log why."""
         if self._path is None:
             return None
-        for orphan in self._path.parent.glob(f".{self._path.name}.*"):  # of a save during which the process was killed
-            orphan.unlink(missing_ok=True)
+        sweep(self._path)
         if not self._path.exists():
             return None
         with self._path.open("rb") as file:

@@ -1,0 +1,56 @@
+"""Locks that the system takes back when their holder ends, however it ends: none is ever stale.
+
+They hold between machines as far as the file system carries ``flock``: local ones do, and NFS with its lock service.
+Where it does not, nothing is locked, and :func:`taken` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+class UnlockableError(OSError):
+    """A system, or a file system, that has no locks."""
+
+
+def opened(path: Path) -> IO[str]:
+    """The lock file, made with its folder if need be; closing it frees what was taken. Jobs do not inherit it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("a+", encoding="utf-8")
+
+
+def taken(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
+    """Take the lock of an open lock file; False if others hold it.
+
+    Args:
+        file: From :func:`opened`.
+        shared: Whether others may hold it shared at the same time.
+        wait: Whether to wait for the others.
+
+    Raises:
+        UnlockableError: If there are no locks here.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError) as error:
+        raise UnlockableError(f"{file.name}: cannot be locked here ({error})") from error
+    return True
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path``; others wait.
+
+    Raises:
+        UnlockableError: If there are no locks here.
+    """
+    with opened(path) as file:
+        taken(file, wait=True)
+        yield
