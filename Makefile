@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test fuzz test-flower plan report ui sync verify check lock reference
+.PHONY: run test fuzz test-flower chaos plan report ui sync verify check lock reference
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -22,6 +22,10 @@ fuzz: .venv/ready
 # Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
 test-flower: .venv-flower/ready
 	.venv-flower/bin/python -m pytest -q tests/integrations
+
+# Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
+chaos: .venv/ready
+	python benchmarks/chaos.py --configfile $(CONFIG) -j $(JOBS) --out results/chaos.json
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

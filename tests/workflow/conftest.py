@@ -82,7 +82,7 @@ class Project:
     def snakemake(
         self, *options: str, jobs: int = 2, configfile: str = "config/tiny.yaml"
     ) -> subprocess.CompletedProcess[str]:
-        command = ["snakemake", "--configfile", configfile, "-j", str(jobs), "--nolock", *options]
+        command = ["snakemake", "--configfile", configfile, "-j", str(jobs), *options]
         return subprocess.run(command, cwd=self.folder, env=self.environment(), capture_output=True, text=True)
 
     def environment(self) -> dict[str, str]:

@@ -1,0 +1,139 @@
+"""Killed at chosen moments and called again: coordinator, training, between two outputs. Nothing of it may be seen."""
+
+import copy
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leakbound import locks
+
+from .conftest import TINY, Project
+
+RUN = "digits/lenet/natural-4/n20-b32"
+PRODUCTS = ("runs", "attacks", "logs/train", "logs/attack", "tracking")
+# Loaded by every process of the project: kills when a file is about to take its name, or has just taken it.
+FAULTS = """
+import fnmatch, os, pathlib, signal, time
+
+folder = pathlib.Path(__file__).parents[1] / "faults"
+unharmed = pathlib.Path.replace
+
+
+def replace(path, target):
+    name = pathlib.Path(target).name
+    for fault in folder.iterdir() if folder.is_dir() else ():
+        if fnmatch.fnmatch(name, fault.name):
+            victim, moment = fault.read_text().split()
+            fault.unlink()
+            if moment == "after":
+                unharmed(path, target)
+            os.kill(os.getppid() if victim == "coordinator" else os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+    return unharmed(path, target)
+
+
+pathlib.Path.replace = replace
+"""
+
+
+@pytest.fixture
+def damaged(finished, tmp_path) -> Project:
+    """A copy of the finished project without the products of one run, whose training saves checkpoints at once."""
+    folder = tmp_path / "project"
+    shutil.copytree(finished.folder, folder)
+    project = Project(folder)
+    config = copy.deepcopy(TINY)
+    config["training"]["checkpoint_seconds"] = 0.001
+    project.configure(config)
+    for kind in PRODUCTS:
+        for path in (project.results / kind).glob(f"{RUN}*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (folder / "results").glob("mlflow.db*"):
+        path.unlink()
+    (folder / "src" / "sitecustomize.py").write_text(FAULTS)
+    (folder / "faults").mkdir()
+    return project
+
+
+def called_and_killed(project: Project, file: str, victim: str, moment: str) -> subprocess.CompletedProcess[str]:
+    """Call the workflow with one fault; returns when its jobs have ended too."""
+    fault = project.folder / "faults" / file
+    fault.write_text(f"{victim} {moment}")
+    result = project.snakemake(f"results/tiny/tracking/{RUN}.json", jobs=1)
+    assert not fault.exists(), result.stdout[-3000:] + result.stderr[-3000:]
+    assert result.returncode == (-signal.SIGKILL if victim == "coordinator" else 1)
+    with locks.opened(project.results / ".jobs.lock") as jobs:
+        locks.taken(jobs, wait=True)
+    return result
+
+
+def hidden_or_unfinished(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.name.startswith(".") or path.suffix == ".pt"}
+
+
+def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(damaged, finished):
+    training, attacks = damaged.results / "runs" / RUN, damaged.results / "attacks" / RUN
+
+    called_and_killed(damaged, "checkpoint-*.pt", "job", "after")
+    assert len(list(training.glob("checkpoint-*.pt"))) == 1
+
+    called_and_killed(damaged, "training.parquet", "coordinator", "before")
+    assert (training / "weights.safetensors").is_file()
+    assert not (training / "training.parquet").exists()
+
+    called_and_killed(damaged, "membership.safetensors", "job", "before")
+    assert (training / "provenance.json").is_file()
+    assert not list(training.glob("checkpoint-*.pt"))
+    assert not (attacks / "membership.parquet").exists()
+
+    called_and_killed(damaged, f"{Path(RUN).name}.json", "coordinator", "before")
+    assert not (damaged.results / "tracking" / f"{RUN}.json").exists()
+
+    result = damaged.snakemake(f"results/tiny/tracking/{RUN}.json")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert "all" not in damaged.planned(f"results/tiny/tracking/{RUN}.json")
+    for kind in ("runs", "attacks"):
+        one, other = finished.results / kind / RUN, damaged.results / kind / RUN
+        assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+        for path in one.iterdir():
+            assert path.suffix == ".json" or path.read_bytes() == (other / path.name).read_bytes(), path
+    for kind in ("runs", "attacks", "tracking"):
+        assert hidden_or_unfinished(damaged.results / kind) <= hidden_or_unfinished(finished.results / kind)
+    assert finished_runs(damaged.folder / "results" / "mlflow.db") == {RUN: 1, f"{RUN}#0": 1, f"{RUN}#1": 1}
+
+
+def finished_runs(database: Path) -> dict[str, int]:
+    """Key to how many finished MLflow runs there are that are not in the bin; others fail."""
+    query = """
+        SELECT tags.value, runs.status FROM runs JOIN tags ON tags.run_uuid = runs.run_uuid
+        WHERE tags.key = 'leakbound.key' AND runs.lifecycle_stage = 'active'
+    """
+    connection = sqlite3.connect(database)
+    try:
+        found = connection.execute(query).fetchall()
+    finally:
+        connection.close()
+    assert {status for _, status in found} == {"FINISHED"}
+    keys = [key for key, _ in found]
+    return {key: keys.count(key) for key in keys}
+
+
+def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock(fresh):
+    code = "import sys, time; from pathlib import Path; from leakbound import coordination; "
+    code += "coordination.lead(Path(sys.argv[1])); print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code, fresh.results], stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        refused = fresh.snakemake("results/tiny/data/digits.safetensors")
+        planned = fresh.planned("results/tiny/data/digits.safetensors")
+        holder.kill()
+    assert refused.returncode == 1
+    assert f"results/tiny: process {holder.pid} on " in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
+    assert not (fresh.results / "data").exists()
+    assert planned == {"prepare": 1}  # looking is free
+    assert not list((fresh.folder / ".snakemake").glob("locks/*"))
