@@ -95,7 +95,7 @@ class Project:
 
     def planned(self, *targets: str, configfile: str = "config/tiny.yaml") -> dict[str, int]:
         """Jobs of each rule that a run would start now; empty if there is nothing to do."""
-        found = self.snakemake("--dry-run", "--quiet", "rules", *targets, configfile=configfile)
+        found = self.snakemake("--quiet", "rules", "--dry-run", *targets, configfile=configfile)
         assert found.returncode == 0, found.stdout + found.stderr
         text = found.stdout + found.stderr
         if "Job stats:" not in text:
