@@ -223,12 +223,11 @@ def test_next_writer_clears_up_after_a_killed_one(tmp_path):
     path = tmp_path / "x.json"
     storage.write_json(path, {"old": True})
     assert subprocess.run([sys.executable, "-c", KILLED, path]).returncode == -signal.SIGKILL
-    assert json.loads(path.read_text()) == {"old": True}
-    assert len(os.listdir(tmp_path)) == 2
+    assert storage.read_json(path) == {"old": True}
     storage.write_json(tmp_path / "y.json", 1)
-    assert len(os.listdir(tmp_path)) == 3
+    assert len(list(tmp_path.glob(".x.json.????????"))) == 1
     storage.write_json(path, {"new": True})
-    assert sorted(os.listdir(tmp_path)) == ["x.json", "y.json"]
+    assert sorted(os.listdir(tmp_path)) == [".x.json.sha256", ".y.json.sha256", "x.json", "y.json"]
 
 
 def test_writers_of_one_file_leave_each_other_alone(tmp_path):
@@ -236,9 +235,9 @@ def test_writers_of_one_file_leave_each_other_alone(tmp_path):
     with storage.atomic(path) as temporary:
         temporary.write_text("1")
         storage.write_json(path, 2)
-        assert json.loads(path.read_text()) == 2
-    assert json.loads(path.read_text()) == 1
-    assert os.listdir(tmp_path) == ["x.json"]
+        assert storage.read_json(path) == 2
+    assert storage.read_json(path) == 1
+    assert sorted(os.listdir(tmp_path)) == [".x.json.sha256", "x.json"]
 
 
 WITHOUT_ROOM = """
