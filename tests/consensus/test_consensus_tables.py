@@ -95,7 +95,7 @@ def test_a_network_of_your_own_takes_the_place_of_a_drawn_one():
         ({"servers": 3, "edges": [[0, 1]]}, r"no way leads from server 0 to \[2\].*connected network"),
         ({"servers": 3, "edges": [[0, 3]]}, r"edges has \[0, 3\]: an edge joins two different servers of 0..2"),
         ({"decay": 1.0}, "less than 1"),
-        ({"decay": 0.0}, "greater than or equal to 0"),
+        ({"decay": 0.0}, "greater than 0"),
         ({"noise_variance": 0.0}, "greater than or equal to 0"),
         ({"values": [5, 1]}, "the least value comes first"),
         ({"averaging": {"runs": 5, "batches": 2}}, "runs = 5 does not split into batches = 2"),
