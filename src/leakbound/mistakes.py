@@ -62,8 +62,8 @@ def _line(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Mapping at the top of a YAML file.
+def read_yaml(path: Path) -> dict[Any, Any]:
+    """Mapping at the top of a YAML file; its keys may be anything until they are parsed.
 
     Raises:
         ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or holds
@@ -177,7 +177,7 @@ def _problem(text: str, event: yaml.Event) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
-def parse(model: type[T], values: dict[str, Any], source: str) -> T:
+def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
     """Plain values as settings.
 
     Args:
@@ -223,7 +223,7 @@ def _unfit(values: Any) -> Iterator[str]:
 def _problem_of(value: Any) -> str | None:
     """Why a single value can be no setting; None if it can."""
     if isinstance(value, str):
-        return "is no Unicode text" if any("\ud800" <= one <= "\udfff" for one in value) else None
+        return None if value.isascii() or _is_unicode(value) else "is no Unicode text"
     if isinstance(value, float):
         return None if math.isfinite(value) else "must be a finite number"
     if isinstance(value, int):
@@ -231,6 +231,15 @@ def _problem_of(value: Any) -> str | None:
     if isinstance(value, datetime.date):
         return "YAML reads this as a date; put quotes around it if text is meant"
     return None if value is None else f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether text can be written to a file; JSON's escapes can make halves of characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:

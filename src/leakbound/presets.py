@@ -50,7 +50,7 @@ def load(path: Path | str) -> Config:
     return check(read_yaml(Path(path)), str(path))
 
 
-def check(values: dict[str, Any], source: str) -> Config:
+def check(values: dict[Any, Any], source: str) -> Config:
     """Check plain values as a configuration.
 
     Args:

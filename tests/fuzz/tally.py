@@ -20,7 +20,7 @@ SHARES = {
     "options": 250,
     "settings": 200,
     "input files": 130,
-    "whole programs": 20,
+    "whole programs": 12,
 }
 """Property to the cases that it is tried with; FUZZ=20000 tries about ten times as many."""
 LEAST = 2000

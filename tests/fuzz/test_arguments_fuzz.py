@@ -392,24 +392,16 @@ def test_a_table_of_costs_with_other_numbers_is_refused_by_line(place):
 PROGRAMS = [
     ["no-such-command"],
     ["plan", "--configfile", "{noise}"],
-    ["plan", "--configfile", "{missing}"],
-    ["plan", "-j", "0"],
     ["plan", "-j", "9" * 30],
-    ["plan", "--table", "{noise}", "--configfile", "{configuration}"],
     ["config", "--configfile", "{dataset}"],
-    ["config", "--configfile", "{folder}"],
     ["covariance", "--dataset", "{weights}", "--out", "{out}"],
-    ["covariance", "--dataset", "{noise}", "--out", "{out}"],
     ["covariance", "--dataset", "{cut}", "--out", "{out}"],
-    ["covariance", "--dataset", "{dataset}", "--out", "{folder}"],
     ["covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
     ["calibrate", "--settings", '{"shape": "natural", "capacity": NaN}', "--spectrum", "{spectrum}", "--out", "{out}"],
     ["calibrate", "--settings", '{"shape": "natural", "capacity": 4}', "--spectrum", "{moments}", "--out", "{out}"],
     ["calibrate", "--settings", "[" * 5000, "--spectrum", "{spectrum}", "--out", "{out}"],
     ["report", "--settings", '{"preset": 1}'],
-    ["report"],
     ["ui", "--port", "70000"],
-    ["sync", "--configfile", "{noise}"],
 ]
 
 

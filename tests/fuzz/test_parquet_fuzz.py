@@ -189,7 +189,7 @@ def pets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepared:
 @st.composite
 def odd_images(draw: st.DrawFn) -> Split:
     """A file of images of which some are no good."""
-    split = good(draw(st.integers(30, 40)))
+    split = good(draw(st.integers(22, 30)))
     for _ in range(draw(st.sampled_from((1, 1, 1, 2, 5)))):
         row, kind = draw(st.integers(0, len(split.images) - 1)), draw(st.sampled_from(sorted(ODD_IMAGES)))
         split.images[row], split.odd[row] = ODD_IMAGES[kind], kind
@@ -208,8 +208,8 @@ def test_images_that_are_none_are_named_by_file_and_row(pets):
     def check(split, where):
         nonlocal refused
         count("images")
-        pets.write("train", split if where == "train" else good(30))
-        pets.write("test", split if where == "test" else good(30))
+        pets.write("train", split if where == "train" else good(22))
+        pets.write("test", split if where == "test" else good(22))
         outcome = pets.prepare()
         written = pets.assert_written_or_named(outcome, f"pets_{where}.parquet")
         refused += not written
@@ -226,7 +226,7 @@ def test_images_that_are_none_are_named_by_file_and_row(pets):
 @st.composite
 def odd_tables(draw: st.DrawFn) -> Split:
     """A file whose rows, columns or schema are not as they should be."""
-    split = good(draw(st.sampled_from((0, 1, 5, 30, 30, 30, 30))))
+    split = good(draw(st.sampled_from((0, 1, 5, 22, 22, 22, 22))))
     rows = len(split.images)
     for part in draw(st.sets(st.sampled_from(("labels", "label kind", "image kind", "names", "more", "metadata")))):
         if part == "labels" and rows:
@@ -259,8 +259,8 @@ def test_tables_of_other_rows_columns_and_types_are_refused_by_name(pets):
     def check(split, where, sizes, label):
         nonlocal written
         count("tables")
-        pets.write("train", split if where == "train" else good(30))
-        pets.write("test", split if where == "test" else good(30))
+        pets.write("train", split if where == "train" else good(22))
+        pets.write("test", split if where == "test" else good(22))
         outcome = pets.prepare(**sizes, **({"label": label} if label else {}))
         # Whatever is asked, the message says where the images come from.
         written += pets.assert_written_or_named(outcome, "pets_")
@@ -280,9 +280,9 @@ def parquet(split: Split, **options: Any) -> bytes:
 @pytest.fixture(scope="module")
 def contents() -> tuple[bytes, ...]:
     return (
-        parquet(good(30)),
-        parquet(good(30), row_group_size=7, compression="zstd", use_dictionary=False),
-        parquet(good(30), version="1.0", compression="none", write_statistics=False),
+        parquet(good(22)),
+        parquet(good(22), row_group_size=7, compression="zstd", use_dictionary=False),
+        parquet(good(22), version="1.0", compression="none", write_statistics=False),
     )
 
 
@@ -313,29 +313,29 @@ def test_files_that_are_no_parquet_are_named(pets, contents):
 
 
 def test_a_folder_in_the_place_of_a_file_is_named(pets):
-    pets.write("test", good(30))
+    pets.write("test", good(22))
     (pets.folder / "pets_train.parquet").mkdir()
     assert not pets.assert_written_or_named(pets.prepare(), "pets_train.parquet: there is no such file")
 
 
 def test_a_file_that_links_to_itself_is_named(pets):
-    pets.write("test", good(30))
+    pets.write("test", good(22))
     (pets.folder / "pets_train.parquet").symlink_to(pets.folder / "pets_train.parquet")
     assert not pets.assert_written_or_named(pets.prepare(), "pets_train.parquet")
 
 
 def test_dictionary_encoded_labels_are_read(pets):
-    split = good(30)
+    split = good(22)
     split.label_kind = "dictionary"
     pets.write("train", split)
-    pets.write("test", good(30))
+    pets.write("test", good(22))
     assert pets.assert_written_or_named(pets.prepare())
 
 
 @pytest.mark.parametrize("claimed", ["claims 100,000 × 100,000", "claims 12,000 × 12,000", "large"])
 def test_an_image_that_would_fill_the_memory_is_not_decoded(pets, claimed):
-    split = good(30)
+    split = good(22)
     split.images[7] = ODD_IMAGES[claimed]
     pets.write("train", split)
-    pets.write("test", good(30))
+    pets.write("test", good(22))
     assert not pets.assert_written_or_named(pets.prepare(), "pets_train.parquet: row 7: the image")

@@ -16,14 +16,12 @@ GOOD = yaml.safe_dump({"preset": "tiny", "datasets": {"digits": {"members": 40}}
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (GOOD, ["--config", "replicas=0"], "replicas = 0: should be greater than or equal to 1"),
-        (GOOD, ["--config", "seed=1e3", "alpha=high"], "alpha = 'high': should be a valid number"),
+        (GOOD, ["--config", "replicas=2", "alpha=high"], "alpha = 'high': should be a valid number"),
         (GOOD.replace("- 8", "- 800"), [], "studies.capacity.batch_sizes[0] = 800: the learning-rate search on digits"),
-        (GOOD.replace("none: []", "compression: [1024.0]"), [], "compression[0] = 1024.0: compression needs the index"),
         (f"{GOOD}preset: other\n", [], "'preset' is set twice"),
         (GOOD.replace("studies:", "studies: ["), [], "Config file is not valid JSON or YAML"),  # Snakemake's own words
     ],
-    ids=["override", "two overrides", "size", "direction", "key twice", "no YAML"],
+    ids=["overrides", "size", "key twice", "no YAML"],
 )
 def test_snakemake_ends_with_the_mistake_and_makes_nothing(tmp_path, text, options, message):
     (tmp_path / "config").mkdir()

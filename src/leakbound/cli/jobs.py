@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import ConfigDict, Field, Strict, model_validator
 
 from leakbound.config import (
     BoxWeights,
@@ -41,6 +41,8 @@ Lines = Annotated[tuple[Line, ...], Strict(False)]
 
 class Job(Settings):
     """What all of them may hold."""
+
+    model_config = ConfigDict(defer_build=True)  # each command needs one of them
 
     plugins: dict[Name, dict[Name, Target]] = Field(default_factory=dict)
     """Things from outside the package that the job uses: kind to name to ``module:attribute``."""
