@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test fuzz test-flower chaos plan report ui sync verify check lock reference
+.PHONY: run test fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -26,6 +26,14 @@ test-flower: .venv-flower/ready
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
 	python benchmarks/chaos.py --configfile $(CONFIG) -j $(JOBS) --out results/chaos.json
+
+# Through a real SLURM; where none answers, says why and tests nothing. docs/cluster.md: a queue of one machine.
+test-slurm: .venv/ready
+	LEAKBOUND_SLURM=1 python -m pytest -q tests/cluster
+
+# CONFIG through SLURM while its jobs and the coordinator are killed, and once without; prints what it counted.
+slurm-faults: .venv/ready
+	python tests/cluster/faults.py --configfile $(CONFIG)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

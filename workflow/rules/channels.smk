@@ -10,6 +10,8 @@ rule spectrum:
         f"{ROOT}/logs/spectrum/{{dataset}}/{{family}}.log",
     benchmark:
         f"{ROOT}/benchmarks/spectrum/{{dataset}}/{{family}}.tsv"
+    group:
+        "channels"
     conda:
         "../../environment.yml"
     threads: asked("calibrate").threads
@@ -32,6 +34,8 @@ rule calibrate:
         f"{ROOT}/logs/calibrate/{{dataset}}/{{family}}-{{level}}.log",
     benchmark:
         f"{ROOT}/benchmarks/calibrate/{{dataset}}/{{family}}-{{level}}.tsv"
+    group:
+        "channels"
     conda:
         "../../environment.yml"
     threads: asked("calibrate").threads

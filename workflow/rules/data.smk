@@ -9,6 +9,8 @@ rule prepare:
         f"{ROOT}/logs/prepare/{{dataset}}.log",
     benchmark:
         f"{ROOT}/benchmarks/prepare/{{dataset}}.tsv"
+    group:
+        "data"
     conda:
         "../../environment.yml"
     threads: asked("prepare").threads
@@ -33,6 +35,8 @@ rule covariance:
         f"{ROOT}/logs/covariance/{{dataset}}.log",
     benchmark:
         f"{ROOT}/benchmarks/covariance/{{dataset}}.tsv"
+    group:
+        "data"
     conda:
         "../../environment.yml"
     threads: asked("covariance").threads

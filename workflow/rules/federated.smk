@@ -48,6 +48,8 @@ rule federated:
         f"{ROOT}/logs/federated/{{part}}.log",
     benchmark:
         f"{ROOT}/benchmarks/federated/{{part}}.tsv"
+    group:
+        "figures"
     conda:
         "../../environment.yml"
     threads: asked("figures").threads

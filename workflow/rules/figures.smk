@@ -10,6 +10,8 @@ rule tabulate:
         f"{ROOT}/logs/tabulate/{{study}}.log",
     benchmark:
         f"{ROOT}/benchmarks/tabulate/{{study}}.tsv"
+    group:
+        "figures"
     conda:
         "../../environment.yml"
     threads: asked("figures").threads
@@ -33,6 +35,8 @@ rule illustrate:
         f"{ROOT}/logs/illustrate/{{illustration}}.log",
     benchmark:
         f"{ROOT}/benchmarks/illustrate/{{illustration}}.tsv"
+    group:
+        "figures"
     conda:
         "../../environment.yml"
     threads: asked("figures").threads
@@ -71,6 +75,8 @@ rule plot:
         f"{ROOT}/logs/plot/{{figure}}.log",
     benchmark:
         f"{ROOT}/benchmarks/plot/{{figure}}.tsv"
+    group:
+        "figures"
     conda:
         "../../environment.yml"
     threads: asked("figures").threads

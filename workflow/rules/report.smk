@@ -14,6 +14,7 @@ rule report_page:
         f"{ROOT}/logs/report.log",
     benchmark:
         f"{ROOT}/benchmarks/report.tsv"
+    localrule: True
     conda:
         "../../environment.yml"
     threads: asked("figures").threads

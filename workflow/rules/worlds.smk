@@ -8,6 +8,8 @@ rule consensus:
         f"{ROOT}/logs/consensus/{{part}}.log",
     benchmark:
         f"{ROOT}/benchmarks/consensus/{{part}}.tsv"
+    group:
+        "figures"
     conda:
         "../../environment.yml"
     threads: asked("figures").threads
@@ -28,6 +30,8 @@ rule theory:
         f"{ROOT}/logs/theory/{{part}}.log",
     benchmark:
         f"{ROOT}/benchmarks/theory/{{part}}.tsv"
+    group:
+        "figures"
     conda:
         "../../environment.yml"
     threads: asked("figures").threads

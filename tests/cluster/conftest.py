@@ -1,0 +1,30 @@
+"""A SLURM to send jobs to, or the reason why there is none."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+import yaml
+from slurm_queue import Queue, copied_project, why_no_slurm
+
+
+@pytest.fixture(scope="session")
+def slurm() -> None:
+    """Skips the test and says why, unless `make test-slurm` runs it where SLURM takes jobs."""
+    if not os.environ.get("LEAKBOUND_SLURM"):
+        pytest.skip("sends jobs to SLURM: `make test-slurm` runs it")
+    if reason := why_no_slurm():
+        pytest.skip(f"{reason}; docs/cluster.md says how to make a queue of one machine")
+
+
+@pytest.fixture(scope="module")
+def queue(slurm, tmp_path_factory) -> Callable[[dict], Queue]:
+    """Makes a copy of the project with a configuration of its own, and a queue for its jobs."""
+
+    def make(config: dict) -> Queue:
+        folder = tmp_path_factory.mktemp(config["preset"]).resolve()
+        given = folder / "given.yaml"
+        given.write_text(yaml.safe_dump(config))
+        return Queue(copied_project(folder, given))
+
+    return make

@@ -1,0 +1,146 @@
+"""A copy of the project whose jobs go through SLURM, and what SLURM says about them."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+PROFILE = "workflow/profiles/slurm"
+FIELDS = {
+    "job": "JobID:16",
+    "state": "State:24",
+    "memory": "MinMemory:24",
+    "time": "TimeLimit:24",
+    "cpus": "NumCPUs:16",
+    "gpus": "tres-per-job:64",
+    "restarts": "RestartCnt:16",
+    "work": "Comment:512",
+    "folder": "WorkDir:512",
+}
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job as squeue shows it; ``work`` names its rule and wildcards, or the rules of its group."""
+
+    job: str
+    state: str
+    memory: str
+    time: str
+    cpus: str
+    gpus: str
+    restarts: str
+    work: str
+    folder: str
+
+
+def why_no_slurm() -> str | None:
+    """Why no job can be sent to SLURM from here; None if one can."""
+    if shutil.which("sinfo") is None:
+        return "SLURM is not installed here"
+    asked = ["sinfo", "--noheader", "--format", "%T"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=30)
+    except subprocess.TimeoutExpired:
+        return "SLURM does not answer within 30 seconds"
+    if found.returncode != 0:
+        return f"SLURM does not answer: {found.stderr.strip().splitlines()[-1]}"
+    states = {state.rstrip("*$~#") for state in found.stdout.split()}
+    if not states & {"idle", "mixed", "allocated", "completing"}:
+        return f"no node of this SLURM takes jobs: {', '.join(sorted(states)) or 'there is none'}"
+    return None
+
+
+def widest_node() -> int:
+    """CPUs of the largest node."""
+    found = subprocess.run(["sinfo", "--noheader", "--format", "%c"], capture_output=True, text=True, check=True)
+    return max(int(cpus.rstrip("+")) for cpus in found.stdout.split())
+
+
+def copied_project(folder: Path, configfile: Path) -> Path:
+    """Copy what the workflow needs into a new folder, with ``configfile`` as its config/copied.yaml."""
+    for name in ("src", "workflow", "config"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "environment.yml", folder)
+    shutil.copy(configfile, folder / "config" / "copied.yaml")
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables with which the code of the folder runs, in jobs too."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(folder / "src"),
+        "XDG_CACHE_HOME": str(folder / ".cache"),
+    }
+
+
+@dataclass
+class Queue:
+    """Jobs of one folder in SLURM.
+
+    SLURM forgets finished jobs after some minutes, so ``seen`` holds each as it was last shown.
+    """
+
+    folder: Path
+    seen: dict[str, QueuedJob] = field(default_factory=dict)
+
+    def look(self) -> list[QueuedJob]:
+        """The jobs as they are now."""
+        command = ["squeue", "--me", "--states=all", "--noheader", "--noconvert", "--Format", ",".join(FIELDS.values())]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        rows = (QueuedJob(*line.split()) for line in shown.splitlines() if len(line.split()) == len(FIELDS))
+        jobs = [row for row in rows if row.folder == str(self.folder)]
+        self.seen |= {row.job: row for row in jobs}
+        return jobs
+
+    def running(self) -> list[QueuedJob]:
+        return [job for job in self.look() if job.state == "RUNNING"]
+
+    def cancel(self) -> None:
+        """Cancel what is queued or runs, and wait until it has ended."""
+        ended = {"CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+        while left := [job.job for job in self.look() if job.state not in ended]:
+            subprocess.run(["scancel", *left], check=True)
+            time.sleep(1)
+
+    def processes(self, job: QueuedJob) -> Iterator[psutil.Process]:
+        """Python processes of a job that runs on this machine: two of Snakemake and the command that computes."""
+        for process in psutil.process_iter():
+            try:
+                inside = process.environ().get("SLURM_JOB_ID") == job.job and process.cwd() == str(self.folder)
+                if inside and "python" in process.name():
+                    yield process
+            except psutil.Error:
+                continue
+
+    def coordinator(self, log: Path, *options: str) -> subprocess.Popen[bytes]:
+        """Start Snakemake with the profile of the cluster; what it says is added to ``log``."""
+        cores = ["--cores", str(min(4, widest_node()))]
+        command = ["snakemake", "--workflow-profile", PROFILE, "--configfile", "config/copied.yaml", *cores, *options]
+        with log.open("ab") as file:
+            return subprocess.Popen(
+                command, cwd=self.folder, env=environment(self.folder), stdout=file, stderr=subprocess.STDOUT
+            )
+
+    def run(self, *options: str, meanwhile: Callable[[], None] = lambda: None) -> tuple[int, str]:
+        """Exit status and words of a whole run; ``meanwhile`` is called every second or so."""
+        log = self.folder / "coordinator.log"
+        snakemake = self.coordinator(log, *options)
+        try:
+            while snakemake.poll() is None:
+                time.sleep(1)
+                self.look()
+                meanwhile()
+        finally:
+            snakemake.kill()
+            self.cancel()
+        return snakemake.returncode, log.read_text()

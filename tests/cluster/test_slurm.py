@@ -1,0 +1,188 @@
+"""The workflow through a real SLURM: what jobs ask for, and that nothing is lost when they end before their time."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trouble
+from slurm_queue import Queue, QueuedJob, environment
+
+DATASETS = {"digits": {"members": 120, "test": 120, "aux": 120}}
+STUDY = {
+    "datasets": ["digits"],
+    "models": ["lenet"],
+    "defenses": {"none": []},
+    "rounds": [4000],
+    "batch_sizes": [16],
+    "attacks": ["membership"],
+}
+SEARCH = {"learning_rates": [0.03], "search_rounds": 2}
+TRAINING = {
+    "preset": "training",
+    "replicas": 2,
+    "datasets": DATASETS,
+    "training": {**SEARCH, "evaluations": 4, "checkpoint_seconds": 0.1},
+    "studies": {"capacity": STUDY},
+    "tracking": {"enabled": False},
+}
+TROUBLE = {
+    "preset": "trouble",
+    "datasets": DATASETS,
+    "studies": {},
+    "plugins": {"illustrations": {name: f"trouble:{name}" for name in ("slow", "hungry", "broken")}},
+    "illustrations": {"slow": {}, "hungry": {}, "broken": {}},
+    "tracking": {"enabled": False},
+    "resources": {"figures": {"mem_mb": 1000, "runtime": 1}},
+}
+CHAIN = {
+    "preset": "chain",
+    "replicas": 2,
+    "datasets": DATASETS,
+    "training": {**SEARCH, "evaluations": 2, "checkpoint_seconds": 0.5},
+    "attacks": {
+        "membership": {"epochs": 2, "learning_rates": [1e-3]},
+        "gradient_inversion": {"images": 2, "tuning_images": 1, "iterations": 8, "tv_weights": [1e-2]},
+    },
+    "studies": {
+        "capacity": {**STUDY, "defenses": {"none": [], "natural": [4.0]}, "rounds": [500]},
+        "gradient_inversion": {
+            **STUDY,
+            "models": ["lenet_sigmoid"],
+            "defenses": {"none": [], "natural": [4.0]},
+            "rounds": [0],
+            "batch_sizes": [1],
+            "attacks": ["gradient_inversion"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def troubled(queue) -> tuple[Queue, int, str]:
+    """A run with a job that takes too long, one that takes too much memory, and one that never succeeds."""
+    made = queue(TROUBLE)
+    shutil.copy(Path(trouble.__file__), made.folder / "src")
+    files = [f"results/trouble/illustrations/{name}.parquet" for name in TROUBLE["illustrations"]]
+    return made, *made.run("--", *files)
+
+
+def callers(queue: Queue, name: str) -> list[QueuedJob]:
+    """The jobs that have called one of the functions of `trouble`, in order."""
+    return [queue.seen[job] for job in (queue.folder / f"{name}.txt").read_text().split()]
+
+
+def test_job_that_takes_too_long_gets_more_time(troubled):
+    queue, _, words = troubled
+    ways = [(job.state, job.time) for job in callers(queue, "slow")]
+    assert ways == [("TIMEOUT", "1:00"), ("COMPLETED", "2:00")], words[-3000:]
+    assert (queue.folder / "results/trouble/illustrations/slow.parquet").is_file()
+
+
+def test_job_that_takes_too_much_memory_gets_more(troubled):
+    found = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
+    if "OverMemoryKill" not in found and "task/cgroup" not in found:
+        pytest.skip("this SLURM does not end jobs that take more memory than they asked for")
+    queue, _, words = troubled
+    ended, repeated = callers(queue, "hungry")
+    assert (ended.memory, repeated.memory) == ("1000M", "2000M"), words[-3000:]
+    assert ended.state in {"OUT_OF_MEMORY", "FAILED"}  # FAILED where a step is ended and the job notices
+    assert repeated.state == "COMPLETED"
+
+
+def test_job_that_always_fails_runs_three_times_and_holds_nothing_up(troubled):
+    queue, status, words = troubled
+    ways = [(job.state, job.memory, job.time) for job in callers(queue, "broken")]
+    assert ways == [("FAILED", f"{attempt}000M", f"{attempt}:00") for attempt in (1, 2, 3)]
+    assert status != 0
+    assert "ArithmeticError: as always" in words  # the log of a failed job is shown
+
+
+def test_jobs_ask_for_what_the_configuration_says(queue):
+    if "gpu:" not in subprocess.run(["sinfo", "-h", "-o", "%G"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("this SLURM has no GPUs, not even pretended ones")
+    study = {**STUDY, "rounds": [8], "defenses": {"natural": [4.0]}}
+    asked = {"calibrate": {"mem_mb": 1100, "runtime": 11}, "train": {"mem_mb": 1700, "runtime": 70, "gpu": 1}}
+    made = queue({**TRAINING, "studies": {"capacity": study}, "resources": asked})
+    provenance = "results/training/runs/digits/lenet/natural-4/n8-b16/provenance.json"
+    status, words = made.run("--config", "replicas=1", "--", provenance)
+    assert status == 0, words[-5000:]
+    assert {job.work: (job.memory, job.time, job.gpus) for job in made.seen.values()} == {
+        "rule_data_covariance_prepare": ("3000M", "1:00:00", "N/A"),
+        "rule_channels_calibrate_spectrum": ("1100M", "22:00", "N/A"),
+        "rule_tune_wildcards_digits_lenet_natural-4_16": ("1500M", "4:00:00", "N/A"),
+        "rule_train_wildcards_digits_lenet_natural-4_n8-b16": ("1700M", "1:10:00", "gres:gpu:1"),
+    }
+    assert json.loads((made.folder / provenance).read_text())["settings"]["replicas"] == 1
+
+
+def test_training_goes_on_after_each_way_to_end_it(queue):
+    made, run = queue(TRAINING), "digits/lenet/none/n4000-b16"
+    log = made.folder / f"results/training/logs/train/{run}.log"
+    weights = made.folder / f"results/training/runs/{run}/weights.safetensors"
+    blows = {1000: cancel, 2000: kill, 3000: lose_node} if is_operator() else {1000: cancel, 2000: kill}
+
+    def strike() -> None:
+        step = min(blows, default=None)
+        if step is None or not log.is_file() or f"step {step} of" not in log.read_text():
+            return
+        saved = [path.stat().st_mtime for path in weights.parent.glob("checkpoint-*.pt")]
+        running = [job for job in made.running() if job.work.startswith("rule_train")]
+        if running and saved and max(saved) > log.stat().st_mtime:
+            blows.pop(step)(made, running[0])
+
+    status, words = made.run("--", str(weights.relative_to(made.folder)), meanwhile=strike)
+    assert status == 0, words[-5000:]
+    assert not blows
+    trained = [job for job in made.seen.values() if job.work.startswith("rule_train")]
+    states = [job.state for job in sorted(trained, key=lambda job: int(job.job))]
+    assert states == ["CANCELLED", "FAILED", "COMPLETED"]
+    assert "step 1000 of" not in log.read_text()  # the last start went on from a checkpoint
+
+    undisturbed = queue(TRAINING).folder
+    target = weights.relative_to(made.folder)
+    command = ["snakemake", "--configfile", "config/copied.yaml", "-j", "1", str(target)]
+    subprocess.run(command, cwd=undisturbed, env=environment(undisturbed), check=True, capture_output=True)
+    for name in ("weights.safetensors", "training.parquet"):
+        assert weights.with_name(name).read_bytes() == (undisturbed / target).with_name(name).read_bytes()
+
+
+def cancel(queue: Queue, job: QueuedJob) -> None:
+    subprocess.run(["scancel", job.job], check=True)
+
+
+def kill(queue: Queue, job: QueuedJob) -> None:
+    (computing,) = [process for process in queue.processes(job) if "train" in process.cmdline()]
+    computing.kill()
+
+
+def lose_node(queue: Queue, job: QueuedJob) -> None:
+    for state in ("state=down", "state=resume"):
+        change_nodes(state, "reason=test")
+
+
+def change_nodes(*changes: str) -> bool:
+    nodes = subprocess.run(["sinfo", "-h", "-o", "%N"], capture_output=True, text=True, check=True).stdout.strip()
+    update = ["scontrol", "update", f"nodename={nodes}", *changes]
+    return subprocess.run(update, capture_output=True).returncode == 0
+
+
+def is_operator() -> bool:
+    """Whether nodes are ours to take away: the cluster of tests/cluster/one_node.sh."""
+    config = Path("/etc/slurm/slurm.conf")
+    return config.is_file() and "one_node.sh" in config.read_text() and change_nodes("comment=test")
+
+
+def test_tables_are_the_same_whatever_is_killed(slurm, tmp_path):
+    config = tmp_path / "chain.yaml"
+    config.write_text(json.dumps(CHAIN))
+    script = Path(__file__).with_name("faults.py")
+    options = ["--configfile", str(config), "--kills", "6", "--coordinators", "1", "--pause", "8", "--jobs", "1"]
+    found = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr[-5000:]
+    report = json.loads(found.stdout)
+    assert report["faults"] == {"scancel": 3, "kill": 3, "coordinator": 1}
+    assert report["retries"] >= 3
+    assert report["tables"] > 20
