@@ -57,7 +57,7 @@ case ${1:-} in
     configure "${2:-$(nproc)}" "${3:-0}"
     for service in munge slurmctld slurmd; do service "$service" start; done
     for _ in $(seq 60); do
-      sinfo --noheader --format %T 2>/dev/null | grep -qx idle && exec sinfo --Node --long
+      sinfo --noheader --format %T 2>/dev/null | grep -qxE 'idle|mixed|allocated' && exec sinfo --Node --long
       sleep 0.5
     done
     tail -n 5 /var/log/slurm/slurmctld.log /var/log/slurm/slurmd.log >&2
@@ -66,6 +66,7 @@ case ${1:-} in
   stop)
     grep -qsF "$written" "$folder/slurm.conf" || { echo "no SLURM of this script's runs here" >&2; exit 1; }
     scancel --quiet --partition main || true
+    for _ in $(seq 40); do [ -z "$(squeue --noheader 2>/dev/null)" ] && break; sleep 0.5; done
     for service in slurmd slurmctld munge; do service "$service" stop; done
     rm -f "$folder/slurm.conf" "$folder/gres.conf" /var/lib/slurm/slurmctld/*
     ;;
