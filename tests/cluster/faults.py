@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import yaml
-from slurm_queue import Queue, QueuedJob, copied_project, environment, why_no_slurm
+from slurm_queue import CONFIGFILE, PROFILE, Queue, QueuedJob, copied_project, environment, why_no_slurm
 
 RETRIES = 2  # of the profile: a job that is killed more often would fail, as it should
 
@@ -88,7 +88,7 @@ class Faults:
 
 
 def through_the_queue(queue: Queue, faults: Faults, options: list[str]) -> tuple[int, str]:
-    """Exit status of the last coordinator and the words of all; one that is killed is followed by another."""
+    """Exit status of the last coordinator and the words of all; one that is killed is, after a while, followed."""
     log = queue.folder / "coordinator.log"
     while True:
         snakemake = queue.coordinator(log, *options)
@@ -97,18 +97,23 @@ def through_the_queue(queue: Queue, faults: Faults, options: list[str]) -> tuple
                 time.sleep(1)
                 queue.look()
                 faults.strike(snakemake)
-        finally:
+        except BaseException:
             snakemake.kill()
             queue.cancel()
+            raise
         if snakemake.returncode != -signal.SIGKILL:
             return snakemake.returncode, log.read_text()
-        unlock = ["snakemake", "--configfile", "config/copied.yaml", "--unlock"]
-        subprocess.run(unlock, cwd=queue.folder, env=environment(queue.folder), check=True, capture_output=True)
+        time.sleep(faults.generator.exponential(faults.pause))
+        recover = [f"{PROFILE}/recover", "--configfile", CONFIGFILE]
+        with log.open("ab") as file:
+            subprocess.run(
+                recover, cwd=queue.folder, env=environment(queue.folder), check=True, stdout=file, stderr=file
+            )
 
 
 def without_a_queue(folder: Path, jobs: int) -> None:
     """The whole run on this machine."""
-    command = ["snakemake", "--configfile", "config/copied.yaml", "-j", str(jobs), "--quiet", "all"]
+    command = ["snakemake", "--configfile", CONFIGFILE, "-j", str(jobs), "--quiet", "all"]
     subprocess.run(command, cwd=folder, env=environment(folder), check=True, stdout=sys.stderr)
 
 

@@ -30,7 +30,7 @@ SlurmdSpoolDir=/var/lib/slurm/slurmd
 SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmdLogFile=/var/log/slurm/slurmd.log
 # No control groups, as in a container: memory is watched and jobs that take more than they asked for are ended.
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=2
@@ -68,7 +68,7 @@ case ${1:-} in
     scancel --quiet --partition main || true
     for _ in $(seq 40); do [ -z "$(squeue --noheader 2>/dev/null)" ] && break; sleep 0.5; done
     for service in slurmd slurmctld munge; do service "$service" stop; done
-    rm -f "$folder/slurm.conf" "$folder/gres.conf" /var/lib/slurm/slurmctld/*
+    rm -rf "$folder/slurm.conf" "$folder/gres.conf" /var/lib/slurm/slurmctld/*
     ;;
   *)
     sed -n '2,9s/^# \{0,1\}//p' "$0" >&2

@@ -13,6 +13,7 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 PROFILE = "workflow/profiles/slurm"
+CONFIGFILE = "config/copied.yaml"  # of a copy
 FIELDS = {
     "job": "JobID:16",
     "state": "State:24",
@@ -65,11 +66,11 @@ def widest_node() -> int:
 
 
 def copied_project(folder: Path, configfile: Path) -> Path:
-    """Copy what the workflow needs into a new folder, with ``configfile`` as its config/copied.yaml."""
+    """Copy what the workflow needs into a new folder, with ``configfile`` as its configuration."""
     for name in ("src", "workflow", "config"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "environment.yml", folder)
-    shutil.copy(configfile, folder / "config" / "copied.yaml")
+    shutil.copy(configfile, folder / CONFIGFILE)
     return folder
 
 
@@ -117,7 +118,7 @@ class Queue:
         for process in psutil.process_iter():
             try:
                 inside = process.environ().get("SLURM_JOB_ID") == job.job and process.cwd() == str(self.folder)
-                if inside and "python" in process.name():
+                if inside and "python" in "".join(process.cmdline()[:1]):
                     yield process
             except psutil.Error:
                 continue
@@ -125,7 +126,7 @@ class Queue:
     def coordinator(self, log: Path, *options: str) -> subprocess.Popen[bytes]:
         """Start Snakemake with the profile of the cluster; what it says is added to ``log``."""
         cores = ["--cores", str(min(4, widest_node()))]
-        command = ["snakemake", "--workflow-profile", PROFILE, "--configfile", "config/copied.yaml", *cores, *options]
+        command = ["snakemake", "--workflow-profile", PROFILE, "--configfile", CONFIGFILE, *cores, *options]
         with log.open("ab") as file:
             return subprocess.Popen(
                 command, cwd=self.folder, env=environment(self.folder), stdout=file, stderr=subprocess.STDOUT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import trouble
-from slurm_queue import Queue, QueuedJob, environment
+from slurm_queue import CONFIGFILE, Queue, QueuedJob, environment
 
 DATASETS = {"digits": {"members": 120, "test": 120, "aux": 120}}
 STUDY = {
@@ -51,7 +51,6 @@ CHAIN = {
         "gradient_inversion": {
             **STUDY,
             "models": ["lenet_sigmoid"],
-            "defenses": {"none": [], "natural": [4.0]},
             "rounds": [0],
             "batch_sizes": [1],
             "attacks": ["gradient_inversion"],
@@ -143,7 +142,7 @@ def test_training_goes_on_after_each_way_to_end_it(queue):
 
     undisturbed = queue(TRAINING).folder
     target = weights.relative_to(made.folder)
-    command = ["snakemake", "--configfile", "config/copied.yaml", "-j", "1", str(target)]
+    command = ["snakemake", "--configfile", CONFIGFILE, "-j", "1", str(target)]
     subprocess.run(command, cwd=undisturbed, env=environment(undisturbed), check=True, capture_output=True)
     for name in ("weights.safetensors", "training.parquet"):
         assert weights.with_name(name).read_bytes() == (undisturbed / target).with_name(name).read_bytes()
