@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from leakbound import presets, storage
 from leakbound.cli.main import app
 from leakbound.figures.claims import evaluate
+from leakbound.figures.scoreboard import verdict_counts
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,14 +52,17 @@ def finish(dataset: str, reader: str) -> Path:
     checked = presets.load(path)
     figures = {f"{f.paper}/{f.id}": f for f in presets.load_catalogue(checked.catalogue, checked).figures}
     home = Path(checked.root)
-    for key in ("tan2024/fig05", "tan2024/fig17"):
+    for key in ("tan2024/fig05", "tan2024/fig17", "beyond/scoreboard"):
         for suffix in ("svg", "png"):
             write_text(home / "figures" / f"{key}.{suffix}", f"<svg><title>{key}</title></svg>")
     storage.write_rows(home / "figures/tan2024/fig05.parquet", pictures(dataset))
     storage.write_rows(
         home / "figures/tan2024/fig17.parquet", pd.DataFrame({"row": [0], "column": [0], "value": [1.0]})
     )
-    storage.write_rows(home / "claims.parquet", evaluate(figures["tan2024/fig05"], pictures(dataset), alpha=0.05))
+    claims = evaluate(figures["tan2024/fig05"], pictures(dataset), alpha=0.05)
+    storage.write_rows(home / "claims.parquet", claims)
+    for kept in ("tables/scoreboard.parquet", "figures/beyond/scoreboard.parquet"):
+        storage.write_rows(home / kept, verdict_counts(claims))
     write_text(home / "scoreboard.md", "| claim |\n")
     return path
 
