@@ -249,13 +249,38 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
             raise DamagedFileError(path, "it was replaced while it was read")
     except DamagedFileError:
         raise
-    except (SafetensorError, OSError, ValueError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # the last two: types unknown here
         raise DamagedFileError(path, error) from error
 
 
 def _strings(archive: Any) -> dict[str, str]:
-    """The strings stored beside the arrays of an open safetensors file."""
-    return json.loads((archive.metadata() or {}).get(_STRINGS, "{}"))
+    """The strings stored beside the arrays of an open safetensors file.
+
+    Raises:
+        ValueError: If there is something else.
+    """
+    found = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        raise ValueError("what lies beside its arrays are no named strings")
+    return found
+
+
+def _parsed(text: str | bytes) -> Any:
+    """A value from JSON.
+
+    Raises:
+        ValueError: If it is no JSON, or nested more deeply than can be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
 
 
 def write_rows(path: Path | str, rows: pd.DataFrame) -> None:
@@ -305,7 +330,7 @@ def read_json(path: Path | str, *, sealed: bool = True) -> Any:
     """
     content = read_bytes(path, sealed=sealed)
     try:
-        return json.loads(content)
+        return _parsed(content)
     except ValueError as error:
         raise DamagedFileError(Path(path), error) from error
 

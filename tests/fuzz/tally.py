@@ -10,23 +10,23 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, settings
 
 SHARES = {
-    "configuration": 700,
-    "configuration text": 200,
+    "configuration": 620,
+    "configuration text": 180,
     "catalogue": 150,
     "catalogue text": 50,
     "images": 200,
-    "tables": 200,
-    "files of images": 130,
-    "options": 250,
-    "settings": 200,
-    "input files": 130,
+    "tables": 190,
+    "files of images": 110,
+    "options": 240,
+    "settings": 140,
+    "input files": 110,
     "whole programs": 12,
 }
 """Property to the cases that it is tried with; FUZZ=20000 tries about ten times as many."""
 LEAST = 2000
 COUNTS: Counter[str] = Counter()
 """Cases that have been tried in this session."""
-SECONDS = 300
+SECONDS = 900
 """A case that takes longer waits for ever; the fixture of this folder ends it."""
 
 

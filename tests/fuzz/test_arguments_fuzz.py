@@ -1,6 +1,8 @@
 """Whatever follows `leakbound` on the command line, it does its work or says what is wrong, and leaves nothing half."""
 
 import json
+import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fuzz.calling import assert_refused, called, files_in, written_to
-from fuzz.tally import COUNTS, SHARES, asked, count, tried
+from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import presets, storage
 from leakbound.cli.main import app
@@ -223,7 +225,7 @@ def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple
             yield (*before, name), command
 
 
-TEXTS = ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 5000, "../../x", "*")
+TEXTS = ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 300, "../../x", "*")
 COMMANDS = tuple(commands(typer.main.get_command(app)))
 
 
@@ -233,9 +235,7 @@ def wrong_options(draw: st.DrawFn) -> list[str]:
     names, command = draw(st.sampled_from(COMMANDS))
     options = [one for one in command.params if isinstance(one, click.Option)]
     required = [one for one in options if one.required]
-    texts = st.sampled_from(
-        ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 5000, "../../x", "*")
-    )
+    texts = st.sampled_from(("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 300, "../../x", "*"))
     ways = ["unknown option", "argument"]
     ways += ["missing"] if required else []
     numbers = [one for one in options if isinstance(one.type, click.IntRange | click.FloatRange | click.Choice)]
@@ -298,9 +298,8 @@ def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
             )
             assume(not text.startswith("--"))
         inputs = dict(example.inputs)
-        if example.command in LONG:
-            last = "trials" if "trials" in inputs else "dataset" if "dataset" in inputs else "root"
-            inputs[last] = "missing"
+        if inputs and (example.command in LONG or data.draw(st.booleans())):
+            inputs[list(inputs)[-1]] = "missing"
         count("settings")
         done += assert_done_or_refused(place, place.words(example, text, inputs), example)
 
@@ -389,6 +388,34 @@ def test_a_table_of_costs_with_other_numbers_is_refused_by_line(place):
     assert f"{place.file('slow')}: line 3" in outcome.message
 
 
+@pytest.mark.parametrize(
+    ("kind", "strings"),
+    [("BF16", "{}"), ("F8_E4M3", "{}"), ("F32", "[1]"), ("F32", '{"a": 1}'), ("F32", "[" * 100_000)],
+)
+def test_arrays_of_foreign_types_and_strings_are_refused(place, kind, strings):
+    size = {"BF16": 2, "F8_E4M3": 1, "F32": 4}[kind]
+    header = {"__metadata__": {"strings": strings}, "x": {"dtype": kind, "shape": [1], "data_offsets": [0, size]}}
+    text = json.dumps(header).encode()
+    place.keep("foreign", struct.pack("<Q", len(text)) + text + bytes(size))
+    place.clear()
+    outcome = called("covariance", "--dataset", place.file("foreign"), "--out", place.out / "out")
+    assert_refused(outcome, place.out)
+    assert f"{place.file('foreign')}: cannot be read" in outcome.message
+
+
+def test_json_that_is_nested_too_deeply_is_refused(place):
+    root = place.file("root") / "runs" / "digits" / "lenet" / "none" / "n2-b8"
+    root.mkdir(parents=True, exist_ok=True)
+    with storage.atomic(root / "provenance.json") as path:
+        path.write_text("[" * 100_000)
+    example = next(one for one in EXAMPLES if one.command == "log")
+    place.clear()
+    outcome = called(*place.words(example, as_text(example.settings), example.inputs))
+    assert_refused(outcome, place.out)
+    assert f"{root / 'provenance.json'}: cannot be read (its values are nested too deeply)" in outcome.message
+    shutil.rmtree(place.file("root") / "runs")
+
+
 PROGRAMS = [
     ["no-such-command"],
     ["plan", "--configfile", "{noise}"],
@@ -421,4 +448,5 @@ def test_the_program_itself_ends_with_a_message(place, words):
 
 
 def test_there_are_enough_of_all_of_them():
-    assert len(PROGRAMS) >= SHARES["whole programs"]
+    assert len(PROGRAMS) == SHARES["whole programs"]
+    assert sum(SHARES.values()) >= LEAST
