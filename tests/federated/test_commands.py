@@ -53,6 +53,14 @@ def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(config, root):
     ]
 
 
+def test_a_run_whose_curves_no_server_takes_leaves_the_same_rows(config, root, tmp_path):
+    slug, run = next(iter(all_runs(config.federated).items()))
+    nobody = "http://127.0.0.1:9"  # the port of a service that throws everything away, and runs nowhere
+    outputs = (tmp_path / "rows.parquet", tmp_path / "provenance.json")
+    federate(as_text(run_settings(config, run)), root / "data" / "bars.safetensors", *outputs, live=nobody)
+    assert outputs[0].read_bytes() == (root / "federated" / slug / "rows.parquet").read_bytes()
+
+
 def test_a_table_gathers_all_its_runs(config, root, tmp_path):
     federated(as_text(table_settings(config, "means")), root, tmp_path / "means.parquet")
     rows = storage.read_rows(tmp_path / "means.parquet")

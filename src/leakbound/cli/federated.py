@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,10 +24,12 @@ from leakbound.cli.files import (
     read_table,
 )
 from leakbound.cli.jobs import FederatedJob, FederateJob, LogFederatedJob
-from leakbound.cli.tracking import MarkerOption
+from leakbound.cli.tracking import LiveOption, MarkerOption, PresetOption, watching
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from leakbound.federated.run import FederatedRun
 
 RowsOption = Annotated[Path, typer.Option(help="Tidy rows, Parquet.")]
 _FOLDER = "federated"
@@ -39,6 +41,8 @@ def federate(
     rows: RowsOption,
     provenance: Annotated[Path, typer.Option(help="Provenance with the threat table, JSON.")],
     code: Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")] = "bare",
+    live: LiveOption = None,
+    preset: PresetOption = "bare",
 ) -> None:
     """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
     from leakbound.federated.averaging import FederatedRequest
@@ -53,18 +57,22 @@ def federate(
     config = job.federated
     device = device_name(job.device)
     began = time.time()
-    request = FederatedRequest(
-        dataset=images,
-        run=FederatedRun(**job.run.model_dump()),
-        config=config,
-        records=config.records or max(1, len(images.train) // (job.most_clients or 1)),
-        seed=job.seed,
-        privacy_noise=job.privacy_noise,
-        replicas=job.replicas,
-        device=device,
-        checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
-    )
-    result = run_federated(request)
+    run = FederatedRun(**job.run.model_dump())
+    facts = _facts(run, preset, config.communication_rounds, config.batch_size, job.replicas)
+    with watching(live, **facts) as on_rows:
+        request = FederatedRequest(
+            dataset=images,
+            run=run,
+            config=config,
+            records=config.records or max(1, len(images.train) // (job.most_clients or 1)),
+            seed=job.seed,
+            privacy_noise=job.privacy_noise,
+            replicas=job.replicas,
+            device=device,
+            checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
+            on_rows=None if on_rows is None else lambda kept: on_rows(_curves(kept)),
+        )
+        result = run_federated(request)
     storage.write_rows(rows, result.rows)
     ends = result.rows[result.rows["metric"] == "diverged"]
     record = collect(
@@ -135,25 +143,37 @@ def log_federated(
     folder = root / _FOLDER / run.slug
     provenance = read_record(folder / "provenance.json", "federate")
     kept = _kept(folder)
-    kept = kept[kept["unit"] == -1]
-    curves = kept[kept["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
-    scores = kept[kept["metric"].str.startswith(("final_", "leak_", "weight_"))].assign(variant="")
-    facts = tracking.RunFacts(
-        preset=job.preset,
-        slug=f"{_FOLDER}/{run.slug}",
-        dataset=run.dataset,
-        model=run.model,
-        defense=run.scheme,
-        level=run.mi_budget,
-        rounds=job.communication_rounds,
-        batch_size=job.batch_size,
-        replicas=job.replicas,
-        mechanism="federated",
-        papers=("pmidp",),
-        figures=job.figures,
-    )
-    named = curves.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]
+    scores = kept[(kept["unit"] == -1) & kept["metric"].str.startswith(("final_", "leak_", "weight_"))]
+    facts = _facts(run, job.preset, job.communication_rounds, job.batch_size, job.replicas)
     files = [folder / "provenance.json"]
-    record = tracking.describe(facts, named, {"federated": scores}, provenance, files=files)
+    record = tracking.describe(
+        tracking.RunFacts(**facts, papers=("pmidp",), figures=job.figures),
+        _curves(kept),
+        {"federated": scores.assign(variant="")},
+        provenance,
+        files=files,
+    )
     outcome = tracking.log(record, job.uri, marker)
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")
+
+
+def _facts(run: FederatedRun, preset: str, rounds: int, batch_size: int, replicas: int) -> dict[str, Any]:
+    """What MLflow calls a run, while it is trained and afterwards."""
+    return {
+        "preset": preset,
+        "slug": f"{_FOLDER}/{run.slug}",
+        "dataset": run.dataset,
+        "model": run.model,
+        "defense": run.scheme,
+        "level": run.mi_budget,
+        "rounds": rounds,
+        "batch_size": batch_size,
+        "replicas": replicas,
+        "mechanism": "federated",
+    }
+
+
+def _curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows that are curves over rounds."""
+    kept = rows[(rows["unit"] == -1) & rows["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
+    return kept.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +21,25 @@ if TYPE_CHECKING:
 
 MarkerOption = Annotated[Path, typer.Option(help="Record of what was sent, and whether it arrived.")]
 ConfigOption = Annotated[Path, typer.Option(help="Configuration whose store is meant.")]
+LiveOption = Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")]
+PresetOption = Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")]
+
+
+@contextmanager
+def watching(live: str | None, **facts: Any) -> Iterator[Callable[[pd.DataFrame], None] | None]:
+    """What takes the curves of a training while they grow; nothing without a server.
+
+    Args:
+        live: Address of the server.
+        **facts: What the run is called there, as :class:`leakbound.tracking.RunFacts` takes it.
+    """
+    if live is None:
+        yield None
+        return
+    from leakbound import tracking
+
+    with tracking.LiveCurves(live, tracking.RunFacts(**facts)) as curves:
+        yield curves.on_rows
 
 
 def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +26,7 @@ from leakbound.cli.files import (
     read_table,
 )
 from leakbound.cli.jobs import TrainJob, TuneJob
+from leakbound.cli.tracking import LiveOption, PresetOption, watching
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +65,8 @@ def train(
     channel: ChannelOption = None,
     spectrum: SpectrumOption = None,
     code: Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")] = "bare",
-    live: Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")] = None,
-    preset: Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")] = "bare",
+    live: LiveOption = None,
+    preset: PresetOption = "bare",
 ) -> None:
     """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
     from leakbound.provenance import collect
@@ -81,7 +80,9 @@ def train(
     asked = {"rounds": job.rounds, "slug": job.slug, "replicas": job.replicas}
     checkpoint = weights.with_name(f"checkpoint-{code}.pt")
     began = time.time()
-    with _watching(live, preset, job) as on_rows:
+    facts = {"dataset": job.dataset, "model": job.model, "defense": job.variant.partition("-")[0], "level": job.level}
+    facts |= {"rounds": job.rounds, "batch_size": job.batch_size, "mechanism": job.defense.mechanism}
+    with watching(live, preset=preset, slug=job.slug, replicas=job.replicas, **facts) as on_rows:
         more = {"learning_rate": learning_rate, "checkpoint": checkpoint, "on_rows": on_rows}
         result = train_run(_request(job, dataset, found, **more, **asked))
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
@@ -131,30 +132,6 @@ def _request(job: TuneJob, dataset: Path, channel: Channel | None, **more: Any) 
         channel=channel,
         **more,
     )
-
-
-@contextmanager
-def _watching(live: str | None, preset: str, job: TrainJob) -> Iterator[Callable[[pd.DataFrame], None] | None]:
-    """What takes the curves while they grow; nothing without a server."""
-    if live is None:
-        yield None
-        return
-    from leakbound import tracking
-
-    facts = tracking.RunFacts(
-        preset=preset,
-        slug=job.slug,
-        dataset=job.dataset,
-        model=job.model,
-        defense=job.variant.partition("-")[0],
-        level=job.level,
-        rounds=job.rounds,
-        batch_size=job.batch_size,
-        replicas=job.replicas,
-        mechanism=job.defense.mechanism,
-    )
-    with tracking.LiveCurves(live, facts) as curves:
-        yield curves.on_rows
 
 
 def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ class FederatedRequest:
         replicas: Number of federations that differ by seed alone, >= 1.
         device: Where clients are trained.
         checkpoint: File to resume from and to save to; None to do neither.
+        on_rows: Called at each point of the curves with all rows so far, for a live view.
     """
 
     dataset: ImageDataset
@@ -57,6 +59,7 @@ class FederatedRequest:
     replicas: int = 1
     device: str = "cpu"
     checkpoint: Path | None = None
+    on_rows: Callable[[pd.DataFrame], None] | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -106,14 +109,21 @@ def federate(request: FederatedRequest) -> FederatedResult:
         if current is not None:
             federation.restore(current)
         while federation.advance():
+            if request.on_rows is not None and federation.at_a_point:
+                request.on_rows(_table([*finished, {"rows": federation.rows()}]))
             if checkpoint.due():
                 checkpoint.save({"finished": finished, "current": federation.state()})
         finished.append({"rows": federation.rows(), "parameters": federation.parameters.cpu()})
         current = None
-    rows = pd.DataFrame([row for part in finished for row in part["rows"]], columns=list(COLUMNS))
-    types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
     parameters = np.stack([part["parameters"].numpy() for part in finished])
-    return FederatedResult(rows.astype(types), parameters, parameters.shape[1])
+    return FederatedResult(_table(finished), parameters, parameters.shape[1])
+
+
+def _table(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of several replicas, typed."""
+    rows = pd.DataFrame([row for part in parts for row in part["rows"]], columns=list(COLUMNS))
+    types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
+    return rows.astype(types)
 
 
 class Federation:
@@ -180,9 +190,14 @@ class Federation:
             logger.warning("%s, replica %d diverged in round %d", self._request.run.slug, self._replica, self.round)
             self._diverged = True
             self.parameters = torch.full_like(self.parameters, torch.nan)
-        elif self.round in _points(total, self._request.config.evaluations):
+        elif self.at_a_point:
             self._evaluate(asked)
         return True
+
+    @property
+    def at_a_point(self) -> bool:
+        """Whether the curves have a point at this round."""
+        return self.round in _points(self._request.config.communication_rounds, self._request.config.evaluations)
 
     def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Float[np.ndarray, " clients"]]:
         """Average of all uploads, summed in float64, and the norms before clipping."""
@@ -275,7 +290,7 @@ class Federation:
         return float(loss), float(accuracy)
 
     def rows(self) -> list[tuple[int, int, int, str, float]]:
-        """The replica's rows at its end."""
+        """The replica's rows so far."""
         flag = (self._replica, self.round, _ALL, "diverged", float(self._diverged))
         return [flag] if self._diverged else [*self._rows, flag]
 
