@@ -20,6 +20,17 @@ def in_turn(enter, *arguments):
         sys.exit(str(error))
 
 
+def drop_default_rate_limit():
+    """Let go of Snakemake's limit of 100 jobs a second, which no profile or command line has asked for.
+
+    To keep it, Snakemake looks for work in every second once more for each job that has ended: a core, after a few
+    hundred of them.
+    """
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
+
+
 def checked_table():
     """The run table of the configuration in force, or its mistakes, one line each, and no traceback."""
     source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
