@@ -140,7 +140,7 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
 
     yield "predict", _slope(predictions, clock) / count
     yield "invert", _slope(inversions, clock) / count
-    few = min(12, count // 4)  # as many as a run tunes on; gradients of large networks fill the memory
+    few = min(4, count // 4)  # as many as the presets attack at once; gradients of large networks fill the memory
     matching = GradientMatching(network, record_gradients(network, images[:few], labels[:few]), (colors, 32, 32))
 
     def matches(iterations: int) -> None:
