@@ -56,6 +56,8 @@ for command in (
     federated.log_federated,
     tracking.sync,
     tracking.ui,
+    tracking.tracking_server,
+    tracking.tracking_server_stop,
     configuration.config,
     report.report,
     reference.reference,

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any, NamedTuple
 
 from leakbound.storage import file_hash
 from leakbound.tracking.records import Artifact, RunRecord
-from leakbound.tracking.store import artifact_location, connect, is_server, writing
+from leakbound.tracking.store import (
+    artifact_location,
+    connect,
+    failures,
+    is_server,
+    may_pass,
+    patient,
+    reason,
+    sqlite_file,
+    writing,
+)
 
+_LOGGER = logging.getLogger(__name__)
 KEY = "leakbound.key"
 CONTENT = "leakbound.content"
 ARTIFACTS = "leakbound.artifacts"
 PARENT = "mlflow.parentRunId"
 _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be params
 _MAX_PARAMS = 100
+_PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has shown that it lives
 
 
 class Place(NamedTuple):
@@ -41,6 +55,10 @@ def push(record: RunRecord, uri: str) -> Place:
     A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key and other
     content is deleted (MLflow keeps it in its bin) and made anew, so the store never shows values that no file holds.
 
+    A store that does not answer at all is given up at once. One that has answered and then fails, as a server does that
+    restarts or has too much to do, is tried again after a pause: that can double nothing, because each attempt looks
+    first for what is there.
+
     Args:
         record: The run.
         uri: Database or server.
@@ -57,12 +75,70 @@ def push(record: RunRecord, uri: str) -> Place:
         if not artifact.path.is_file() or file_hash(artifact.path) != artifact.sha256:
             raise OutdatedRecordError(artifact)
     with writing(uri):
-        client = connect(uri)  # opens the database, and makes it if need be: under the lock as well
-        experiment = experiment_id(client, uri, record.experiment, record.about)
-        if is_server(uri):
-            for run in runs_of(client, experiment, live_key(record.key)):
-                client.delete_run(run.info.run_id)
-        return Place(str(experiment), _bring(client, experiment, record, parent=None))
+        pushing = _Push(record, uri)
+        for pause in () if sqlite_file(uri) else _PAUSES:  # whoever holds a file's lock has nobody to wait for
+            try:
+                return pushing.attempt()
+            except failures() as error:
+                if not (pushing.answered and may_pass(error)):
+                    raise
+                _LOGGER.warning("%s: trying again in %g s: %s", record.key, pause, reason(error))
+            time.sleep(pause)
+        return pushing.attempt()
+
+
+class _Push:
+    """The attempts to send one record.
+
+    Attributes:
+        answered: Whether the store has answered in any of them.
+    """
+
+    def __init__(self, record: RunRecord, uri: str) -> None:
+        self.answered = False
+        self._record, self._uri = record, uri
+        self._shared = sqlite_file(uri) is None  # with writers that no lock of ours keeps apart
+        self._made: set[str] = set()
+
+    def attempt(self) -> Place:
+        """Send what the store does not have yet."""
+        record = self._record
+        client = connect(self._uri)  # opens a database, and makes its file if need be
+        client.search_experiments(max_results=1)
+        self.answered = True
+        with patient():
+            experiment = experiment_id(client, self._uri, record.experiment, record.about)
+            if is_server(self._uri):
+                for run in runs_of(client, experiment, live_key(record.key)):
+                    client.delete_run(run.info.run_id)
+            run_id = self._bring(client, experiment, record, parent=None)
+            for other in self._made - {run_id}:  # its children may be younger than its removal
+                _discard(client, experiment, other)
+        return Place(str(experiment), run_id)
+
+    def _bring(self, client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
+        """Find or make the run of ``record``, fill it, then its children, and close it last; returns its identifier."""
+        run = _find(client, experiment, record, parent)
+        if run is not None and run.info.status == record.status:
+            return str(run.info.run_id)
+        made = run is None
+        if run is None:
+            tags = {**record.tags, KEY: record.key, CONTENT: record.content} | ({PARENT: parent} if parent else {})
+            run = client.create_run(experiment, start_time=record.start, tags=tags, run_name=record.name)
+            if parent is None:
+                self._made.add(str(run.info.run_id))
+        run_id = run.info.run_id
+        _log_values(client, run_id, record)
+        for child in record.children:
+            self._bring(client, experiment, child, run_id)
+        if record.artifacts and run.data.tags.get(ARTIFACTS) != record.artifacts_content:
+            for artifact in record.artifacts:
+                client.log_artifact(run_id, str(artifact.path), artifact.folder or None)
+            client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
+        client.set_terminated(run_id, record.status, record.end)
+        if made and self._shared:  # another writer, or a lost answer of an attempt before, may have made the same run
+            return self._bring(client, experiment, record, parent)
+        return str(run_id)
 
 
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
@@ -88,37 +164,25 @@ def runs_of(client: Any, experiment: str, key: str, parent: str | None = None) -
     return list(client.search_runs([experiment], query, max_results=100))
 
 
-def _bring(client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
-    """Find or make the run of ``record``, fill it, then its children, and close it last; returns its identifier."""
-    run = _find(client, experiment, record, parent)
-    if run is not None and run.info.status == record.status:
-        return str(run.info.run_id)
-    if run is None:
-        tags = {**record.tags, KEY: record.key, CONTENT: record.content} | ({PARENT: parent} if parent else {})
-        run = client.create_run(experiment, start_time=record.start, tags=tags, run_name=record.name)
-    run_id = run.info.run_id
-    _log_values(client, run_id, record)
-    for child in record.children:
-        _bring(client, experiment, child, run_id)
-    if record.artifacts and run.data.tags.get(ARTIFACTS) != record.artifacts_content:
-        for artifact in record.artifacts:
-            client.log_artifact(run_id, str(artifact.path), artifact.folder or None)
-        client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
-    client.set_terminated(run_id, record.status, record.end)
-    return str(run_id)
-
-
 def _find(client: Any, experiment: str, record: RunRecord, parent: str | None) -> Any:
-    """The run with the record's key and content, if any; all others of that key are deleted with their children."""
+    """The run with the record's key and content, if any; all others of that key are deleted with their children.
+
+    Of several equal ones all writers keep the same.
+    """
     kept = None
-    for run in runs_of(client, experiment, record.key, parent):
+    for run in sorted(runs_of(client, experiment, record.key, parent), key=lambda run: str(run.info.run_id)):
         if kept is None and run.data.tags.get(CONTENT) == record.content:
             kept = run
-            continue
-        for child in client.search_runs([experiment], f"tags.`{PARENT}` = '{run.info.run_id}'"):
-            client.delete_run(child.info.run_id)
-        client.delete_run(run.info.run_id)
+        else:
+            _discard(client, experiment, run.info.run_id)
     return kept
+
+
+def _discard(client: Any, experiment: str, run_id: str) -> None:
+    """Move a run and its children to MLflow's bin."""
+    for child in client.search_runs([experiment], f"tags.`{PARENT}` = '{run_id}'"):
+        client.delete_run(child.info.run_id)
+    client.delete_run(run_id)
 
 
 def _log_values(client: Any, run_id: str, record: RunRecord) -> None:

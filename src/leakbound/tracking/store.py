@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from leakbound.storage import atomic
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")
+_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+_BUSY = "60"  # seconds for an answer of a server that lives: it may have many writers
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the default waits four minutes for a dead server
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    _TIMEOUT: "5",  # seconds that a server which hangs may cost
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
@@ -116,6 +119,47 @@ def failures() -> tuple[type[Exception], ...]:
     from sqlalchemy.exc import SQLAlchemyError
 
     return (MlflowException, SQLAlchemyError, OSError)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Wait longer for answers, of a server that has just given one; a time that the environment sets stays."""
+    usual = _ENVIRONMENT[_TIMEOUT]
+    if os.environ.get(_TIMEOUT) != usual:
+        yield
+        return
+    os.environ[_TIMEOUT] = _BUSY
+    try:
+        yield
+    finally:
+        os.environ[_TIMEOUT] = usual
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether what a store raised, after it had answered, may be gone in a moment.
+
+    Not if it refuses this user, and not if it was waited for in vain: that took long enough.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(error, MlflowException):
+        status = error.get_http_status_code()
+    else:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+    return status not in (401, 403) and not _timed_out(error)
+
+
+def _timed_out(error: BaseException | None) -> bool:
+    """Whether an error was raised because an answer took too long, however MLflow and requests have wrapped it."""
+    import requests
+    from urllib3.exceptions import NewConnectionError, TimeoutError
+
+    while error is not None:
+        refused = isinstance(error, NewConnectionError)  # which urllib3 counts among the others
+        if isinstance(error, requests.Timeout | TimeoutError) and not refused:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def unreachable(uri: str) -> str | None:
