@@ -5,7 +5,8 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference
+.PHONY: run test fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference \
+  tracking-server tracking-server-stop tracking-load tracking-faults
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -49,6 +50,24 @@ ui: .venv/ready
 sync: .venv/ready
 	leakbound sync --configfile $(CONFIG)
 
+# An MLflow server on PostgreSQL, in the background; for this machine only, unless TRACKING_HOST says otherwise.
+TRACKING_FOLDER ?= results/tracking-server
+TRACKING_HOST ?= 127.0.0.1
+TRACKING_PORT ?= 5000
+tracking-server: .venv/ready
+	leakbound tracking-server --folder $(TRACKING_FOLDER) --host $(TRACKING_HOST) --port $(TRACKING_PORT)
+
+tracking-server-stop: .venv/ready
+	leakbound tracking-server-stop --folder $(TRACKING_FOLDER)
+
+# 16 jobs write at once to such a server, then to SQLite; every row is counted.
+tracking-load: .venv/ready
+	python benchmarks/tracking_load.py --out results/tracking-load.json
+
+# Such a server is killed, stopped and filled while training goes on; times are compared, and every row is counted.
+tracking-faults: .venv/ready
+	python benchmarks/tracking_faults.py --out results/tracking-faults.json
+
 # Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
 verify: .venv/ready
 	leakbound verify --configfile $(CONFIG)
@@ -71,7 +90,7 @@ check: .venv/ready
 # Lock with pip where torch resolves to its CPU build; docs/development.md says why and how the second file comes about.
 lock:
 	.venv/bin/pip-compile -q --allow-unsafe --strip-extras --no-annotate --no-header --no-emit-index-url \
-	  --no-emit-find-links --extra dev -o .venv/all.txt pyproject.toml
+	  --no-emit-find-links --extra dev --extra server -o .venv/all.txt pyproject.toml
 	{ echo '-c constraints-cuda.txt'; sed -n 's/+cpu$$//; /^[a-z0-9._-]*==/p' .venv/all.txt; } > requirements.lock
 
 .venv/ready: requirements.lock constraints-cuda.txt pyproject.toml

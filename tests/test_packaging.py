@@ -25,7 +25,8 @@ def test_conda_environment_installs_the_lock_and_nothing_else():
 
 def test_lock_pins_every_dependency_exactly():
     pinned = {name_of(line) for line in LOCK if re.fullmatch(r"[A-Za-z0-9._-]+==[^\s+]+", line)}
-    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["server"]]
     assert {name_of(requirement) for requirement in wanted} <= pinned
     assert LOCK[0] == "-c constraints-cuda.txt"
     assert all("==" in line for line in LOCK[1:])
