@@ -42,9 +42,10 @@ class Team:
 
     def serve(self, host: str = "127.0.0.1", **environment: str) -> str:
         """Let the server run on a host; returns what the command said, if it was not running there."""
-        if running_server(self.folder) is not None and host == self.host:
-            return ""
-        self.stop()
+        if running_server(self.folder) is not None:
+            if host == self.host:
+                return ""
+            self.stop()
         words = ["--folder", self.folder, "--host", host, "--port", self.port, "--workers", 1]
         result = called("tracking-server", *words, **environment)
         assert result.returncode == 0, result.stdout + result.stderr

@@ -116,8 +116,13 @@ class Cluster:
         new.rename(self._data)
 
     def _create(self, name: str) -> None:
-        """Make an empty database, if it is not there."""
+        """Make an empty database, if it is not there.
+
+        Raises:
+            ServerError: If PostgreSQL refuses.
+        """
         from sqlalchemy import create_engine, text
+        from sqlalchemy.exc import SQLAlchemyError
 
         engine = create_engine(self.uri("postgres"), isolation_level="AUTOCOMMIT")
         try:
@@ -125,6 +130,8 @@ class Cluster:
                 found = connection.execute(text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name})
                 if found.first() is None:
                     connection.execute(text(f'CREATE DATABASE "{name}"'))
+        except SQLAlchemyError as error:
+            raise ServerError(f"{self._data}: PostgreSQL refuses: {str(error).splitlines()[0]}") from error
         finally:
             engine.dispose()
 

@@ -7,15 +7,15 @@ import importlib.util
 import ipaddress
 import json
 import os
+import re
 import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leakbound import locks
@@ -123,20 +123,19 @@ def start_server(asked: ServerSettings) -> RunningServer:
     files = _Files(asked.folder)
     _check(asked)
     if not files.folder.exists():
-        files.folder.mkdir(
-            0o711 if os.geteuid() == 0 else 0o700, parents=True
-        )  # PostgreSQL must enter, and is not root
+        by_root = os.geteuid() == 0  # whose PostgreSQL is another user, and must enter
+        files.folder.mkdir(0o711 if by_root else 0o700, parents=True)
     with locks.exclusive(files.command):
         if running := running_server(files.folder):
             return running
         _end_processes(files)
         _check_port(asked)
         cluster = Cluster(files.folder)
-        if asked.database is None:
-            cluster.start("mlflow")
-        file = sqlite_file(asked.database or "")
-        database = f"sqlite:///{file}" if file else asked.database or cluster.uri("mlflow")
         try:
+            if asked.database is None:
+                cluster.start("mlflow")
+            file = sqlite_file(asked.database or "")  # which the server shall find from its own folder
+            database = f"sqlite:///{file}" if file else asked.database or cluster.uri("mlflow")
             _prepare(database)
             return _serve(asked, files, database)
         except BaseException:
@@ -180,6 +179,9 @@ def _check(asked: ServerSettings) -> None:
     """
     if asked.database is not None and not asked.database.startswith(_DATABASES):
         raise ServerError(f"--database: must be an address that begins with {', '.join(_DATABASES)}")
+    for option, value in (("--admin", asked.admin), *(("--name", name) for name in asked.names)):
+        if not re.fullmatch(r"[\w.:@*-]+", value):
+            raise ServerError(f"{option} {value!r}: may hold letters, digits and . : @ * - _ only")
     needed = {} if asked.is_local else {"flask_wtf": "Flask-WTF"}
     if asked.database is None or asked.database.startswith("postgresql"):
         needed["psycopg2"] = "psycopg2-binary"
@@ -233,6 +235,7 @@ def _serve(asked: ServerSettings, files: _Files, database: str) -> RunningServer
     files.state.unlink(missing_ok=True)
     words = [sys.executable, "-m", "mlflow", "server", "--host", asked.host, "--port", str(asked.port)]
     words += ["--workers", str(asked.workers), "--serve-artifacts", "--artifacts-destination", str(files.artifacts)]
+    words += ["--uvicorn-opts=--no-access-log"]  # a line for each request would fill the disk in the end
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)} | {
         _FOLDER: str(files.folder),
         "MLFLOW_BACKEND_STORE_URI": database,  # everybody on the machine can read the words of a command
@@ -263,7 +266,7 @@ def _serve(asked: ServerSettings, files: _Files, database: str) -> RunningServer
     if server is None:
         raise ServerError(f"the server has ended at once; {files.log} ends with\n{tail(files.log)}")
     process.returncode = 0  # it outlives this process: nobody shall wait for it
-    return RunningServer(**{**vars(server), "started": True})
+    return replace(server, started=True)
 
 
 def _wait_for(process: subprocess.Popen[bytes], asked: ServerSettings, files: _Files) -> None:
@@ -285,11 +288,12 @@ def _wait_for(process: subprocess.Popen[bytes], asked: ServerSettings, files: _F
 
 
 def _answers(address: str) -> bool:
-    """Whether a server answers at an address without a password."""
+    """Whether a server of this machine answers at an address without a password."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
+        with direct.open(address, timeout=5) as answer:
             return bool(answer.status == 200)
-    except (OSError, urllib.error.HTTPError):
+    except OSError:
         return False
 
 
