@@ -45,7 +45,7 @@ _ROWS = {
         join="JOIN metrics m ON m.run_uuid = r.run_uuid"
     ),
 }
-_OWN_TAGS = ("mlflow.", "leakbound.")  # beginnings of tags that no record has, but its run
+_OWN_TAGS = ("mlflow.", "leakbound.")  # beginnings of tags that MLflow and the sender add to those of a record
 
 Rows = dict[str, Counter[tuple[object, ...]]]
 """Kind of rows to the rows, each with how often it is there."""
@@ -182,7 +182,7 @@ def expected_rows(records: Iterable[RunRecord]) -> Rows:
         place = (record.experiment, record.key)
         rows["runs"][(*place, record.status)] += 1
         rows["params"].update((*place, *item) for item in record.params.items())
-        rows["tags"].update((*place, *item) for item in record.tags.items())
+        rows["tags"].update((*place, *item) for item in record.tags.items() if not item[0].startswith(_OWN_TAGS))
         rows["metrics"].update((*place, one.key, one.step, one.timestamp, one.value) for one in record.metrics)
         rows["artifacts"].update(
             (*place, (Path(one.folder) / one.path.name).as_posix(), one.sha256) for one in record.artifacts
