@@ -145,7 +145,7 @@ def test_push_whose_request_or_answer_is_lost_ends_with_everything_once(team, be
 def test_two_writers_of_the_same_record_make_one_run(team, between, file):
     record = made("run", "two writers", (file,))
     both, creations = threading.Barrier(2), itertools.count()
-    between.before = lambda path: path.endswith("runs/create") and next(creations) < 2 and both.wait(60)
+    between.before = lambda path: path.endswith("runs/create") and next(creations) < 2 and both.wait(600)
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(lambda _: push(record, between.uri), range(2))
     assert one == other

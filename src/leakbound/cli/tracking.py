@@ -179,7 +179,8 @@ def tracking_server(
     from leakbound.tracking import server
 
     given = context.get_parameter_source("database")
-    if given is click.core.ParameterSource.COMMANDLINE and re.match(r"[^:]+://[^/@]*:[^/@]*@", database or ""):
+    secret = re.search(r"://[^/@]*:[^/@]*@|[?&]password=", database or "")
+    if secret and given is click.core.ParameterSource.COMMANDLINE:
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             "the address in the variable LEAKBOUND_TRACKING_DATABASE, or the password in ~/.pgpass"

@@ -217,6 +217,7 @@ def _prepare(database: str) -> None:
     """
     from sqlalchemy import create_engine
 
+    expected: tuple[type[Exception], ...] = (*failures(), ImportError)  # also for a kind whose driver is not there
     try:
         if sqlite_file(database) is None:  # a file is made whole, below
             engine = create_engine(database)
@@ -225,7 +226,7 @@ def _prepare(database: str) -> None:
             finally:
                 engine.dispose()
         upgrade_store(database)
-    except (*failures(), ImportError) as error:  # the latter for a kind of database whose driver is not there
+    except expected as error:
         raise ServerError(f"the database does not take MLflow's tables: {reason(error)}") from error
 
 
