@@ -138,7 +138,8 @@ def test_push_whose_request_or_answer_is_lost_ends_with_everything_once(team, be
     record = made("run", f"{end.replace('/', ' ')} {fault}", (file,))
     between.spoil_first(end, fault)
     push(record, between.uri)
-    assert between.count("experiments/search") == 2
+    made_meanwhile = end == "experiments/create"  # which is looked for where it is made, without another attempt
+    assert between.count("experiments/search") == (1 if made_meanwhile else 2)
     assert_stored_once(team, record)
 
 
@@ -174,7 +175,7 @@ def test_server_killed_while_runs_are_logged_has_each_of_them_once_after_sync(te
     killed = []
 
     def kill(path: str) -> None:
-        if between.count("runs/create") == 5 and not killed:  # the second run of three, in the middle of its values
+        if between.count("runs/create") == 5 and not killed:  # the second of four runs, in the middle of its values
             killed.append(path)
             team.kill()
 

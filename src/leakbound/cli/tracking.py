@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from leakbound import storage
@@ -26,6 +25,7 @@ FolderOption = Annotated[Path, typer.Option(help="Holds the databases, artifacts
 ConfigOption = Annotated[Path, typer.Option(help="Configuration whose store is meant.")]
 LiveOption = Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")]
 PresetOption = Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")]
+_DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 
 
 @contextmanager
@@ -159,7 +159,6 @@ def ui(
 
 
 def tracking_server(
-    context: typer.Context,
     folder: FolderOption = Path("results/tracking-server"),
     host: Annotated[
         str, typer.Option(help="Address to listen on; any but this machine's own asks for passwords.")
@@ -167,7 +166,7 @@ def tracking_server(
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 5000,
     database: Annotated[
         str | None,
-        typer.Option(envvar="LEAKBOUND_TRACKING_DATABASE", help="Existing database, instead of one in the folder."),
+        typer.Option(envvar=_DATABASE, help="Existing database, instead of one in the folder."),
     ] = None,
     admin: Annotated[str, typer.Option(help="Name of the administrator, where passwords are asked for.")] = "admin",
     name: Annotated[
@@ -178,12 +177,11 @@ def tracking_server(
     """Start an MLflow server on PostgreSQL in the background, and say what to write into the configuration."""
     from leakbound.tracking import server
 
-    given = context.get_parameter_source("database")
     secret = re.search(r"://[^/@]*:[^/@]*@|[?&]password=", database or "")
-    if secret and given is click.core.ParameterSource.COMMANDLINE:
+    if secret and database != os.environ.get(_DATABASE):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
-            "the address in the variable LEAKBOUND_TRACKING_DATABASE, or the password in ~/.pgpass"
+            f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
     asked = server.ServerSettings(folder, host, port, database, admin, tuple(name or ()), workers)
     found = server.start_server(asked)
