@@ -236,7 +236,9 @@ def _serve(asked: ServerSettings, files: _Files, database: str) -> RunningServer
     files.state.unlink(missing_ok=True)
     words = [sys.executable, "-m", "mlflow", "server", "--host", asked.host, "--port", str(asked.port)]
     words += ["--workers", str(asked.workers), "--serve-artifacts", "--artifacts-destination", str(files.artifacts)]
-    words += ["--uvicorn-opts=--no-access-log"]  # a line for each request would fill the disk in the end
+    # A line for each request would fill the disk in the end; and on a busy machine a process takes longer to start than
+    # the usual five seconds, after which another one would be started in its place, again and again.
+    words += [f"--uvicorn-opts=--no-access-log --timeout-worker-healthcheck {_STARTING:.0f}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)} | {
         _FOLDER: str(files.folder),
         "MLFLOW_BACKEND_STORE_URI": database,  # everybody on the machine can read the words of a command
