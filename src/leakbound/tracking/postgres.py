@@ -8,9 +8,11 @@ import pwd
 import secrets
 import shlex
 import shutil
+import socket
 import stat
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +20,7 @@ from urllib.parse import quote
 _INSTALLED = "/usr/lib/postgresql"  # Debian keeps the programs in a folder for each version, off the PATH
 _USER = "postgres"  # whom PostgreSQL runs as where root starts it, which it refuses to be
 _ROLE = "leakbound"
+_ENDING = 60.0  # seconds until the system has let go of a process that was killed
 _LONGEST_SOCKET = 107  # bytes of a socket's path on Linux; others allow 103
 _CONNECTIONS = 200  # of a few workers with some threads each, for several stores
 
@@ -53,15 +56,18 @@ class Cluster:
             ServerError: If PostgreSQL is not installed, or does not start.
         """
         self._make()
+        end = time.monotonic() + _ENDING
+        while self.running() and not self._listens() and time.monotonic() < end:
+            time.sleep(0.1)  # one that was killed a moment ago: no other starts until the system has let go of it
         if not self.running():
-            socket = self._socket_folder()
-            if not socket.exists():
-                socket.mkdir(0o700)
-                self._give(socket)
-            self._check_socket_folder(socket)
+            folder = self._socket_folder()
+            if not folder.exists():
+                folder.mkdir(0o700)
+                self._give(folder)
+            self._check_socket_folder(folder)
             settings = {
                 "listen_addresses": "",
-                "unix_socket_directories": f'"{socket}"',
+                "unix_socket_directories": f'"{folder}"',
                 "port": "5432",
                 "max_connections": str(_CONNECTIONS),
             }
@@ -85,6 +91,15 @@ class Cluster:
         ended = self._call("pg_ctl", "stop", "-D", str(self._data), "-m", "fast", "-w", "-t", "120")
         if ended.returncode:
             raise ServerError(f"{self._data}: PostgreSQL does not end: {ended.stderr.strip()}")
+        return True
+
+    def _listens(self) -> bool:
+        """Whether anybody takes connections at the socket."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(self._socket_folder() / ".s.PGSQL.5432"))
+            except OSError:
+                return False
         return True
 
     def uri(self, name: str) -> str:
@@ -143,16 +158,16 @@ class Cluster:
         name = hashlib.sha256(os.fsencode(self._folder)).hexdigest()[:16]
         return Path("/tmp") / f"leakbound-{name}"
 
-    def _check_socket_folder(self, socket: Path) -> None:
+    def _check_socket_folder(self, folder: Path) -> None:
         """Refuse a folder that somebody else has put there, who could play the database.
 
         Raises:
             ServerError: If it is not a folder of the user whom PostgreSQL runs as.
         """
-        found = socket.lstat()
+        found = folder.lstat()
         owner = pwd.getpwnam(_USER).pw_uid if os.geteuid() == 0 else os.geteuid()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
-            raise ServerError(f"{socket}: is not a folder of the user that PostgreSQL runs as; remove it")
+            raise ServerError(f"{folder}: is not a folder of the user that PostgreSQL runs as; remove it")
 
     def _check_folder(self) -> None:
         """Find out before anything is made what would keep PostgreSQL from the folder.

@@ -19,7 +19,7 @@ _BUSY = "60"  # seconds for an answer of a server that lives: it may have many w
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the default waits four minutes for a dead server
-    _TIMEOUT: "5",  # seconds that a server which hangs may cost
+    _TIMEOUT: "15",  # seconds that a server which hangs may cost; one with many writers takes some of them
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
