@@ -6,6 +6,7 @@ Shared by ``tracking_load.py`` and ``tracking_faults.py``.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import psutil
@@ -246,3 +248,12 @@ def faults(name: str, counts: dict[str, Count]) -> list[str]:
         for kind, one in counts.items()
         if one.lost or one.doubled
     ]
+
+
+def conclude(found: dict[str, Any], wrong: list[str], out: Path | None) -> None:
+    """Write what came out as JSON, if a file is asked for, and end with code 1 and what is wrong, if anything is."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    if wrong:
+        sys.exit("\n".join(wrong))

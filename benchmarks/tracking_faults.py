@@ -39,6 +39,7 @@ from stored_rows import (
     COMMAND,
     TeamServer,
     compare,
+    conclude,
     expected_rows,
     faults,
     made_record,
@@ -302,11 +303,7 @@ def main() -> None:
             wrong += more
     finally:
         shutil.rmtree(folder)
-    if asked.out is not None:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    if wrong:
-        sys.exit("\n".join(wrong))
+    conclude(found, wrong, asked.out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import json
 import logging
 import multiprocessing
 import shutil
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from stored_rows import (
     Count,
     Store,
     compare,
+    conclude,
     expected_rows,
     faults,
     made_record,
@@ -176,11 +176,7 @@ def main() -> None:
             wrong += more
     finally:
         shutil.rmtree(folder)
-    if asked.out is not None:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    if wrong:
-        sys.exit("\n".join(wrong))
+    conclude(found, wrong, asked.out)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ SHARES = {
 """Property to the cases that it is tried with; FUZZ=20000 tries about ten times as many."""
 LEAST = 2000
 COUNTS: Counter[str] = Counter()
-"""Cases that have been tried in this session."""
+"""Cases that have been tried since the tests began."""
 SECONDS = 900
 """A case that takes longer waits for ever; the fixture of this folder ends it."""
 
@@ -37,7 +37,7 @@ def count(name: str) -> None:
 
 
 def asked(name: str) -> int:
-    """Cases of a property in this session."""
+    """Cases of a property in one run of the tests."""
     wanted = int(os.environ.get("FUZZ", "0")) * SHARES[name] / sum(SHARES.values())
     return max(SHARES[name], round(wanted))
 
