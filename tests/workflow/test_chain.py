@@ -4,6 +4,7 @@ import copy
 import json
 
 import pandas as pd
+import pytest
 import yaml
 
 from .conftest import TINY
@@ -152,3 +153,19 @@ def test_equal_inputs_give_equal_bytes(finished, fresh):
     for name in ("weights.safetensors", "training.parquet"):
         path = (fresh.folder / target).with_name(name)
         assert path.read_bytes() == (finished.folder / target).with_name(name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "left"), [((), "None"), (("--max-jobs-per-timespan", "7/2s"), "7 jobs in 2 seconds")]
+)
+def test_no_limit_of_jobs_a_second_is_kept_that_nobody_asked_for(fresh, options, left):
+    with (fresh.folder / "workflow" / "Snakefile").open("a") as file:
+        file.write(
+            "\n\nonsuccess:\n"
+            "    limit = workflow.scheduler.job_rate_limiter\n"
+            "    known = limit and f'{limit.max_jobs} jobs in {limit.timespan:g} seconds'\n"
+            "    sys.stdout.write(f'limit: {known}\\n')\n"
+        )
+    result = fresh.snakemake("--until", "prepare", *options)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert f"limit: {left}\n" in result.stdout
