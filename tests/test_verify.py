@@ -10,12 +10,16 @@ from typer.testing import CliRunner
 from leakbound import storage
 from leakbound.cli.main import app
 
+FIGURES = Path(__file__).parents[1] / "config/figures"
+
 
 @pytest.fixture
 def results(tmp_path, monkeypatch) -> Path:
     """Results of a configuration: three whole files, and what has no seal of its own."""
     monkeypatch.chdir(tmp_path)
-    config = {"preset": "shown", "datasets": {"digits": {}}, "studies": {}}
+    study = {"datasets": ["digits"], "models": ["lenet"], "defenses": {"none": []}, "rounds": [20]}
+    datasets = {"digits": {}}
+    config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": datasets, "studies": {"capacity": study}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
     root = Path("results/shown")
     storage.write_json(root / "data/digits.json", {"content": "a"})
@@ -55,6 +59,17 @@ def test_damaged_files_are_named_and_deleted_with_their_seals_on_demand_only(res
     assert lines[-1] == f"make them again: snakemake -j 2 --configfile shown.yaml -- all {path}"
     assert before.keys() - content(results).keys() == {path, storage.seal_of(path)}
     assert verify()[0] == 0
+
+
+def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(results):
+    run = "runs/digits/lenet/none/n20-b64/training.parquet"
+    damaged = [results / name for name in (run, run.replace("n20", "n40"), "tables/capacity.parquet")]
+    for path in damaged:
+        storage.write_rows(path, pd.DataFrame({"value": range(100)}))
+        path.write_bytes(b"PAR1")
+    *_, other, command = verify("--remove")[1]
+    assert other == f"{damaged[1]}: of an earlier form of shown.yaml, which does not make it any more"
+    assert command.split(" -- ")[1].split() == ["all", str(damaged[0]), str(damaged[2])]
 
 
 def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_their_records(results):
