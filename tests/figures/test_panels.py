@@ -3,8 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from leakbound.figures import style
+from leakbound.figures.plots.panels import log_y
 from leakbound.figures.selection import SelectionError
 from leakbound.registry import PLOT_OPTIONS, PLOTS
 
@@ -88,6 +90,21 @@ def test_values_may_stand_at_equal_distances_with_their_own_names(studies):
     assert axes.get_lines()[0].get_xdata().tolist() == [0.0, 1.0, 2.0]
     ticks = axes.xaxis.get_major_locator()()
     assert [axes.xaxis.get_major_formatter()(tick) for tick in ticks] == ["0", "1", "10"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected", "never"),
+    [((18, 350), {"20", "100", "300"}, "$"), ((1e-8, 1e7), {"1", r"$\mathdefault{10^{-6}}$"}, "e")],
+)
+def test_logarithmic_axes_have_plain_numbers_where_those_are_short(limits, expected, never):
+    figure = Figure()
+    axes = figure.subplots()
+    log_y(axes)
+    axes.set_ylim(*limits)
+    figure.draw_without_rendering()
+    labels = {label.get_text() for label in axes.yaxis.get_ticklabels(which="both")}
+    assert expected <= labels
+    assert not any(never in label.replace("mathdefault", "") for label in labels)
 
 
 def test_planes_follow_the_rounds(studies):

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from leakbound.figures import style
 from leakbound.figures.plot_options import NoOptions, ShapesOptions
-from leakbound.figures.plots.panels import fitting_columns, handle, level_axis
+from leakbound.figures.plots.panels import fitting_columns, handle, level_axis, log_y
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.selection import EmptySelectionError, select
 
@@ -86,7 +86,7 @@ def _compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
             axes.plot(line["dropped"], line["value"], color=style.look("natural").color, alpha=shade, marker=".", ms=3)
         axes.set(xlabel=x_label, ylabel=y_label)
         if metric != "capacity":
-            axes.set_yscale("log")
+            log_y(axes)
         if order == "alone":
             axes.set_xscale("log")
     if len(levels) > 1:
@@ -125,7 +125,7 @@ def _logarithmic(axes: Axes, shown: pd.DataFrame) -> None:
     if not np.isfinite(low):
         raise EmptySelectionError("no value is finite")
     if low > 0 and high / low > 30:
-        axes.set_yscale("log")
+        log_y(axes)
 
 
 surface = Plot("surface", NoOptions, _surface)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from leakbound.figures import style
 from leakbound.figures.plot_options import BudgetsOptions
 from leakbound.figures.plots.lines import summarize
-from leakbound.figures.plots.panels import handle, level_axis, panels, with_setting
+from leakbound.figures.plots.panels import handle, level_axis, log_y, panels, with_setting
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.selection import select
 
@@ -36,7 +36,7 @@ def _budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
             if not chosen.empty:
                 _line(panel.axes, chosen, look, options)
         if options.log_y:
-            panel.axes.set_yscale("log")
+            log_y(panel.axes)
         places = sorted(float(place) for place in own[options.x].unique())
         level_axis(made.figure, panel.axes, places, options.log_x)
         if len(places) > _MOST_MARKERS and not options.log_x:

@@ -15,7 +15,16 @@ from matplotlib.lines import Line2D
 from leakbound import metrics
 from leakbound.figures import style
 from leakbound.figures.plot_options import Control, LevelsOptions
-from leakbound.figures.plots.panels import Panel, Panels, handle, level_axis, panels, select_or_nothing, with_setting
+from leakbound.figures.plots.panels import (
+    Panel,
+    Panels,
+    handle,
+    level_axis,
+    log_y,
+    panels,
+    select_or_nothing,
+    with_setting,
+)
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.plots.series import Series, series_of
 from leakbound.figures.selection import EmptySelectionError, SelectionError, select
@@ -174,7 +183,7 @@ def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     """Limits of y that show all values, and bands as far as they do not dwarf the values."""
     low, high = min(extent.low for extent in extents), max(extent.high for extent in extents)
     if options.log_y and low > 0:
-        axes.set_yscale("log")
+        log_y(axes)
         return
     reach = 0.5 * (high - low) or 0.05 * abs(high) or 0.05
     bottom = max(low - reach, min(extent.band_low for extent in extents))

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, LogFormatterMathtext, NullFormatter, NullLocator
 
 from leakbound.config import Conditions
 from leakbound.figures import style
@@ -172,6 +172,22 @@ def fitting_columns(labels: list[str], inches: float) -> int:
 def handle(look: style.Look, **changes: Any) -> Line2D:
     """Legend entry of a series."""
     return Line2D([], [], **{"label": look.label, **look.line(), **changes})
+
+
+class _PlainNumbers(LogFormatterMathtext):
+    """Numbers at the ticks of a logarithmic axis: plain where they are short, else powers of ten."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of a tick; empty where its neighbours leave it no room."""
+        label = super().__call__(x, pos)
+        return f"{x:g}" if label and 1e-3 <= x < 1e5 else label
+
+
+def log_y(axes: Axes) -> None:
+    """Make the y axis of a panel logarithmic."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(_PlainNumbers())
+    axes.yaxis.set_minor_formatter(_PlainNumbers(labelOnlyBase=False))
 
 
 def level_axis(

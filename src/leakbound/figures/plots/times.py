@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from leakbound import metrics
 from leakbound.figures import style
 from leakbound.figures.plot_options import TimesOptions
-from leakbound.figures.plots.panels import fitting_columns, handle, select_or_nothing
+from leakbound.figures.plots.panels import fitting_columns, handle, log_y, select_or_nothing
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.plots.series import series_of
 from leakbound.figures.selection import EmptySelectionError, select
@@ -46,7 +46,7 @@ def _times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         note: dict[str, Any] = {"color": style.CONTROL_COLOR, "size": style.SMALL, "va": "center"}
         axes.text(1.02, height, control.label, transform=axes.get_yaxis_transform(), **note)
     if options.log_y:
-        axes.set_yscale("log")
+        log_y(axes)
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     labels = [series.look.label for series in known]
