@@ -243,7 +243,6 @@ def test_mean_of_nothing_or_of_a_diverged_replica_is_refused(values):
 def test_improvements_are_zero_without_a_defense():
     assert metrics.imp_mia(0.8, 0.8) == 0
     assert metrics.imp_dra(0.02, 0.02) == 0
-    assert metrics.imp_dra_with_gain(0.02, 0.02) == 0
     assert metrics.gdc(0.0, 0.0) == 0
 
 
@@ -251,17 +250,6 @@ def test_improvements_follow_the_printed_formulas():
     assert metrics.imp_mia(0.6, 0.8) == pytest.approx(0.25)
     assert metrics.imp_dra(0.05, 0.02) == pytest.approx(0.6)
     assert metrics.gdc(0.25, 0.6) == pytest.approx(0.425)
-
-
-def test_improvement_with_gain_credits_no_attack_that_only_walks_away_from_its_start():
-    start, undefended, defended = 0.0034, 0.0110, 0.1229
-    assert metrics.imp_dra(defended, undefended) > 0.9
-    assert math.isnan(metrics.imp_dra_with_gain(start - defended, start - undefended))
-
-
-def test_improvement_with_gain_is_one_when_a_defense_takes_the_whole_gain():
-    gains = np.array([0.02, 0.01, 0.0, -0.03])
-    np.testing.assert_allclose(metrics.imp_dra_with_gain(gains, 0.02), [0.0, 0.5, 1.0, 1.0])
 
 
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(2)), elements=coordinates))

@@ -286,7 +286,8 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
     """Improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
 
     It credits a defense for every step by which the attack ends farther off, though the attack may have learned nothing
-    in either case; ``imp_dra_with_gain`` does not.
+    in either case. With errors bounded by that of the attack's start, min(MSE, MSE of the start), it counts only what
+    the attack gains over its start, and is 0 where it gains nothing with and without a defense.
 
     Args:
         error: MSE of the attack on the defended model, squared pixel units, > 0.
@@ -301,29 +302,12 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
     return 1.0 - error_undefended / error
 
 
-def imp_dra_with_gain(gain: Values, gain_undefended: Values) -> Values:
-    """Improvement against reconstruction by what the attack adds to its start: 1 − max(gain, 0) / gain₀.
-
-    Args:
-        gain: MSE of the attack's start minus MSE of its result on the defended model, squared pixel units.
-        gain_undefended: The same without a defense.
-
-    Returns:
-        0 for no improvement, 1 where the attack gains nothing; negative where the defense helps the attacker. NaN where
-        the undefended attack gains nothing either, because then there is nothing to protect from.
-    """
-    reference = np.asarray(gain_undefended, dtype=np.float64)
-    shares = np.maximum(gain, 0.0) / np.where(reference > 0, reference, np.nan)
-    result = 1.0 - shares
-    return result if result.ndim else float(result)
-
-
 def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
     """General defense capability, the mean of both improvements.
 
     Args:
         improvement_mia: ``imp_mia``.
-        improvement_dra: ``imp_dra`` for the figure as printed, ``imp_dra_with_gain`` for the one with gain.
+        improvement_dra: ``imp_dra``, of errors as they are for the figure as printed, bounded ones for the one by gain.
 
     Returns:
         (IMP_MIA + IMP_DRA) / 2.

@@ -12,11 +12,16 @@ def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> p
     return pd.DataFrame(rows, columns=["replica", "variant", "unit", "metric", "value", "low", "high"])
 
 
-def part(defense: str, level: float | None, *, auc: float, mse: float, gain: float, diverged=(False, False)) -> RunPart:
+START = 0.03  # error of model inversion before its first step, in the first class
+
+
+def part(
+    defense: str, level: float | None, *, auc: float, mse: float, tuned: float, diverged=(False, False)
+) -> RunPart:
     replicas = range(len(diverged))
     inversion = pd.concat(
         attack(variant, metric, {(r, unit): value * (1 + unit) for r in replicas for unit in range(3)})
-        for variant, metric, value in (("printed", "mse", mse), ("tuned", "gain", gain))
+        for variant, metric, value in (("printed", "mse", mse), ("tuned", "mse", tuned), ("start", "mse", START))
     )
     curves = [(r, step, "test_accuracy", step / 100 + r) for r in replicas for step in (10, 50)]
     return RunPart(
@@ -36,8 +41,8 @@ def part(defense: str, level: float | None, *, auc: float, mse: float, gain: flo
     )
 
 
-NONE = part("none", None, auc=0.8, mse=0.01, gain=0.02)
-NATURAL = part("natural", 4.0, auc=0.6, mse=0.04, gain=0.005)
+NONE = part("none", None, auc=0.8, mse=0.01, tuned=0.01)
+NATURAL = part("natural", 4.0, auc=0.6, mse=0.04, tuned=0.025)
 
 
 def value(table: pd.DataFrame, **conditions) -> float:
@@ -69,7 +74,7 @@ def test_model_inversion_is_summarised_by_the_median_over_classes():
 def test_improvements_are_those_of_the_metrics():
     table = tabulate([NONE, NATURAL])
     mia = metrics.imp_mia(0.6, 0.8)
-    dra, gained = metrics.imp_dra(0.08, 0.02), metrics.imp_dra_with_gain(0.01, 0.04)
+    dra, gained = metrics.imp_dra(0.08, 0.02), metrics.imp_dra(0.05, 0.02)
     expected = {"imp_mia": mia, "imp_dra": dra, "imp_dra_gain": gained}
     expected |= {"gdc": metrics.gdc(mia, dra), "gdc_gain": metrics.gdc(mia, gained)}
     for name, number in expected.items():
@@ -93,14 +98,24 @@ def test_improvements_need_an_undefended_run_of_the_same_setting():
     assert set(table[table["source"] == "derived"]["defense"]) == {"none"}
 
 
-def test_without_a_gain_to_protect_the_improvement_by_gain_is_undefined():
-    table = tabulate([part("none", None, auc=0.8, mse=0.01, gain=-0.1), NATURAL])
-    assert np.isnan(value(table, defense="natural", metric="imp_dra_gain"))
-    assert np.isfinite(value(table, defense="natural", metric="imp_dra"))
+def test_an_attack_that_only_walks_away_from_its_start_shows_no_improvement_by_gain():
+    undefended = part("none", None, auc=0.8, mse=0.04, tuned=2 * START)
+    table = tabulate([undefended, part("natural", 4.0, auc=0.6, mse=0.4, tuned=20 * START)])
+    assert value(table, defense="natural", metric="imp_dra") == pytest.approx(0.9)
+    assert value(table, defense="natural", metric="imp_dra_gain") == 0
+    assert value(table, defense="natural", metric="gdc_gain") == pytest.approx(metrics.imp_mia(0.6, 0.8) / 2)
+
+
+def test_the_start_bounds_the_error_class_by_class():
+    rows = {"printed": (0.04, 0.04, 0.04), "start": (0.01, 0.02, 0.05), "tuned": (0.03, 0.01, 0.04)}
+    inverted = [attack(name, "mse", {(0, unit): one for unit, one in enumerate(own)}) for name, own in rows.items()]
+    one = RunPart(**{**vars(NATURAL), "attacks": {**NATURAL.attacks, "model_inversion": pd.concat(inverted)}})
+    table = tabulate([NONE, one])
+    assert value(table, defense="natural", metric="imp_dra_gain") == pytest.approx(metrics.imp_dra(0.01, 0.02))
 
 
 def test_diverged_replicas_are_counted_and_have_no_results():
-    table = tabulate([NONE, part("natural", 4.0, auc=0.6, mse=0.04, gain=0.01, diverged=(True, False))])
+    table = tabulate([NONE, part("natural", 4.0, auc=0.6, mse=0.04, tuned=0.01, diverged=(True, False))])
     own = table[table["defense"] == "natural"]
     assert own[own["replica"] == 0]["metric"].tolist() == ["diverged"]
     assert own[own["metric"] == "diverged"]["value"].tolist() == [1.0, 0.0]

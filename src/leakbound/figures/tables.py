@@ -71,9 +71,9 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
     mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and
     for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``parts``:
     ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
-    by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, which
-    measure the tuned inversion by its gain over the start (NaN where even the undefended one gains nothing). Replicas
-    that diverged have no rows but ``diverged`` = 1.
+    by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
+    for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start
+    count. Replicas that diverged have no rows but ``diverged`` = 1.
 
     Args:
         parts: Runs, in any order.
@@ -122,10 +122,9 @@ def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Improvements over the undefended run, replica by replica, and the gap that membership inference lives on."""
     members = _per_replica(rows, "membership", "white_box", "auc")
     errors = _per_replica(rows, "model_inversion", "printed", "mse")
-    gains = _per_replica(rows, "model_inversion", "tuned", "gain")
     mia = _improvement(members, metrics.imp_mia)
     dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
-    dra_gain = _improvement(gains, metrics.imp_dra_with_gain)
+    dra_gain = _improvement(_bounded_errors(rows), metrics.imp_dra, average=_harmonic_mean)
     derived = {
         "imp_mia": mia,
         "imp_dra": dra,
@@ -141,6 +140,16 @@ def _per_replica(rows: pd.DataFrame, source: str, variant: str, metric: str) -> 
     """The rows of one summary metric: identity, replica and value."""
     chosen = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
     return rows[chosen & (rows["unit"] == _ALL)][[*IDENTITY, "replica", "value"]]
+
+
+def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
+    """MSE of the tuned model inversion or of its start, whichever is lower in a class: median over classes."""
+    chosen = (rows["source"] == "model_inversion") & (rows["metric"] == "mse") & (rows["unit"] != _ALL)
+    start, tuned = (rows[chosen & (rows["variant"] == variant)] for variant in ("start", "tuned"))
+    unit = ["run", "replica", "unit"]
+    both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
+    both["value"] = both[["value", "value_start"]].min(axis=1)
+    return both.groupby([*IDENTITY, "replica"], as_index=False, dropna=False)["value"].median()
 
 
 def _improvement(

@@ -201,7 +201,8 @@ def _limits(axes: Axes, points: pd.DataFrame, starts: list[float]) -> None:
         top = min(high + reach, float((points[name] + points[f"{name}_above"]).max()))
         edge = 0.09 * (top - bottom) or reach
         set_limits(bottom - edge, top + edge)
-    axes.locator_params(nbins=6)
+    axes.locator_params("x", nbins=4)
+    axes.locator_params("y", nbins=6)
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
