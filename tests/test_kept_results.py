@@ -90,6 +90,22 @@ def test_reference_keeps_pictures_that_may_be_published():
     assert presets.load(kept / "config.yaml") == presets.load("shown.yaml")
 
 
+def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
+    path = finish("digits", "digits")
+    measured = Path("results/shown/benchmarks")
+    seconds = {"prepare/digits": 2, "plot/tan2024/fig05": 3, "plot/tan2024/fig17": 4, "claims": 5}
+    stale = {"prepare/mnist": 100, "train/digits/lenet/none/n20-b64": 100}
+    for name, time in {**seconds, **stale}.items():
+        write_text(measured / f"{name}.tsv", f"s\tmax_rss\tcpu_time\n{time}\t100\t{time / 2}\n")
+    assert call("reference", "--configfile", path)[0] == 0
+    boxes = storage.read_json(Path("results/reference/shown/provenance.json"), sealed=False)["boxes"]
+    assert {box: (cost["jobs"], cost["seconds"], cost["cpu_seconds"]) for box, cost in boxes.items()} == {
+        "claims": (1, 5.0, 2.5),
+        "plot": (2, 7.0, 3.5),
+        "prepare": (1, 2.0, 1.0),
+    }
+
+
 @pytest.mark.parametrize("name", ["claims.parquet", "scoreboard.md", "figures/tan2024/fig17.png"])
 def test_reference_keeps_the_old_copy_if_a_result_is_damaged(name):
     path = finish("digits", "digits")

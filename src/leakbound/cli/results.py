@@ -24,6 +24,14 @@ def run_table(config: Config) -> RunTable:
     return RunTable(config, presets.load_catalogue(config.catalogue, config))
 
 
+def job_names(table: RunTable) -> set[str]:
+    """Names of all jobs of a configuration, alone and below their boxes; files of others are of an earlier form."""
+    from leakbound.planning import UnitCosts, jobs_of, read_costs
+
+    jobs = jobs_of(table, UnitCosts(read_costs(), "cpu"))
+    return {name for job in jobs for name in (job.name, f"{job.kind}/{job.name}")}
+
+
 def verdicts(root: Path, table: RunTable) -> pd.DataFrame:
     """Verdicts on all claims; an empty table if no figure makes one.
 
@@ -59,7 +67,7 @@ def summary(root: Path, table: RunTable) -> dict[str, Any]:
             for name in sorted(config.datasets)
             if (path := root / f"data/{name}.json").is_file()
         },
-        "boxes": _costs(root / "benchmarks"),
+        "boxes": _costs(root / "benchmarks", job_names(table)),
     }
 
 
@@ -72,16 +80,20 @@ def _records(root: Path, table: RunTable) -> Iterator[Path]:
     yield from (path for path in others if path.is_file())
 
 
-def _costs(folder: Path) -> dict[str, dict[str, float]]:
-    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each box, as Snakemake measured them."""
+def _costs(folder: Path, names: set[str]) -> dict[str, dict[str, int | float]]:
+    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each box, as Snakemake measured the named jobs."""
     import pandas as pd
 
+    measured: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.tsv")):
+        name = path.relative_to(folder).as_posix().removesuffix(".tsv")
+        if name in names:
+            measured.setdefault(name.partition("/")[0], []).append(path)
     costs = {}
-    for box in sorted({path.relative_to(folder).parts[0] for path in folder.rglob("*.tsv")}):
-        files = [folder / box] if (folder / box).is_file() else list((folder / box).rglob("*.tsv"))
+    for box, files in measured.items():
         rows = pd.concat([pd.read_csv(path, sep="\t").tail(1) for path in files])
         numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in ("s", "cpu_time", "max_rss")}
-        costs[box.removesuffix(".tsv")] = {
+        costs[box] = {
             "jobs": len(rows),
             "seconds": round(float(numbers["s"].sum()), 1),
             "cpu_seconds": round(float(numbers["cpu_time"].sum()), 1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from leakbound import storage
-from leakbound.config import Config
+from leakbound.cli.results import job_names, run_table
 
 _OF_SNAKEMAKE = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
@@ -57,33 +57,22 @@ def verify(
     wrong = [finding for finding in found if finding.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if removed := [finding.path for finding in found if remove and finding.kind == "damaged"]:
-        makes = _makers(config)
-        for path in (path for path in removed if not makes(path)):
+        names = job_names(run_table(config))
+        made = [path for path in removed if _is_made(path, root, names)]
+        for path in sorted({*removed} - {*made}):
             sys.stdout.write(f"{path}: of an earlier form of {configfile}, which does not make it any more\n")
         # Left out of the command, one that nothing needs at present would be made when something does.
-        again = " ".join(["all", *(path.as_posix() for path in removed if makes(path))])
+        again = " ".join(["all", *(path.as_posix() for path in made)])
         sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {again}\n")
     if wrong:
         raise typer.Exit(1)
 
 
-def _makers(config: Config) -> Callable[[Path], bool]:
-    """Whether a job of the configuration makes a file; Snakemake rejects the name of one that none makes."""
-    from leakbound import presets
-    from leakbound.planning import UnitCosts, jobs_of, read_costs
-    from leakbound.studies import RunTable
-
-    root = Path(config.root)
-    table = RunTable(config, presets.load_catalogue(config.catalogue, config))
-    jobs = jobs_of(table, UnitCosts(read_costs(), "cpu"))
-    known = {name for job in jobs for name in (job.name, f"{job.kind}/{job.name}")}
-
-    def makes(path: Path) -> bool:
-        inside = path.relative_to(root).parts
-        name = "/".join(inside[1:] or inside)
-        return not known.isdisjoint((name.rpartition(".")[0], name.rpartition("/")[0]))
-
-    return makes
+def _is_made(path: Path, root: Path, names: set[str]) -> bool:
+    """Whether one of the jobs with these names makes a file; Snakemake rejects the name of one that none makes."""
+    inside = path.relative_to(root).parts
+    name = "/".join(inside[1:] or inside)
+    return not names.isdisjoint((name.rpartition(".")[0], name.rpartition("/")[0]))
 
 
 def _files(root: Path) -> Iterator[Path]:
