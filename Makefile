@@ -26,7 +26,7 @@ test-flower: .venv-flower/ready
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
-	python benchmarks/chaos.py --configfile $(CONFIG) -j $(JOBS) --out results/chaos.json
+	python tests/benchmarks/chaos.py --configfile $(CONFIG) -j $(JOBS) --out results/chaos.json
 
 # Through a real SLURM; where none answers, says why and tests nothing. docs/cluster.md: a queue of one machine.
 test-slurm: .venv/ready
@@ -62,11 +62,11 @@ tracking-server-stop: .venv/ready
 
 # 16 jobs write at once to such a server, then to SQLite; every row is counted.
 tracking-load: .venv/ready
-	python benchmarks/tracking_load.py --out results/tracking-load.json
+	python tests/benchmarks/tracking_load.py --out results/tracking-load.json
 
 # Such a server is killed, stopped and filled while training goes on; times are compared, and every row is counted.
 tracking-faults: .venv/ready
-	python benchmarks/tracking_faults.py --out results/tracking-faults.json
+	python tests/benchmarks/tracking_faults.py --out results/tracking-faults.json
 
 # Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
 verify: .venv/ready
@@ -82,7 +82,7 @@ check: .venv/ready
 	ruff format --check
 	mypy
 	codespell
-	snakefmt --check workflow
+	snakefmt --check Snakefile workflow
 	leakbound config --check
 	leakbound figures --check
 	snakemake --lint

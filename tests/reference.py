@@ -9,6 +9,7 @@ import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 
 from leakbound import accounting, consensus, federated, theory
+from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import (
     least_power_level,
@@ -18,7 +19,6 @@ from leakbound.channels.calibration import (
     white_scale,
 )
 from leakbound.channels.printed_bound import printed_scale
-from leakbound.gaussian import gaussian_capacity, linear_mmse
 
 Values = Mapping[str, Any]
 

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from leakbound import presets, storage
+from leakbound import storage
+from leakbound.claims.claims import evaluate
+from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.main import app
-from leakbound.figures.claims import evaluate
-from leakbound.figures.scoreboard import verdict_counts
+from leakbound.config import reading
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,8 +50,8 @@ def finish(dataset: str, reader: str) -> Path:
     }
     path = Path("shown.yaml")
     path.write_text(yaml.safe_dump(config))
-    checked = presets.load(path)
-    figures = {f"{f.paper}/{f.id}": f for f in presets.load_catalogue(checked.catalogue, checked).figures}
+    checked = reading.load(path)
+    figures = {f"{f.paper}/{f.id}": f for f in reading.load_catalogue(checked.catalogue, checked).figures}
     home = Path(checked.root)
     for key in ("tan2024/fig05", "tan2024/fig17", "beyond/scoreboard"):
         for suffix in ("svg", "png"):
@@ -87,7 +88,7 @@ def test_reference_keeps_pictures_that_may_be_published():
     kept = Path("results/reference/shown")
     assert {path.suffix for path in (kept / "figures/tan2024").glob("fig05.*")} == {".svg", ".png", ".parquet"}
     assert storage.read_json(kept / "provenance.json", sealed=False)["preset"] == "shown"
-    assert presets.load(kept / "config.yaml") == presets.load("shown.yaml")
+    assert reading.load(kept / "config.yaml") == reading.load("shown.yaml")
 
 
 def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
@@ -142,7 +143,7 @@ def test_report_is_the_same_page_from_a_file_and_from_settings():
     path = finish("digits", "digits")
     assert call("report", "--configfile", path)[0] == 0
     page = Path("results/shown/report.html").read_bytes()
-    settings = json.dumps(presets.load(path).model_dump(mode="json"))
+    settings = json.dumps(reading.load(path).model_dump(mode="json"))
     assert call("report", "--settings", settings, "--out", "other.html")[0] == 0
     assert Path("other.html").read_bytes() == page
     assert b"tan2024/fig05" in page
@@ -150,8 +151,8 @@ def test_report_is_the_same_page_from_a_file_and_from_settings():
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "config").glob("*.yaml")))
 def test_configuration_survives_being_passed_as_settings(name):
-    config = presets.load(ROOT / "config" / name)
-    assert presets.check(json.loads(json.dumps(config.model_dump(mode="json"))), name) == config
+    config = reading.load(ROOT / "config" / name)
+    assert reading.check(json.loads(json.dumps(config.model_dump(mode="json"))), name) == config
 
 
 def test_report_needs_one_configuration():
@@ -164,7 +165,7 @@ def test_report_needs_one_configuration():
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
     from leakbound.cli.report import _pages
-    from leakbound.config import TrackingConfig
+    from leakbound.config.execution import TrackingConfig
 
     assert _pages(TrackingConfig()) == "http://127.0.0.1:5000"
     assert _pages(TrackingConfig(ui="https://runs.example.org/")) == "https://runs.example.org"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import accounting
-from leakbound.provenance import PrivacyEvent
+from leakbound.accounting.event import PrivacyEvent
 
 EVENT = PrivacyEvent(
     mechanism="dpsgd",

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import accounting
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.channels import Moments, signal_to_noise
 from leakbound.channels.calibration import noise_scale
-from leakbound.gaussian import gaussian_capacity, mutual_information
-from leakbound.provenance import PrivacyEvent
 from leakbound.registry import SHAPES
 
 EVENT = PrivacyEvent(

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import accounting
+from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import estimate_moments
 from leakbound.channels.calibration import noise_scale
-from leakbound.gaussian import gaussian_capacity, linear_mmse
 from leakbound.registry import SHAPES
 
 POWER_LAW = np.arange(1.0, 65) ** -1.5

@@ -7,19 +7,20 @@ from leakbound import datasets
 from leakbound.attacks.clients import Client, linear_estimate
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config import (
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
     Compression,
-    DatasetConfig,
     GradientCompression,
     ParameterNoise,
     Undefended,
 )
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
-from leakbound.randomness import SecureNoise, grid_spacing
+from leakbound.randomness.grid import grid_spacing
+from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
 from leakbound.training.gradients import record_gradients
 

@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from leakbound import datasets
 from leakbound.accounting import dp_capacity
 from leakbound.attacks.gradient_capacity import covariance_spectrum, measure
-from leakbound.config import DPPSAC, DPSGD, DatasetConfig, GradientCapacityConfig, Undefended
+from leakbound.config.attacks import GradientCapacityConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
 from leakbound.models import build
 from leakbound.training.stack import stacked
 
@@ -64,7 +66,7 @@ def test_capacity_is_that_of_gaussian_gradients_with_the_clipped_covariance(weig
 
 
 def numpy_order(dataset):
-    from leakbound.seeding import numpy_generator
+    from leakbound.randomness.seeding import numpy_generator
 
     return numpy_generator(0, "gradient_capacity", dataset.name).permutation(len(dataset.train))
 

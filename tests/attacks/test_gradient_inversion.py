@@ -9,15 +9,15 @@ from leakbound.attacks.gradient_inversion import attack, invert
 from leakbound.attacks.matching import GradientMatching, problems_at_once
 from leakbound.attacks.regularizers import total_variation
 from leakbound.channels import Channel, Moments, estimate_moments
-from leakbound.config import (
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
     Compression,
     CustomDefense,
-    DatasetConfig,
     GradientCompression,
-    GradientInversionConfig,
     LargeBatch,
     ParameterNoise,
     Undefended,

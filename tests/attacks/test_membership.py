@@ -13,9 +13,10 @@ from leakbound import models
 from leakbound.attacks.membership import attack, divide, score
 from leakbound.attacks.signals import Signals, read_signals
 from leakbound.attacks.white_box import FOLDS, white_box_scores
-from leakbound.config import DatasetConfig, MembershipConfig
+from leakbound.config.attacks import MembershipConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split, prepare
-from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import numpy_generator, torch_generator
 
 CONFIG = MembershipConfig()
 SHORT = MembershipConfig(epochs=3, learning_rates=(1e-3,))

@@ -7,7 +7,8 @@ from torch.func import functional_call
 from leakbound import datasets
 from leakbound.attacks.model_inversion import attack, class_means, invert, stopping_times
 from leakbound.attacks.scoring import image_values
-from leakbound.config import DatasetConfig, ModelInversionConfig
+from leakbound.config.attacks import ModelInversionConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.training.stack import stacked

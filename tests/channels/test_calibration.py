@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.channels import calibration
-from leakbound.gaussian import gaussian_capacity
 
 capacities = st.floats(math.log(1e-8), math.log(1e4)).map(math.exp)
 log_eigenvalues = arrays.arrays(np.float64, st.integers(1, 40), elements=st.floats(-12.0, 8.0))

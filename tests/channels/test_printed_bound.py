@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from leakbound.accounting.gaussian import gaussian_capacity, log_determinant
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
 from leakbound.channels.printed_bound import innovations, printed_capacity
-from leakbound.gaussian import gaussian_capacity, log_determinant
 
 SIZE = 32
 

@@ -5,7 +5,7 @@ from scipy import stats
 
 from leakbound.channels import Channel, Moments, Natural, Spectrum, channel_capacity, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.randomness import SecureNoise
+from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
 
 SHAPE = (2, 2, 3)

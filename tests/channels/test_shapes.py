@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import (
     Channel,
     Moments,
@@ -19,7 +20,6 @@ from leakbound.channels import (
 )
 from leakbound.channels.calibration import white_scale
 from leakbound.channels.printed_bound import innovations, printed_capacity, printed_scale
-from leakbound.gaussian import gaussian_capacity, linear_mmse
 from leakbound.registry import SHAPES
 
 NAMES = SHAPES.names()

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[2]
-PROFILE = "workflow/profiles/slurm"
+PROFILE = "profiles/slurm"
 CONFIGFILE = "config/copied.yaml"  # of a copy
 FIELDS = {
     "job": "JobID:16",

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from slurm_queue import PROFILE, ROOT
 
-from leakbound import presets
+from leakbound.config import reading
 
 SETTINGS = yaml.safe_load((ROOT / PROFILE / "config.yaml").read_text())
 PRESETS = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
@@ -14,7 +14,7 @@ PRESETS = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_no_box_is_silently_given_fewer_threads_than_its_preset_asks_for(name):
-    asked = presets.load(ROOT / "config" / name).resources.model_dump()
+    asked = reading.load(ROOT / "config" / name).resources.model_dump()
     assert max(box["threads"] for box in asked.values()) <= SETTINGS["cores"]
 
 

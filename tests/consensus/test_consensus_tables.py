@@ -6,10 +6,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from leakbound.config import AveragingConfig, Catalogue, ConsensusConfig
+from leakbound.claims.claims import evaluate
+from leakbound.claims.selection import select
+from leakbound.config.catalogue import Catalogue
+from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.consensus.tables import network, rows_of
-from leakbound.figures.claims import evaluate
-from leakbound.figures.selection import select
 
 FILE = Path(__file__).parents[2] / "config" / "figures" / "wang2020.yaml"
 FIGURES = {figure.id: figure for figure in Catalogue.model_validate(yaml.safe_load(FILE.read_text())).figures}

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.special import log_ndtr
 
+from leakbound.accounting.gaussian import kl_divergence
 from leakbound.consensus import (
     Secret,
     bounded_level,
@@ -22,7 +23,6 @@ from leakbound.consensus import (
     zero_sum_level,
 )
 from leakbound.consensus.schemes import PairwiseMasks
-from leakbound.gaussian import kl_divergence
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
 PAPER = Secret(shift=0.02, state_variance=0.04)  # α = 2, V = 400, c = 0.01

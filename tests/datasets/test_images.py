@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import datasets
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, may_be_published, prepare
 from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10
 from leakbound.datasets.pixels import resized

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from leakbound import storage
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets.originals import describe_originals, original_hashes
 from leakbound.storage import file_hash
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, prepare
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, prepare
 from leakbound.datasets.splits import draw, stratified_order
 from leakbound.storage import read_arrays, write_arrays

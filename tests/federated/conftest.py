@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from leakbound.config import FederatedConfig
+from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated.averaging import FederatedRequest
-from leakbound.federated.run import FederatedRun
+from leakbound.jobs.federated_run import FederatedRun
 
 
 def images(count: int, generator: np.random.Generator) -> Split:

@@ -12,7 +12,7 @@ from leakbound import federated, models
 from leakbound.federated import averaging
 from leakbound.federated.averaging import Federation, federate
 from leakbound.federated.clients import clip, clip_around, draw_batches, flattened, unflattened
-from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training import stack
 
 SCHEMES = ["none", "client", "server", "personalized", "uniform"]

@@ -5,9 +5,12 @@ import pytest
 
 from leakbound import storage
 from leakbound.cli.federated import federate, federated, log_federated
-from leakbound.config import Config, DatasetConfig, FederatedConfig, TrackingConfig
-from leakbound.federated.runs import all_runs, run_settings, table_settings, tracking_settings
-from leakbound.studies import as_text
+from leakbound.config.data import DatasetConfig
+from leakbound.config.execution import TrackingConfig
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.whole import Config
+from leakbound.jobs.federated_runs import all_runs, run_settings, table_settings, tracking_settings
+from leakbound.jobs.table import as_text
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.federated import (
     aggregate_leak,
     budget_per_round,
@@ -15,7 +16,6 @@ from leakbound.federated import (
     server_noise,
     static_leak,
 )
-from leakbound.gaussian import gaussian_capacity
 
 
 def two_point_information(half_distance: float) -> float:

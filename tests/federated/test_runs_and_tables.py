@@ -4,15 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.config import Config, DatasetConfig, FederatedConfig
-from leakbound.federated.runs import (
-    all_runs,
-    part_runs,
-    run_settings,
-    table_settings,
-    tracking_settings,
-)
+from leakbound.config.data import DatasetConfig
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.whole import Config
 from leakbound.federated.tables import composition, tabulate, threat_table
+from leakbound.jobs.federated_runs import all_runs, part_runs, run_settings, table_settings, tracking_settings
 
 SMALL = FederatedConfig(models={"digits": "mlp"}, client_counts=(10, 100), max_param_norms=(5.0, 10.0))
 

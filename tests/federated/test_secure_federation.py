@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from leakbound.config import Config, DatasetConfig, FederatedConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.whole import Config
 from leakbound.federated.averaging import Federation, federate
 from leakbound.federated.clients import perturb
-from leakbound.federated.runs import all_runs, run_settings
-from leakbound.randomness import SecureNoise, grid_spacing
+from leakbound.jobs.federated_runs import all_runs, run_settings
+from leakbound.randomness.grid import grid_spacing
+from leakbound.randomness.sources import SecureNoise
 
 
 def secure(request):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.figures.tables import RunPart, tabulate
+from leakbound.claims.tables import RunPart, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}

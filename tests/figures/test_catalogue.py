@@ -5,11 +5,13 @@ import pandas as pd
 import pytest
 import yaml
 
-from leakbound.config import AveragingConfig, Catalogue, ConsensusConfig, FigureConfig, IllustrationConfig
-from leakbound.figures.claims import evaluate
+from leakbound.claims.claims import evaluate
+from leakbound.claims.scoreboard import verdict_counts
+from leakbound.claims.selection import EmptySelectionError
+from leakbound.config.catalogue import Catalogue, FigureConfig
+from leakbound.config.consensus import AveragingConfig, ConsensusConfig
+from leakbound.config.studies import IllustrationConfig
 from leakbound.figures.drawing import check, draw, figure_rows
-from leakbound.figures.scoreboard import verdict_counts
-from leakbound.figures.selection import EmptySelectionError
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
 """Files whose figures are drawn and judged by the tests of their own worlds."""
@@ -43,9 +45,9 @@ MADE_FOR = (
 @pytest.fixture(scope="module")
 def illustrations() -> dict[str, pd.DataFrame]:
     """Rows of the figures without training, computed for small smooth random pictures."""
-    from leakbound import illustrations as rows
     from leakbound.channels import Moments
     from leakbound.datasets import ImageDataset, Split
+    from leakbound.theory import illustrations as rows
 
     generator = np.random.default_rng(1)
     coarse = generator.uniform(-0.6, 0.6, (40, 1, 8, 8))

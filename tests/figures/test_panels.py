@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
 from leakbound.figures.plots.panels import log_y
-from leakbound.figures.selection import SelectionError
 from leakbound.registry import PLOT_OPTIONS, PLOTS
 
 FOUR = ("svhn", "cifar10", "fashion_mnist", "celeba")

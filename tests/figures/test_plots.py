@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from leakbound.config import FigureConfig
+from leakbound.claims.options import OptionsError
+from leakbound.claims.selection import SelectionError
+from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
 from leakbound.figures.drawing import caption, draw, figure_rows
-from leakbound.figures.options import OptionsError
 from leakbound.figures.plots.plot import Plot
-from leakbound.figures.selection import SelectionError
 from leakbound.registry import PLOTS
 
 ACCURACY = {

@@ -6,17 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound import presets
-from leakbound.config import FederatedConfig
-from leakbound.federated.runs import part_runs
+from leakbound.claims.claims import evaluate
+from leakbound.config import reading
+from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
-from leakbound.figures.claims import evaluate
 from leakbound.figures.drawing import draw, figure_rows
+from leakbound.jobs.federated_runs import part_runs
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
 FIGURES = {
     f"{figure.paper}/{figure.id}": figure
-    for figure in presets.load_catalogue(FOLDER / "pmidp.yaml", presets.quick()).figures
+    for figure in reading.load_catalogue(FOLDER / "pmidp.yaml", reading.quick()).figures
 }
 SECTION = FederatedConfig()
 REPLICAS = 5

@@ -10,16 +10,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound import presets
-from leakbound.config import ClaimConfig, Config, DatasetConfig, FigureConfig, StudyConfig
-from leakbound.figures.claims import evaluate
+from leakbound.claims.claims import evaluate
+from leakbound.claims.scoreboard import overall
+from leakbound.config import reading
+from leakbound.config.catalogue import ClaimConfig, FigureConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.studies import StudyConfig
+from leakbound.config.whole import Config
 from leakbound.figures.drawing import figure_rows
 from leakbound.figures.report import Report, ReportFigure, page
 from leakbound.figures.report.drawing import HEIGHT, WIDTH, picture
 from leakbound.figures.report.overview import category, families, levels
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
 from leakbound.figures.report.planes import planes
-from leakbound.figures.scoreboard import overall
 
 ROOT = Path(__file__).parents[2]
 EVIL = '<script>alert("x")</script>'
@@ -70,7 +73,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def catalogue() -> dict[str, FigureConfig]:
-    found = presets.load_catalogue(ROOT / "config" / "figures", presets.quick())
+    found = reading.load_catalogue(ROOT / "config" / "figures", reading.quick())
     return {figure.id: figure for figure in found.figures if figure.paper == "tan2024"}
 
 

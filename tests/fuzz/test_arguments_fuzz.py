@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from fuzz.calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
-from leakbound import presets, storage
+from leakbound import storage
 from leakbound.cli.main import app
-from leakbound.federated import runs as federated
-from leakbound.studies import RunTable, as_text
+from leakbound.config import reading
+from leakbound.jobs import federated_runs as federated
+from leakbound.jobs.table import RunTable, as_text
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = {
@@ -84,8 +85,8 @@ class Example:
 
 def examples() -> Iterator[Example]:
     """The commands of a small configuration, with what the workflow would tell them."""
-    config = presets.check(SMALL, "small")
-    table = RunTable(config, presets.load_catalogue(REPOSITORY / "config" / "figures", config))
+    config = reading.check(SMALL, "small")
+    table = RunTable(config, reading.load_catalogue(REPOSITORY / "config" / "figures", config))
     natural = next(run for run in table.runs.values() if run.defense == "natural" and run.rounds)
     plain = next(run for run in table.runs.values() if run.defense == "none")
     untrained = next(run for run in table.runs.values() if not run.rounds)

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from fuzz.calling import assert_refused, called
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import changed, damaged, odd_values
-from leakbound import presets
 from leakbound.cli import jobs
-from leakbound.config import Catalogue
-from leakbound.federated import runs as federated
-from leakbound.mistakes import ConfigError, parse
-from leakbound.planning import UnitCosts, jobs_of, read_costs
-from leakbound.studies import RunTable, as_text
+from leakbound.cli.plan.costs import UnitCosts, read_costs
+from leakbound.cli.plan.estimates import jobs_of
+from leakbound.config import reading
+from leakbound.config.catalogue import Catalogue
+from leakbound.config.messages import ConfigError, parse
+from leakbound.jobs import federated_runs as federated
+from leakbound.jobs.table import RunTable, as_text
 
 REPOSITORY = Path(__file__).parents[2]
 PRESETS = sorted((REPOSITORY / "config").glob("*.yaml"))
@@ -37,7 +38,7 @@ SOURCE = "some.yaml"
 
 @pytest.fixture(scope="module")
 def catalogue() -> Catalogue:
-    return presets.load_catalogue(REPOSITORY / "config" / "figures", presets.quick())
+    return reading.load_catalogue(REPOSITORY / "config" / "figures", reading.quick())
 
 
 def lines_of(error: ConfigError, source: str) -> list[str]:
@@ -92,7 +93,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
         values, changes = case
         count("configuration")
         try:
-            config = presets.check(values, SOURCE)
+            config = reading.check(values, SOURCE)
         except ConfigError as error:
             lines = lines_of(error, SOURCE)
             if [kind for kind, _ in changes] == ["replace"]:
@@ -122,7 +123,7 @@ def test_every_text_is_refused_or_makes_a_plan(tmp_path, monkeypatch):
         count("configuration text")
         path.write_bytes(content)
         try:
-            presets.load(path)
+            reading.load(path)
         except ConfigError as error:
             lines_of(error, str(path))
         else:
@@ -144,7 +145,7 @@ def test_every_text_is_refused_or_makes_a_plan(tmp_path, monkeypatch):
 
 def test_every_catalogue_is_refused_or_chooses_figures(tmp_path):
     path = tmp_path / "figures.yaml"
-    config = presets.load(PRESETS[0])
+    config = reading.load(PRESETS[0])
 
     @tried("catalogue")
     @given(changed(CATALOGUES, odd_values))
@@ -152,7 +153,7 @@ def test_every_catalogue_is_refused_or_chooses_figures(tmp_path):
         count("catalogue")
         path.write_text(yaml.safe_dump(case[0], allow_unicode=True), encoding="utf-8", errors="replace")
         try:
-            found = presets.load_catalogue(path, config)
+            found = reading.load_catalogue(path, config)
         except ConfigError as error:
             lines_of(error, str(path))
             return
@@ -167,7 +168,7 @@ def test_every_catalogue_is_refused_or_chooses_figures(tmp_path):
 
 def test_every_text_of_a_catalogue_is_refused_or_read(tmp_path):
     path = tmp_path / "figures.yaml"
-    config = presets.load(PRESETS[0])
+    config = reading.load(PRESETS[0])
 
     @tried("catalogue text")
     @given(damaged(tuple(path.read_bytes() for path in FIGURES), WORDS))
@@ -175,7 +176,7 @@ def test_every_text_of_a_catalogue_is_refused_or_read(tmp_path):
         count("catalogue text")
         path.write_bytes(content)
         try:
-            presets.load_catalogue(path, config)
+            reading.load_catalogue(path, config)
         except ConfigError as error:
             lines_of(error, str(path))
 
@@ -208,7 +209,7 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
     path = tmp_path / "bomb.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        presets.load(path)
+        reading.load(path)
     assert message in str(caught.value)
     assert lines_of(caught.value, str(path)) == [str(caught.value)]
 
@@ -231,7 +232,7 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
 )
 def test_values_that_nobody_means_are_refused_by_name(changes, message):
     with pytest.raises(ConfigError) as caught:
-        presets.check({**TREES[0], **changes}, SOURCE)
+        reading.check({**TREES[0], **changes}, SOURCE)
     assert message in str(caught.value)
     lines_of(caught.value, SOURCE)
 
@@ -239,7 +240,7 @@ def test_values_that_nobody_means_are_refused_by_name(changes, message):
 def test_more_clients_than_members_are_refused():
     federated = {"models": {"digits": "mlp"}, "n_clients": 401}
     with pytest.raises(ConfigError, match="401 clients of at least 1 records each need 401, but digits has only 400"):
-        presets.check({**TREES[0], "federated": {**federated, "sweeps": ["means"]}}, SOURCE)
+        reading.check({**TREES[0], "federated": {**federated, "sweeps": ["means"]}}, SOURCE)
 
 
 def test_a_sweep_that_nobody_could_wait_for_is_refused():
@@ -247,7 +248,7 @@ def test_a_sweep_that_nobody_could_wait_for_is_refused():
     levels = {"natural": [1.0 + level for level in range(1000)]}
     values = {**TREES[0], "studies": {"wide": {**study, "defenses": levels, "rounds": list(range(1, 102))}}}
     with pytest.raises(ConfigError, match=r"studies\.wide: makes 101000 runs, allowed are 100000"):
-        presets.check(values, SOURCE)
+        reading.check(values, SOURCE)
 
 
 @pytest.mark.parametrize(("dataset", "refused"), [("digits", True), ("cifar10", False)])
@@ -255,10 +256,10 @@ def test_a_principal_direction_that_gray_images_have_not_is_refused_before_anyth
     study = {"datasets": [dataset], "models": ["lenet"], "defenses": {"compression": [1024.0]}, "rounds": [10]}
     values = {"datasets": {dataset: {}}, "studies": {"x": study}}
     if not refused:
-        assert presets.check(values, SOURCE)
+        assert reading.check(values, SOURCE)
         return
     with pytest.raises(ConfigError, match=r"studies.x.defenses.compression\[0\] = 1024.0: .* below .* colors, 1024"):
-        presets.check(values, SOURCE)
+        reading.check(values, SOURCE)
 
 
 def test_settings_of_the_commands_are_all_tried():
@@ -269,11 +270,11 @@ def test_settings_of_the_commands_are_all_tried():
 
 
 def _table(path: Path) -> RunTable:
-    config = presets.load(path)
-    return RunTable(config, presets.load_catalogue(REPOSITORY / config.catalogue, config))
+    config = reading.load(path)
+    return RunTable(config, reading.load_catalogue(REPOSITORY / config.catalogue, config))
 
 
 @given(st.integers(min_value=2**63))
 def test_numbers_beyond_every_field_are_refused(number):
     with pytest.raises(ConfigError, match=r"seed = .* too large a number"):
-        presets.check({**TREES[0], "seed": number}, SOURCE)
+        reading.check({**TREES[0], "seed": number}, SOURCE)

@@ -12,8 +12,8 @@ from leakbound import models
 from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.model_inversion import invert
 from leakbound.attacks.signals import read_signals
+from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.seeding import torch_generator
 from leakbound.training import stack
 from leakbound.training.gradients import record_gradients
 

@@ -7,8 +7,8 @@ from torch import nn
 from leakbound import models
 from leakbound.models.classifier import ImageShapeError
 from leakbound.models.lenet import LeNet, SigmoidLeNet
+from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS, UnknownNameError
-from leakbound.seeding import torch_generator
 
 
 def count(model: nn.Module) -> int:

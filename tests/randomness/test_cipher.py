@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from leakbound.randomness import keystream
+from leakbound.randomness.cipher import keystream
 
 
 def chacha20_block(key: bytes, counter: int) -> bytes:
@@ -71,7 +71,7 @@ def test_more_than_one_key_may_give_is_refused(count):
 FORKED = """
 import os, sys
 import torch
-from leakbound.randomness import SecureNoise
+from leakbound.randomness.sources import SecureNoise
 
 torch.set_num_threads(1)
 source = SecureNoise()

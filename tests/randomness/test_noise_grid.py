@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from leakbound.randomness import SecureNoise, SeededNoise, grid_spacing, perturbed, to_grid
-from leakbound.seeding import torch_generator
+from leakbound.randomness.grid import grid_spacing, perturbed, to_grid
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import SecureNoise, SeededNoise
 
 
 class RepeatableOnGrid(SeededNoise):

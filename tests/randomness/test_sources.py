@@ -10,9 +10,17 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.randomness import NoiseSource, SecureDraws, SecureNoise, SeededNoise, as_source, keystream, noise_source
-from leakbound.randomness.sources import box_muller
-from leakbound.seeding import torch_generator
+from leakbound.randomness.cipher import keystream
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import (
+    NoiseSource,
+    SecureDraws,
+    SecureNoise,
+    SeededNoise,
+    as_source,
+    box_muller,
+    noise_source,
+)
 
 ALARM = 1e-8
 

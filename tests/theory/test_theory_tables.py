@@ -6,12 +6,13 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from leakbound import presets, theory
-from leakbound.config import CorrelatedCase, TheoryConfig
-from leakbound.figures.claims import evaluate
+from leakbound import theory
+from leakbound.claims.claims import evaluate
+from leakbound.config import reading
+from leakbound.config.theory import CorrelatedCase, TheoryConfig
 
 CATALOGUE = Path(__file__).parents[2] / "config" / "figures" / "zeng2022.yaml"
-QUICK = presets.quick()
+QUICK = reading.quick()
 CONTRADICTED = {
     "printed_noise_is_optimal",
     "budget_bounds_the_unconditional_leak",
@@ -35,7 +36,7 @@ def test_every_table_is_tidy(tables):
 
 
 def test_claims_have_the_verdicts_that_the_formulas_imply(tables):
-    figures = presets.load_catalogue(CATALOGUE, QUICK).figures
+    figures = reading.load_catalogue(CATALOGUE, QUICK).figures
     for figure in figures:
         rows = tables[figure.table.removeprefix("theory/")]
         verdicts = evaluate(figure, rows, alpha=0.05).drop_duplicates("claim").set_index("claim")["verdict"]

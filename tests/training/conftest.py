@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
 from leakbound.channels import estimate_moments
-from leakbound.config import TrainingConfig, Undefended
+from leakbound.config.defenses import Undefended
+from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from leakbound.seeding import torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training.batches import PoissonBatches, ShuffledBatches
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from leakbound import storage
-from leakbound.config import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, TrainingConfig
+from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise
+from leakbound.config.training import TrainingConfig
 from leakbound.training import train
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 

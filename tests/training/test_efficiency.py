@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 import torch
 
-from leakbound.config import DPSGD, ChannelDefense, EfficiencyConfig
-from leakbound.figures.tables import COLUMNS
+from leakbound.claims.tables import COLUMNS
+from leakbound.config.defenses import DPSGD, ChannelDefense
+from leakbound.config.studies import EfficiencyConfig
 from leakbound.training import UntrainableError
 from leakbound.training.efficiency import clock_of, efficiency_rows, measure_steps
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.seeding import torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])

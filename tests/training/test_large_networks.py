@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from leakbound.channels import Channel
-from leakbound.config import DPPSAC, DPSGD, ChannelDefense, Undefended
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.datasets import ImageDataset, Split
 from leakbound.training.loop import StackLearner
 from leakbound.training.per_sample import PerSampleLearner

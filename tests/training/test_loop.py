@@ -9,8 +9,8 @@ import torch.nn.functional as F
 
 from leakbound import models
 from leakbound.channels import estimate_moments, principal_direction
-from leakbound.config import ChannelDefense, Compression, GradientCompression, LargeBatch, ParameterNoise
-from leakbound.seeding import torch_generator
+from leakbound.config.defenses import ChannelDefense, Compression, GradientCompression, LargeBatch, ParameterNoise
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training import train
 
 

@@ -10,8 +10,8 @@ from opacus.accountants.analysis import rdp
 from opacus.optimizers import DPOptimizer
 
 from leakbound import models
-from leakbound.config import DPPSAC, DPSGD
-from leakbound.seeding import torch_generator
+from leakbound.config.defenses import DPPSAC, DPSGD
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training import per_sample, train
 from leakbound.training.gradients import record_gradients
 from leakbound.training.per_sample import DPPSACOptimizer

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.config import DPSGD, ChannelDefense, Undefended
+from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
 from leakbound.training import UntrainableError, search_learning_rate
 from leakbound.training.search import _best, _divide
 

@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config import DPPSAC, DPSGD, ChannelDefense, CustomDefense, ParameterNoise
-from leakbound.randomness import SecureNoise, grid_spacing
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, CustomDefense, ParameterNoise
+from leakbound.randomness.grid import grid_spacing
+from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import TRAINERS
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import PoissonBatches

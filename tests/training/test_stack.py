@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leakbound import models
-from leakbound.seeding import torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training import stack
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from leakbound.config import (
+from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from leakbound.seeding import torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training.transforms import ConstantNoise, GradientTransform, LargestCoordinates, Unchanged, keep_largest
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]

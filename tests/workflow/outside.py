@@ -7,9 +7,9 @@ import pandas as pd
 import torch
 
 from leakbound.channels import Channel, Natural, Spectrum
+from leakbound.claims.claim_tests import Outcome
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
-from leakbound.figures.claim_tests import Outcome
 from leakbound.models.classifier import Classifier
 from leakbound.training.loop import train_stack
 

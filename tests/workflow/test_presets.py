@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from leakbound import presets
-from leakbound.planning import PACKAGED, UnitCosts, jobs_of, read_costs
-from leakbound.studies import RunTable
+from leakbound.cli.plan.costs import PACKAGED, UnitCosts, read_costs
+from leakbound.cli.plan.estimates import jobs_of
+from leakbound.config import reading
+from leakbound.jobs.table import RunTable
 
 from .conftest import ROOT, copied_project
 
@@ -16,8 +17,8 @@ NAMES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_preset_has_the_jobs_that_its_plan_counts(tmp_path, name):
     project = copied_project(tmp_path)
-    config = presets.load(ROOT / "config" / name)
-    catalogue = presets.load_catalogue(ROOT / config.catalogue, config)
+    config = reading.load(ROOT / "config" / name)
+    catalogue = reading.load_catalogue(ROOT / config.catalogue, config)
     expected = Counter(job.kind for job in jobs_of(RunTable(config, catalogue), UnitCosts(read_costs(PACKAGED), "cpu")))
     planned = project.planned(configfile=f"config/{name}")
     assert planned.pop("all") == 1

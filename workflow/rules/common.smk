@@ -3,13 +3,16 @@
 import os
 import sys
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
-from leakbound import coordination, mistakes, presets, registry
-from leakbound.federated.runs import part_runs
-from leakbound.fingerprint import code_fingerprint
+from leakbound import registry
+from leakbound.config import messages, reading
+from leakbound.jobs import coordination
+from leakbound.jobs.federated_runs import part_runs
+from leakbound.storage.fingerprint import code_fingerprint
 from leakbound.storage import file_hash
-from leakbound.studies import RunTable, as_text, module_of
+from leakbound.jobs.table import RunTable, as_text, module_of
 
 
 def in_turn(enter, *arguments):
@@ -36,10 +39,10 @@ def checked_table():
     source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
     try:
         for path in workflow.configfiles:
-            mistakes.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
-        settings = presets.check(config, source)
-        return RunTable(settings, presets.load_catalogue(settings.catalogue, settings))
-    except presets.ConfigError as error:
+            messages.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
+        settings = reading.check(config, source)
+        return RunTable(settings, reading.load_catalogue(settings.catalogue, settings))
+    except reading.ConfigError as error:
         sys.exit(str(error))
 
 
@@ -200,5 +203,5 @@ def federated_inputs(wildcards):
 
 def page_parts():
     """Hashes of what the page is made of beside its content: templates, style and script."""
-    folder = Path(workflow.basedir).parent / "src/leakbound/figures/report/templates"
+    folder = files("leakbound.figures.report") / "templates"
     return {path.name: file_hash(path) for path in sorted(folder.iterdir())}

@@ -1,8 +1,8 @@
 # Federated averaging under a mutual-information budget: each run is trained once, whatever tables show it.
 
-from leakbound.federated.runs import all_runs, run_settings
-from leakbound.federated.runs import table_settings as federated_table
-from leakbound.federated.runs import tracking_settings as federated_tracking
+from leakbound.jobs.federated_runs import all_runs, run_settings
+from leakbound.jobs.federated_runs import table_settings as federated_table
+from leakbound.jobs.federated_runs import tracking_settings as federated_tracking
 
 FEDERATED = all_runs(CONFIG.federated) if CONFIG.federated else {}
 FEDERATED_FIGURES = {key: figure.table for key, figure in TABLE.figures.items() if figure.table}

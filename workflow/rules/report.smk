@@ -1,6 +1,6 @@
 # One offline page with all figures, verdicts, runs and provenance; points of its planes lead to the runs in MLflow.
 
-from leakbound.provenance import settings_hash
+from leakbound.storage.provenance import settings_hash
 
 
 rule report_page:

@@ -1,12 +1,6 @@
 """Accounting: from what a training did to what it can have told."""
 
-from leakbound.accounting.dp import (
-    dp_capacity,
-    dp_capacity_from_epsilon,
-    dp_noise_multiplier,
-    epsilon,
-    poisson_epsilon,
-)
+from leakbound.accounting.dp import dp_capacity, dp_capacity_from_epsilon, dp_noise_multiplier, epsilon, poisson_epsilon
 from leakbound.accounting.leakage import (
     Leakage,
     independent_uses,

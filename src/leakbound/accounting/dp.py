@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Literal
 
-from leakbound.provenance import PrivacyEvent
+from leakbound.accounting.event import PrivacyEvent
 
 Accountant = Literal["rdp", "prv"]
 

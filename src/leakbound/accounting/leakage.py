@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.gaussian import gaussian_capacity
-from leakbound.provenance import PrivacyEvent
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.gaussian import gaussian_capacity
 
 
 @dataclass(frozen=True)

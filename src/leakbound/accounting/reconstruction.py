@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.special import logsumexp
 
-from leakbound.gaussian import (
+from leakbound.accounting.gaussian import (
     check_covariance,
     check_uses,
     clip_eigenvalues,

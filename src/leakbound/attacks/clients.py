@@ -10,9 +10,11 @@ from jaxtyping import Float, Int
 from scipy import linalg
 from torch import Tensor, nn
 
-from leakbound.channels import Channel, Moments, PrincipalDirection, principal_direction
+from leakbound.channels.channel import Channel
+from leakbound.channels.compression import PrincipalDirection, principal_direction
+from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config import (
+from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
@@ -23,9 +25,10 @@ from leakbound.config import (
     LargeBatch,
     ParameterNoise,
     Undefended,
-    level_problem,
 )
-from leakbound.randomness import NoiseSource, as_source, perturbed
+from leakbound.config.levels import level_problem
+from leakbound.randomness.grid import perturbed
+from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training.gradients import Gradients, psac_weights, record_gradients
 from leakbound.training.transforms import keep_largest
 

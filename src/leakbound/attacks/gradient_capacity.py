@@ -15,13 +15,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound.accounting import dp_capacity
+from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.scoring import rows
-from leakbound.config import DPPSAC, DPSGD, Defense, GradientCapacityConfig
+from leakbound.config.attacks import GradientCapacityConfig
+from leakbound.config.defenses import DPPSAC, DPSGD, Defense
 from leakbound.datasets import ImageDataset
+from leakbound.jobs.runs import Run
 from leakbound.models import build
-from leakbound.runs import Run
-from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.gradients import psac_weights, record_gradients
 from leakbound.training.stack import finite_slots
 

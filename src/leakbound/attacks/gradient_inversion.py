@@ -25,12 +25,16 @@ from leakbound.attacks.clients import Client, Upload
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
 from leakbound.attacks.regularizers import BOX, total_variation
 from leakbound.attacks.scoring import image_values, rows
-from leakbound.channels import Channel, Moments
-from leakbound.config import Defense, GradientInversionConfig, PrivacyNoise, records_in_step
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.config.defenses import Defense
+from leakbound.config.levels import records_in_step
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
-from leakbound.randomness import NoiseSource, noise_source
-from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.sources import NoiseSource, noise_source
 
 
 def attack(

@@ -18,10 +18,10 @@ from torch import Tensor
 from leakbound import models
 from leakbound.attacks.signals import Signals, read_signals
 from leakbound.attacks.white_box import FOLDS, white_box_scores
-from leakbound.config import MembershipConfig
+from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
-from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.stack import finite_slots
 
 VARIANTS = ("white_box", "loss_threshold")

@@ -20,10 +20,10 @@ from torch.func import functional_call
 
 from leakbound.attacks.regularizers import BOX, total_variation
 from leakbound.attacks.scoring import image_values, rows
-from leakbound.config import ModelInversionConfig
+from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
-from leakbound.seeding import torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training.stack import finite_slots
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from leakbound.attacks.signals import Signals
-from leakbound.config import MembershipConfig
+from leakbound.config.attacks import MembershipConfig
 
 FOLDS = 5
 _PATIENCE = 6

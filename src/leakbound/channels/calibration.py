@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
-from leakbound.gaussian import check_uses, clip_eigenvalues, gaussian_capacity, log_expm1
+from leakbound.accounting.gaussian import check_uses, clip_eigenvalues, gaussian_capacity, log_expm1
 
 AIM = 1.0 - 1e-10  # share of κ that root finders aim at, see above
 _SMALLEST = math.log(np.finfo(np.float64).tiny)

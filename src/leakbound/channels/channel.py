@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
+from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity
 from leakbound.channels.covariance import Moments, stored_array
-from leakbound.gaussian import clip_eigenvalues, gaussian_capacity
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
 from leakbound.channels.covariance import Moments
-from leakbound.seeding import numpy_generator
+from leakbound.randomness.seeding import numpy_generator
 
 _ITERATED = 64  # directions up to this one are found by Lanczos' iteration: seconds, not the minute of all of them
 _CHUNK = 1024  # images in float64 at once

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Num
 from scipy.linalg.blas import dsyrk
 
-from leakbound.gaussian import check_covariance
+from leakbound.accounting.gaussian import check_covariance
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.optimize import brentq
 
+from leakbound.accounting.gaussian import check_covariance
 from leakbound.channels.calibration import AIM, check_capacity, noise_scale
-from leakbound.gaussian import check_covariance
 
 
 def innovations(

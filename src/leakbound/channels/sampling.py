@@ -28,7 +28,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from leakbound.channels.channel import Channel
-from leakbound.randomness import NoiseSource, as_source, grid_spacing, to_grid
+from leakbound.randomness.grid import grid_spacing, to_grid
+from leakbound.randomness.sources import NoiseSource, as_source
 
 _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, over the largest of its noise
 

@@ -20,16 +20,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
-from leakbound.channels.calibration import (
-    least_power_level,
-    least_power_variances,
-    noise_scale,
-    water_filling,
-)
+from leakbound.accounting.gaussian import clip_eigenvalues
+from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
 from leakbound.channels.channel import Channel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.printed_bound import innovations, printed_scale
-from leakbound.gaussian import clip_eigenvalues
 
 __all__ = [
     "Channel",

@@ -26,16 +26,16 @@ from leakbound.cli.files import (
     read_settings,
 )
 from leakbound.cli.jobs import AttackJob
-from leakbound.config import (
+from leakbound.config.attacks import (
     TRAINED_ATTACKS,
     TRAINED_MEASURES,
     GradientCapacityConfig,
     GradientInversionConfig,
     MembershipConfig,
     ModelInversionConfig,
-    Settings,
 )
-from leakbound.mistakes import parse
+from leakbound.config.messages import parse
+from leakbound.config.settings import Settings
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
@@ -53,8 +53,8 @@ def attack(
     moments: Annotated[Path | None, typer.Option(help="Mean and covariance, written by `covariance`.")] = None,
 ) -> None:
     """Run one attack on all replicas of a run."""
-    from leakbound.provenance import collect
     from leakbound.registry import ATTACKS
+    from leakbound.storage.provenance import collect
 
     check_outputs(rows, arrays, provenance)
     job = read_settings(settings, AttackJob)

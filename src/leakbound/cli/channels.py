@@ -18,7 +18,7 @@ def spectrum(
     out: Annotated[Path, typer.Option(help="Spectrum, safetensors.")],
 ) -> None:
     """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
-    from leakbound.channels import box_weights
+    from leakbound.channels.weights import box_weights
     from leakbound.registry import SHAPES
 
     check_outputs(out)
@@ -42,7 +42,7 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="Channel, safetensors.")],
 ) -> None:
     """Find the noise that lets through at most the given capacity, and check the stored channel."""
-    from leakbound.channels import channel_capacity
+    from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
 
     check_outputs(out)

@@ -17,10 +17,10 @@ def config(
     folder: Annotated[Path, typer.Option(help="Where the generated files lie.")] = Path("config"),
 ) -> None:
     """Check a configuration, or write the default one and the JSON schema for editors."""
-    from leakbound import presets
+    from leakbound.config import reading
 
     if configfile is not None:
-        sys.stdout.write(presets.as_yaml(presets.load(configfile)))
+        sys.stdout.write(reading.as_yaml(reading.load(configfile)))
         return
-    pages = {"config.yaml": presets.as_yaml(presets.quick()), "schema.json": presets.schema()}
+    pages = {"config.yaml": reading.as_yaml(reading.quick()), "schema.json": reading.schema()}
     keep_generated(((folder / name, text) for name, text in pages.items()), check, "leakbound config")

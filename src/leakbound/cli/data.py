@@ -29,7 +29,7 @@ def prepare(
     """Read a dataset's images and split them into members, test and the attacker's own."""
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals
-    from leakbound.provenance import collect
+    from leakbound.storage.provenance import collect
 
     began = time.time()
     check_outputs(out, provenance)
@@ -50,7 +50,7 @@ def covariance(
     out: Annotated[Path, typer.Option(help="Mean and covariance, safetensors.")],
 ) -> None:
     """Estimate mean and covariance of the members' images, float64, 1/N."""
-    from leakbound.channels import estimate_moments
+    from leakbound.channels.covariance import estimate_moments
 
     check_outputs(out)
     images = read_dataset(dataset).train.images

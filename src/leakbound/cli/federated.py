@@ -29,7 +29,7 @@ from leakbound.cli.tracking import LiveOption, MarkerOption, PresetOption, watch
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.federated.run import FederatedRun
+    from leakbound.jobs.federated_run import FederatedRun
 
 RowsOption = Annotated[Path, typer.Option(help="Tidy rows, Parquet.")]
 _FOLDER = "federated"
@@ -47,9 +47,9 @@ def federate(
     """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
     from leakbound.federated.averaging import FederatedRequest
     from leakbound.federated.averaging import federate as run_federated
-    from leakbound.federated.run import FederatedRun
     from leakbound.federated.tables import threat_table
-    from leakbound.provenance import collect
+    from leakbound.jobs.federated_run import FederatedRun
+    from leakbound.storage.provenance import collect
 
     check_outputs(rows, provenance)
     job = read_settings(settings, FederateJob)
@@ -96,7 +96,7 @@ def federate(
 def federated(settings: SettingsOption, root: RootOption, rows: RowsOption) -> None:
     """Gather federated runs into one table, or compute what rounds tell together."""
     from leakbound.federated import tables
-    from leakbound.federated.run import FederatedRun
+    from leakbound.jobs.federated_run import FederatedRun
 
     check_outputs(rows)
     job = read_settings(settings, FederatedJob)
@@ -135,7 +135,7 @@ def log_federated(
 ) -> None:
     """Write what a finished federated run has left to MLflow; a store that is away is noted."""
     from leakbound import tracking
-    from leakbound.federated.run import FederatedRun
+    from leakbound.jobs.federated_run import FederatedRun
 
     check_outputs(marker)
     job = read_settings(settings, LogFederatedJob)

@@ -19,7 +19,7 @@ from leakbound.cli.files import (
     read_table,
 )
 from leakbound.cli.jobs import ClaimsJob, IllustrateJob, PlotJob, TabulateJob
-from leakbound.mistakes import parse
+from leakbound.config.messages import parse
 
 CURVES: Mapping[str, Literal["number", "text"]] = {
     "replica": "number",
@@ -60,7 +60,7 @@ def tabulate(
     out: Annotated[Path, typer.Option(help="Tidy rows, Parquet.")],
 ) -> None:
     """Gather what the runs of a study have written into one tidy table."""
-    from leakbound.figures.tables import tabulate as gather
+    from leakbound.claims.tables import tabulate as gather
 
     check_outputs(out)
     job = read_settings(settings, TabulateJob)
@@ -69,8 +69,8 @@ def tabulate(
 
 def _part(root: Path, slug: str, attacks: Sequence[str]) -> Any:
     """What one run has written."""
-    from leakbound.figures.tables import RunPart
-    from leakbound.runs import Run
+    from leakbound.claims.tables import RunPart
+    from leakbound.jobs.runs import Run
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0
@@ -123,9 +123,9 @@ def claims(
     """Test every claim of every figure on its rows."""
     import pandas as pd
 
-    from leakbound.config import FigureConfig
-    from leakbound.figures.claims import evaluate
-    from leakbound.figures.scoreboard import to_html, to_markdown, verdict_counts
+    from leakbound.claims.claims import evaluate
+    from leakbound.claims.scoreboard import to_html, to_markdown, verdict_counts
+    from leakbound.config.catalogue import FigureConfig
 
     check_outputs(out, scoreboard, page, counts)
     job = read_settings(settings, ClaimsJob)

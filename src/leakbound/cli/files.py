@@ -13,12 +13,13 @@ import typer
 
 from leakbound import registry, storage
 from leakbound.cli.jobs import Job
-from leakbound.mistakes import ConfigError, parse, shown, unknown_name
+from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.channels import Channel, Moments, Spectrum
+    from leakbound.channels.channel import Channel, Spectrum
+    from leakbound.channels.covariance import Moments
     from leakbound.datasets import ImageDataset
 
 J = TypeVar("J", bound=Job)
@@ -119,7 +120,7 @@ def read_dataset(path: Path) -> ImageDataset:
 
 def read_spectrum(path: Path) -> Spectrum:
     """Spectrum as `spectrum` wrote it."""
-    from leakbound.channels import Spectrum
+    from leakbound.channels.channel import Spectrum
 
     with _expected(path, "spectrum"):
         return Spectrum.from_arrays(*storage.read_arrays_and_metadata(path))
@@ -127,7 +128,7 @@ def read_spectrum(path: Path) -> Spectrum:
 
 def read_moments(path: Path) -> Moments:
     """Mean and covariance as `covariance` wrote them."""
-    from leakbound.channels import Moments
+    from leakbound.channels.covariance import Moments
 
     with _expected(path, "covariance"):
         return Moments.from_arrays(storage.read_arrays(path))
@@ -139,7 +140,7 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     Raises:
         typer.BadParameter: If only one of the two files is given.
     """
-    from leakbound.channels import Channel
+    from leakbound.channels.channel import Channel
 
     if (channel is None) != (spectrum is None):
         raise typer.BadParameter("--channel and --spectrum come together")

@@ -9,31 +9,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, Strict, model_validator
 
-from leakbound.config import (
-    BoxWeights,
-    ConsensusConfig,
-    Count,
-    DatasetConfig,
-    Defense,
-    EfficiencyConfig,
-    FederatedConfig,
-    FigureConfig,
-    IllustrationConfig,
-    Level,
-    Line,
-    Name,
-    Names,
-    PrivacyNoise,
-    Records,
-    Replicas,
-    Seed,
-    Settings,
-    Steps,
-    Target,
-    TheoryConfig,
-    TrainingConfig,
-    level_problem,
-)
+from leakbound.config.catalogue import FigureConfig
+from leakbound.config.consensus import ConsensusConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import BoxWeights, Defense
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.levels import level_problem
+from leakbound.config.settings import Count, Level, Line, Name, Names, Records, Replicas, Seed, Settings, Steps, Target
+from leakbound.config.studies import EfficiencyConfig, IllustrationConfig
+from leakbound.config.theory import TheoryConfig
+from leakbound.config.training import TrainingConfig
+from leakbound.randomness.origin import PrivacyNoise
 
 Device = Literal["auto", "cpu", "cuda"]
 Lines = Annotated[tuple[Line, ...], Strict(False)]

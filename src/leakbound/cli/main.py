@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound import __version__, coordination
+from leakbound import __version__
 from leakbound.cli import (
     attacks,
     channels,
@@ -25,6 +25,7 @@ from leakbound.cli import (
     training,
     verify,
 )
+from leakbound.jobs import coordination
 
 app = typer.Typer(
     help="Measure and bound how much a federated client's uploads tell about its data.",

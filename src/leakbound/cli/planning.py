@@ -26,10 +26,11 @@ from leakbound.cli.files import (
 )
 from leakbound.cli.jobs import MeasureJob
 from leakbound.cli.tracking import ConfigOption
-from leakbound.config import Config, TrainingConfig
+from leakbound.config.training import TrainingConfig
+from leakbound.config.whole import Config
 
 if TYPE_CHECKING:
-    from leakbound.training import TrainingRequest
+    from leakbound.training.request import TrainingRequest
 
 
 class Device(StrEnum):
@@ -55,7 +56,7 @@ def measure(
     import pandas as pd
     import torch
 
-    from leakbound.provenance import collect
+    from leakbound.storage.provenance import collect
     from leakbound.training.efficiency import efficiency_rows, measure_steps
 
     check_outputs(rows, provenance)
@@ -101,7 +102,7 @@ def _timed(
     spectra: dict[str, Path],
 ) -> dict[str, TrainingRequest]:
     """Defense to what its training asks for."""
-    from leakbound.training import TrainingRequest
+    from leakbound.training.request import TrainingRequest
 
     images, config = read_dataset(dataset), job.config
     return {
@@ -136,7 +137,7 @@ def costs(
     ] = 10.0,
 ) -> None:
     """Time the elementary work of training and attacks on this machine, for `plan`."""
-    from leakbound.planning import read_costs, write_costs
+    from leakbound.cli.plan.costs import read_costs, write_costs
 
     check_outputs(out)
     rows = read_costs(out) if out.is_file() else []
@@ -154,12 +155,14 @@ def plan(
     measure: Annotated[bool, typer.Option("--measure", help="Measure the networks on this machine first.")] = False,
 ) -> None:
     """Say what a configuration takes before anything runs: jobs, hours and disk per study, and the time of all."""
-    from leakbound import presets
-    from leakbound.planning import PACKAGED, Machine, UnitCosts, as_text, jobs_of, networks, read_costs
-    from leakbound.studies import RunTable
+    from leakbound.cli.plan.costs import PACKAGED, UnitCosts, read_costs
+    from leakbound.cli.plan.estimates import jobs_of, networks
+    from leakbound.cli.plan.report import Machine, as_text
+    from leakbound.config import reading
+    from leakbound.jobs.table import RunTable
 
-    config = presets.load(configfile)
-    runs = RunTable(config, presets.load_catalogue(config.catalogue, config))
+    config = reading.load(configfile)
+    runs = RunTable(config, reading.load_catalogue(config.catalogue, config))
     where = device or Device("cuda" if "cuda" in (config.device, *_gpus(config)) else "cpu")
     rows, source = read_costs(table or PACKAGED), "as the package brings them" if table is None else f"from {table}"
     if measure:
@@ -180,7 +183,7 @@ def _measured(found: Sequence[tuple[str, int]], device: Device, max_seconds: flo
     """Rows of the table of costs for networks on images of some colors."""
     import torch
 
-    from leakbound.measuring import measure_unit_costs
+    from leakbound.cli.plan.measuring import measure_unit_costs
 
     torch.set_num_threads(1)  # a plan counts jobs of one thread each
     label, day = device_label(device_name(device.value)), datetime.now(UTC).date()

@@ -16,7 +16,7 @@ from leakbound.cli.generated import keep_generated
 from leakbound.cli.results import run_table, summary
 
 if TYPE_CHECKING:
-    from leakbound.config import Config
+    from leakbound.config.whole import Config
     from leakbound.figures.report.pages import Kept
 
 _KEPT = Path("results/reference")
@@ -27,9 +27,9 @@ def reference(
     out: Annotated[Path | None, typer.Option(help="Folder; by default results/reference/<preset>.")] = None,
 ) -> None:
     """Copy the results of a finished configuration that are worth keeping in the repository."""
-    from leakbound import presets
+    from leakbound.config import reading
 
-    config = presets.load(configfile)
+    config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     table = run_table(config)
     root, target = Path(config.root), out or _KEPT / config.preset
@@ -53,7 +53,7 @@ def reference(
         (target / inside).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / inside, target / inside)
     storage.write_json(target / "provenance.json", facts, sealed=False)
-    (target / "config.yaml").write_text(presets.as_yaml(config), encoding="utf-8")
+    (target / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
 
@@ -81,11 +81,11 @@ def figures(
 
 def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
     """Pages of the repository with the text that they should have."""
-    from leakbound import presets
+    from leakbound.config import reading
     from leakbound.figures.report.pages import figures_page, readme_scoreboard, reference_of_readme
 
-    config = presets.quick()
-    catalogue = presets.load_catalogue(folder / config.catalogue, config)
+    config = reading.quick()
+    catalogue = reading.load_catalogue(folder / config.catalogue, config)
     yield folder / "docs/figures.md", figures_page(catalogue.figures, _kept(folder / _KEPT, Path("..") / _KEPT))
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if preset := reference_of_readme(readme):
@@ -97,7 +97,7 @@ def _kept(folder: Path, link: Path) -> dict[str, Kept]:
     """Figure to what is kept of it; of several configurations that with most seeds, then that with most jobs."""
     import pandas as pd
 
-    from leakbound.figures.claims import COLUMNS
+    from leakbound.claims.claims import COLUMNS
     from leakbound.figures.report.pages import Kept
 
     found: dict[str, tuple[tuple[int, int], Kept]] = {}

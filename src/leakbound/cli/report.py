@@ -15,9 +15,9 @@ from leakbound.cli.results import run_table, summary, verdicts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from leakbound.config import TrackingConfig
+    from leakbound.config.execution import TrackingConfig
     from leakbound.figures.report import ReportFigure
-    from leakbound.studies import RunTable
+    from leakbound.jobs.table import RunTable
 
 
 def report(
@@ -26,12 +26,12 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Page; by default results/<preset>/report.html.")] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    from leakbound import presets
+    from leakbound.config import reading
     from leakbound.figures.report import Report, page
 
     if (configfile is None) == (settings is None):
         raise typer.BadParameter("give either --configfile or --settings")
-    config = presets.load(configfile) if configfile else presets.check(plain_settings(settings or ""), "--settings")
+    config = reading.load(configfile) if configfile else reading.check(plain_settings(settings or ""), "--settings")
     table = run_table(config)
     root = Path(config.root)
     target = out or root / "report.html"

@@ -12,21 +12,22 @@ from leakbound import storage
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.config import Config
-    from leakbound.studies import RunTable
+    from leakbound.config.whole import Config
+    from leakbound.jobs.table import RunTable
 
 
 def run_table(config: Config) -> RunTable:
     """All jobs of a configuration, with its catalogue of figures."""
-    from leakbound import presets
-    from leakbound.studies import RunTable
+    from leakbound.config import reading
+    from leakbound.jobs.table import RunTable
 
-    return RunTable(config, presets.load_catalogue(config.catalogue, config))
+    return RunTable(config, reading.load_catalogue(config.catalogue, config))
 
 
 def job_names(table: RunTable) -> set[str]:
     """Names of all jobs of a configuration, alone and below their boxes; files of others are of an earlier form."""
-    from leakbound.planning import UnitCosts, jobs_of, read_costs
+    from leakbound.cli.plan.costs import UnitCosts, read_costs
+    from leakbound.cli.plan.estimates import jobs_of
 
     jobs = jobs_of(table, UnitCosts(read_costs(), "cpu"))
     return {name for job in jobs for name in (job.name, f"{job.kind}/{job.name}")}
@@ -40,7 +41,7 @@ def verdicts(root: Path, table: RunTable) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from leakbound.figures.claims import COLUMNS
+    from leakbound.claims.claims import COLUMNS
 
     if not table.claiming():
         return pd.DataFrame(columns=list(COLUMNS))
@@ -49,7 +50,7 @@ def verdicts(root: Path, table: RunTable) -> pd.DataFrame:
 
 def summary(root: Path, table: RunTable) -> dict[str, Any]:
     """What the jobs say of where they come from, and what each box of the chain took."""
-    from leakbound.provenance import settings_hash, versions
+    from leakbound.storage.provenance import settings_hash, versions
 
     config = table.config
     jobs = [storage.read_json(path) for path in _records(root, table)]

@@ -17,7 +17,7 @@ def theory(
     rows: Annotated[Path, typer.Option(help="Tidy rows, Parquet.")],
 ) -> None:
     """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
-    from leakbound.theory import theory_rows
+    from leakbound.theory.tables import theory_rows
 
     check_outputs(rows)
     job = read_settings(settings, TheoryJob)

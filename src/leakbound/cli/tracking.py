@@ -48,7 +48,7 @@ def watching(live: str | None, **facts: Any) -> Iterator[Callable[[pd.DataFrame]
 def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> None:
     """Write what a finished run has left to MLflow; a store that is away is noted and `sync` sends it later."""
     from leakbound import tracking
-    from leakbound.runs import Run
+    from leakbound.jobs.runs import Run
 
     check_outputs(marker)
     job = read_settings(settings, LogJob)
@@ -127,9 +127,10 @@ def sync(
     everything: Annotated[bool, typer.Option(help="Send what has arrived too, e.g. to fill a new store.")] = False,
 ) -> None:
     """Send to MLflow what could not be sent when its job finished."""
-    from leakbound import presets, tracking
+    from leakbound import tracking
+    from leakbound.config import reading
 
-    config = presets.load(configfile)
+    config = reading.load(configfile)
     folder = Path(config.root) / "tracking"
     outcomes = tracking.sync(folder, config.tracking.uri, everything=everything)
     for outcome in outcomes:
@@ -144,9 +145,10 @@ def ui(
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
 ) -> None:
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
-    from leakbound import presets, tracking
+    from leakbound import tracking
+    from leakbound.config import reading
 
-    uri = presets.load(configfile).tracking.uri
+    uri = reading.load(configfile).tracking.uri
     if uri.startswith("http"):
         sys.stdout.write(f"The runs are at {uri}\n")
         return

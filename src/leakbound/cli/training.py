@@ -31,9 +31,9 @@ from leakbound.cli.tracking import LiveOption, PresetOption, watching
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.channels import Channel, Spectrum
-    from leakbound.provenance import PrivacyEvent
-    from leakbound.training import TrainingRequest
+    from leakbound.accounting.event import PrivacyEvent
+    from leakbound.channels.channel import Channel, Spectrum
+    from leakbound.training.request import TrainingRequest
 
 
 def tune(
@@ -44,7 +44,7 @@ def tune(
     spectrum: SpectrumOption = None,
 ) -> None:
     """Try each learning rate on a held-out part of the members; every defense and level tries equally many."""
-    from leakbound.training import search_learning_rate
+    from leakbound.training.search import search_learning_rate
 
     check_outputs(out)
     job = read_settings(settings, TuneJob)
@@ -69,8 +69,8 @@ def train(
     preset: PresetOption = "bare",
 ) -> None:
     """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
-    from leakbound.provenance import collect
-    from leakbound.training import train as train_run
+    from leakbound.storage.provenance import collect
+    from leakbound.training.trainers import train as train_run
 
     check_outputs(weights, rows, provenance)
     job = read_settings(settings, TrainJob)
@@ -117,7 +117,7 @@ def _trials(path: Path) -> pd.DataFrame:
 
 def _request(job: TuneJob, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
     """What searching and training ask for."""
-    from leakbound.training import TrainingRequest
+    from leakbound.training.request import TrainingRequest
 
     return TrainingRequest(
         dataset=read_dataset(dataset),
@@ -137,7 +137,7 @@ def _request(job: TuneJob, dataset: Path, channel: Channel | None, **more: Any) 
 def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:
     """What the uses of the channel tell, in nats; none without a channel."""
     from leakbound.accounting import leakage
-    from leakbound.channels import signal_to_noise
+    from leakbound.channels.channel import signal_to_noise
 
     if channel is None or spectrum is None:
         return None

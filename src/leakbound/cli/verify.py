@@ -40,9 +40,9 @@ def verify(
     remove: Annotated[bool, typer.Option(help="Delete what is damaged, so that snakemake makes it again.")] = False,
 ) -> None:
     """Compare every file of a configuration's results with its seal; ends with code 1 if one is damaged or has none."""
-    from leakbound import presets
+    from leakbound.config import reading
 
-    config = presets.load(configfile)
+    config = reading.load(configfile)
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
@@ -19,7 +19,6 @@ Rates = Annotated[
 Weights = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1e12)], ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)
 ]
-PrivacyNoise = Literal["seeded", "secure"]
 Span = Annotated[tuple[int, int], Strict(False)]
 Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """Text without line breaks and other control characters: a path, an address, a column."""

@@ -13,10 +13,11 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Line, Name, PrivacyNoise, Replicas, Seed, Settings
+from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
+from leakbound.randomness.origin import PrivacyNoise
 
 
 class Config(Settings):

@@ -15,7 +15,7 @@ from leakbound.consensus.averaging import final_gap, report, state_scale, trajec
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import Secret, bounded_level, contributor_variance, masked_level, zero_sum_level
 from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise
-from leakbound.seeding import numpy_generator
+from leakbound.randomness.seeding import numpy_generator
 
 
 def rows_of(part: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
@@ -84,7 +84,7 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
 
 def _secure_draws(privacy_noise: str) -> Draws | None:
     """What secure noise is drawn from, of contributors and servers; None where seeds draw it."""
-    from leakbound.randomness import SecureDraws, check_origin  # torch, which nothing else here needs
+    from leakbound.randomness.sources import SecureDraws, check_origin
 
     check_origin(privacy_noise)
     return SecureDraws() if privacy_noise == "secure" else None

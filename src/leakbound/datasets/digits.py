@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets.records import DatasetError, RawDataset, Records
 
 _INK = 16

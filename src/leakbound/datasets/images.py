@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, checked_labels, checked_rows
 from leakbound.registry import nearest

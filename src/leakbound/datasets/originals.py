@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.registry import DATASETS
 from leakbound.storage import DamagedFileError, file_hash, read_json
 

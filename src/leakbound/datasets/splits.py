@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from leakbound.config import DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
+from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import DATASETS
-from leakbound.seeding import numpy_generator
 from leakbound.storage import arrays_hash
 
 _SPLITS = ("train", "test", "aux")

@@ -15,15 +15,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import __version__, storage
-from leakbound.config import FederatedConfig, PrivacyNoise
+from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated import clients, leaks, noise, partition
 from leakbound.federated.noise import AggregateNoise
-from leakbound.federated.run import ADAPTED, FederatedRun
+from leakbound.jobs.federated_run import ADAPTED, FederatedRun
 from leakbound.models import build
-from leakbound.provenance import settings_hash
-from leakbound.randomness import NoiseSource, check_origin, noise_source
-from leakbound.seeding import numpy_generator, torch_generator
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
+from leakbound.storage.provenance import settings_hash
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint
 

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from leakbound.randomness import NoiseSource, perturbed
-from leakbound.seeding import torch_generator
+from leakbound.randomness.grid import perturbed
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import NoiseSource
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
 

@@ -9,9 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from leakbound import storage
-from leakbound.config import FigureConfig
+from leakbound.claims.selection import select
+from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
-from leakbound.figures.selection import select
 from leakbound.registry import CLAIM_TESTS, PLOTS
 
 

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from leakbound.config import Conditions, Settings
-from leakbound.figures.options import Columns
+from leakbound.claims.options import Columns
+from leakbound.config.catalogue import Conditions
+from leakbound.config.settings import Settings
 
 
 class NoOptions(Settings):

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound.config import PrivacyNoise
 from leakbound.randomness.cipher import keystream
-from leakbound.seeding import torch_generator
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import torch_generator
 
 _CHUNK = 2**16  # numbers under one key, which stay in a core's cache
 _POSITIVE = 2**63 - 1

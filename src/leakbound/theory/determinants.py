@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.gaussian import log_determinant, mutual_information
+from leakbound.accounting.gaussian import log_determinant, mutual_information
 from leakbound.theory.budget import BIT
 
 

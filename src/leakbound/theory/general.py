@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
-from leakbound.gaussian import check_covariance, log_determinant
+from leakbound.accounting.gaussian import check_covariance, log_determinant
 from leakbound.theory.budget import BIT, allowed_ratios
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.config import GeneralCase
-from leakbound.seeding import numpy_generator
+from leakbound.config.theory import GeneralCase
+from leakbound.randomness.seeding import numpy_generator
 from leakbound.theory.convex import optimal_release
 from leakbound.theory.correlated import optimal_exchangeable_noise
 from leakbound.theory.exchangeable import Exchangeable

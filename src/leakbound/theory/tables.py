@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from leakbound.config import CorrelatedCase, DependentCase, IndependentCase, NoiseSurface, TheoryConfig
-from leakbound.seeding import numpy_generator
+from leakbound.config.theory import CorrelatedCase, DependentCase, IndependentCase, NoiseSurface, TheoryConfig
+from leakbound.randomness.seeding import numpy_generator
 from leakbound.theory import determinants
 from leakbound.theory.correlated import optimal_exchangeable_noise
 from leakbound.theory.dependent import independent_noise

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from leakbound.locks import exclusive
 from leakbound.storage import DamagedFileError, atomic, read_json
+from leakbound.storage.locks import exclusive
 from leakbound.tracking.records import RunRecord
 from leakbound.tracking.sending import OutdatedRecordError, Place, push
 from leakbound.tracking.store import check_uri, failures, reason, unreachable

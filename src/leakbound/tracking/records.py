@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from leakbound.provenance import settings_hash
 from leakbound.storage import file_hash
+from leakbound.storage.provenance import settings_hash
 
 
 class Point(NamedTuple):

@@ -18,8 +18,7 @@ import urllib.request
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from leakbound import locks
-from leakbound.storage import write_json
+from leakbound.storage import locks, write_json
 from leakbound.tracking.postgres import Cluster, ServerError, tail, write_secret
 from leakbound.tracking.store import failures, reason, sqlite_file, upgrade_store
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from leakbound.locks import exclusive
 from leakbound.storage import atomic
+from leakbound.storage.locks import exclusive
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from leakbound.randomness import NoiseSource, as_source
+from leakbound.randomness.sources import NoiseSource, as_source
 
 
 class ShuffledBatches:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from leakbound import __version__, storage
-from leakbound.provenance import settings_hash
-from leakbound.scratch import sweep
+from leakbound.storage.provenance import settings_hash
+from leakbound.storage.scratch import sweep
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")

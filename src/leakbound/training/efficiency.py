@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from leakbound.config import DPSGD, EfficiencyConfig
+from leakbound.config.defenses import DPSGD
+from leakbound.config.studies import EfficiencyConfig
 from leakbound.training.loop import Learner, StackLearner
 from leakbound.training.per_sample import PerSampleLearner
 from leakbound.training.request import TrainingRequest

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.randomness import NoiseSource, as_source
+from leakbound.randomness.sources import NoiseSource, as_source
 
 _BLOCK = 8  # batches per draw of noise along principal directions: one matrix product for all is twice as fast
 _CHUNK = 1024  # images per product where all members are transformed at once

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from leakbound import models
+from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config import ChannelDefense, GradientCompression, ParameterNoise
+from leakbound.config.defenses import ChannelDefense, GradientCompression, ParameterNoise
 from leakbound.datasets import Split
-from leakbound.provenance import PrivacyEvent
-from leakbound.seeding import torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint

@@ -18,9 +18,10 @@ from opacus.accountants import create_accountant
 from opacus.optimizers.optimizer import DPOptimizer, _check_processed_flag, _mark_as_processed
 from torch import nn
 
-from leakbound.config import DPPSAC, DPSGD
-from leakbound.provenance import PrivacyEvent
-from leakbound.randomness import NoiseSource, SeededNoise, perturbed
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.config.defenses import DPPSAC, DPSGD
+from leakbound.randomness.grid import perturbed
+from leakbound.randomness.sources import NoiseSource, SeededNoise
 from leakbound.training import loop, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.gradients import psac_weights, record_gradients

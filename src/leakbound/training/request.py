@@ -11,11 +11,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from leakbound.channels import Channel, PrincipalDirection, estimate_moments, principal_direction
-from leakbound.config import Compression, Defense, PrivacyNoise, TrainingConfig, records_in_step
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.channels.channel import Channel
+from leakbound.channels.compression import PrincipalDirection, principal_direction
+from leakbound.channels.covariance import estimate_moments
+from leakbound.config.defenses import Compression, Defense
+from leakbound.config.levels import records_in_step
+from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset
-from leakbound.provenance import PrivacyEvent
-from leakbound.randomness import SecureNoise, SeededNoise, noise_source
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
 
 _CHUNK = 4096  # members whose covariance is computed at once
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from leakbound.datasets import ImageDataset, Split
-from leakbound.seeding import numpy_generator
+from leakbound.randomness.seeding import numpy_generator
 from leakbound.training.request import TrainingRequest, TrainingResult
 from leakbound.training.trainers import train
 

@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakbound.config import DPSGD, ChannelDefense, Compression, CustomDefense, PrivacyNoise, level_problem
+from leakbound.config.defenses import DPSGD, ChannelDefense, Compression, CustomDefense
+from leakbound.config.levels import level_problem
+from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import TRAINERS
 from leakbound.training import loop
 from leakbound.training.request import TrainingRequest, TrainingResult

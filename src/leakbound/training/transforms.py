@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound.randomness import NoiseSource, as_source, perturbed
+from leakbound.randomness.grid import perturbed
+from leakbound.randomness.sources import NoiseSource, as_source
 
 
 @runtime_checkable

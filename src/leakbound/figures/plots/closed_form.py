@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from leakbound.claims.selection import EmptySelectionError, select
 from leakbound.figures import style
 from leakbound.figures.plot_options import NoOptions, ShapesOptions
 from leakbound.figures.plots.panels import fitting_columns, handle, level_axis, log_y
 from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.selection import EmptySelectionError, select
 
 _FILL = "#c9ccd1"
 _SPACES = {"parameters": ("white", "noise on the gradient"), "data": ("natural", "noise on the data")}

@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from leakbound.claims.selection import select
 from leakbound.figures import style
 from leakbound.figures.plot_options import BudgetsOptions
 from leakbound.figures.plots.lines import summarize
 from leakbound.figures.plots.panels import handle, level_axis, log_y, panels, with_setting
 from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.selection import select
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MOST_MARKERS = 10

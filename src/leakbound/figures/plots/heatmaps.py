@@ -12,11 +12,11 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
+from leakbound.claims.selection import EmptySelectionError, select
 from leakbound.figures import style
 from leakbound.figures.plot_options import HeatmapOptions
 from leakbound.figures.plots.panels import select_or_nothing, with_setting
 from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.selection import EmptySelectionError, select
 
 _CELL = 0.54
 _LINE = 0.36

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from leakbound.claims.selection import EmptySelectionError, SelectionError, select
 from leakbound.figures import style
 from leakbound.figures.plot_options import ImageGridOptions, NoOptions
 from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.selection import EmptySelectionError, SelectionError, select
 
 _GAP = 2
 

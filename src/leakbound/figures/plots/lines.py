@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from leakbound import metrics
+from leakbound.claims.selection import EmptySelectionError, SelectionError, select
 from leakbound.figures import style
 from leakbound.figures.plot_options import Control, LevelsOptions
 from leakbound.figures.plots.panels import (
@@ -27,7 +28,6 @@ from leakbound.figures.plots.panels import (
 )
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.plots.series import Series, series_of
-from leakbound.figures.selection import EmptySelectionError, SelectionError, select
 
 _DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
 _CHANCE_DASHES = (1, 2)

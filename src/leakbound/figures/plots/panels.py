@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogFormatterMathtext, NullFormatter, NullLocator
 
-from leakbound.config import Conditions
+from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.config.catalogue import Conditions
 from leakbound.figures import style
-from leakbound.figures.selection import EmptySelectionError, select
 
 _MOST_IN_A_ROW = 2
 

@@ -14,14 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from leakbound import metrics
-from leakbound.config import Conditions
+from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+from leakbound.config.catalogue import Conditions
+from leakbound.config.strength import STRONGER_WITH_LEVEL
 from leakbound.figures import style
 from leakbound.figures.plot_options import PlaneOptions
 from leakbound.figures.plots.panels import handle, panels, with_setting
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.plots.series import Series, series_of
-from leakbound.figures.selection import EmptySelectionError, SelectionError, select
-from leakbound.figures.strength import STRONGER_WITH_LEVEL
 
 _NEAR = tuple(
     (distance * np.cos(angle), distance * np.sin(angle))

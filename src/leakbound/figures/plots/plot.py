@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from leakbound.config import Settings
+from leakbound.claims.options import parse
+from leakbound.claims.selection import EmptySelectionError, SelectionError
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.options import parse
-from leakbound.figures.selection import EmptySelectionError, SelectionError
 from leakbound.registry import nearest
 
 T = TypeVar("T", bound=Settings)

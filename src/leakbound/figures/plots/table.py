@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from leakbound import metrics
+from leakbound.claims.options import Columns
+from leakbound.claims.selection import SelectionError, select
 from leakbound.figures import style
-from leakbound.figures.options import Columns
 from leakbound.figures.plot_options import Cell, TableOptions
 from leakbound.figures.plots.panels import select_or_nothing, with_setting
 from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.selection import SelectionError, select
 
 _CHARACTER = 0.062
 _GAP = 0.16

@@ -12,11 +12,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from leakbound.claims.selection import select
 from leakbound.figures import style
 from leakbound.figures.plot_options import NoOptions
 from leakbound.figures.plots.panels import select_or_nothing
 from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.selection import select
 
 _MOST_IN_A_ROW = 3
 _POINTS = {"optimum": ("o", 7.0, "optimum, closed form"), "search": ("x", 4.5, "end of a search")}

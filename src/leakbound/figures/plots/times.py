@@ -8,12 +8,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from leakbound import metrics
+from leakbound.claims.selection import EmptySelectionError, select
 from leakbound.figures import style
 from leakbound.figures.plot_options import TimesOptions
 from leakbound.figures.plots.panels import fitting_columns, handle, log_y, select_or_nothing
 from leakbound.figures.plots.plot import Plot, require
 from leakbound.figures.plots.series import series_of
-from leakbound.figures.selection import EmptySelectionError, select
 
 _MARKERS = 8
 _DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5))

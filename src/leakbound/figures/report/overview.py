@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leakbound.config import Config, FigureConfig, StudyConfig
+from leakbound.config.catalogue import FigureConfig
+from leakbound.config.studies import StudyConfig
+from leakbound.config.whole import Config
 from leakbound.figures import style
 
 _CLOSED_FORM = "Closed forms and pictures"

@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from leakbound.config import Config, FigureConfig
+from leakbound.claims.claims import VERDICTS
+from leakbound.claims.scoreboard import WrittenClaim, overall, scoreboard, written
+from leakbound.config.catalogue import FigureConfig
+from leakbound.config.whole import Config
 from leakbound.figures import style
-from leakbound.figures.claims import VERDICTS
 from leakbound.figures.report.drawing import HEIGHT, WIDTH, Picture, picture
 from leakbound.figures.report.overview import category, datasets, families, paper_name, papers_of, studies
 from leakbound.figures.report.planes import planes
-from leakbound.figures.scoreboard import WrittenClaim, overall, scoreboard, written
 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of what the page is made of."""

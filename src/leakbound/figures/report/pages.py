@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from leakbound.config import FigureConfig
+from leakbound.claims.scoreboard import overall, scoreboard, written
+from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
 from leakbound.figures.report.overview import category, families, levels, paper_name, papers_of
-from leakbound.figures.scoreboard import overall, scoreboard, written
 
 _HEAD = """\
 # Figures and tables

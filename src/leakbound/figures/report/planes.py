@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from leakbound.config import FigureConfig
+from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
-from leakbound.figures.selection import EmptySelectionError, select
 
 _NEEDED = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "metric", "value")
 

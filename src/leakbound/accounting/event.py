@@ -1,0 +1,53 @@
+"""The privacy event: what was done to private records, and all that an accountant may read."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class PrivacyEvent:
+    """What a training did to private records; all that an accountant may read.
+
+    Attributes:
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``, ``gradient_compression``,
+            ``large_batch``, ``compression``, or the name of an outside trainer.
+        sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
+        population: Records that could be drawn.
+        batch_size: Records in a step; the expected number under Poisson sampling.
+        steps: Optimisation steps done.
+        uses: Most often that any one record was used, counted.
+        shape: Channel shape, if a channel.
+        capacity: κ in nats per use, if a channel.
+        noise: ``fresh`` or ``frozen``, if a channel.
+        noise_multiplier: Noise standard deviation over ``max_grad_norm``, if DP.
+        max_grad_norm: Clipping bound of a record's gradient, if DP.
+    """
+
+    mechanism: str
+    sampling: Literal["shuffled", "poisson"]
+    population: int
+    batch_size: int
+    steps: int
+    uses: int
+    shape: str | None = None
+    capacity: float | None = None
+    noise: Literal["fresh", "frozen"] | None = None
+    noise_multiplier: float | None = None
+    max_grad_norm: float | None = None
+
+    @property
+    def sample_rate(self) -> float:
+        """Probability that a record takes part in a step."""
+        return self.batch_size / self.population
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> PrivacyEvent:
+        """The event that :meth:`to_dict` wrote."""
+        return cls(**values)

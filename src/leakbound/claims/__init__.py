@@ -1,0 +1,1 @@
+"""Statements of the papers about figures, tested on the rows that the figures show."""

@@ -1,0 +1,164 @@
+"""What the elementary work of training and attacks costs on this machine, for the estimates of ``leakbound plan``.
+
+Images are random: what is in them costs no time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from leakbound import models
+from leakbound.attacks.gradient_inversion import invert as match
+from leakbound.attacks.matching import GradientMatching
+from leakbound.attacks.membership import score
+from leakbound.attacks.model_inversion import invert
+from leakbound.attacks.signals import read_signals
+from leakbound.channels.channel import Channel
+from leakbound.cli.plan.costs import COLUMNS
+from leakbound.config.attacks import MembershipConfig
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import ImageDataset, Split
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.efficiency import clock_of, measure_steps
+from leakbound.training.gradients import record_gradients
+from leakbound.training.request import TrainingRequest
+
+logger = logging.getLogger("leakbound")
+BATCH = 64
+"""Records of the steps that are timed."""
+_RECORDS = 640
+_CLASSES = 10
+_STACK = 8
+_LARGE = 1_000_000  # parameters above which a step on a CPU takes seconds, and all learners would not fit its memory
+_FOR_LARGE = ("none", "dpsgd")
+_CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
+
+
+def measure_unit_costs(name: str, colors: int, device: str, *, max_seconds: float = 10.0) -> pd.DataFrame:
+    """Time the elementary work on one network.
+
+    Args:
+        name: Registered network.
+        colors: 1 or 3.
+        device: ``cpu`` or ``cuda``.
+        max_seconds: Longest turn of a defense, seconds.
+
+    Returns:
+        Columns of a table of costs without its source. The value is a number of parameters for ``parameters``, else
+        seconds: of a training step of 64 records for ``step_<defense>`` (of all ``slots`` together), for each image of
+        a forward pass (``predict``), for each image and iteration of model inversion (``invert``) and gradient
+        inversion (``match``), and for each step of the attack network of membership inference (``membership``).
+    """
+    network = models.build(name, colors, _CLASSES, torch_generator(0, "costs")).to(device).eval()
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    large = parameters > _LARGE
+    rows: list[tuple[str, int, float]] = [("parameters", 1, float(parameters))]
+    for slots in (1,) if device == "cpu" else (1, _STACK):
+        requests = _requests(name, colors, device, slots)
+        chosen = {kind: request for kind, request in requests.items() if not large or kind in _FOR_LARGE}
+        times = measure_steps(chosen, steps=8, repeats=1 if large else 2, max_seconds=max_seconds)
+        rows += [
+            (f"step_{defense}", slots, float(seconds.min())) for defense, seconds in times.groupby("defense")["seconds"]
+        ]
+    rows += [(unit, 1, seconds) for unit, seconds in _attack_costs(network, colors, device, 8 if large else BATCH)]
+    for unit, slots, value in rows:
+        logger.info("%s, %d colors, %s, %d slots: %.4g", name, colors, unit, slots, value)
+    table = pd.DataFrame(rows, columns=["unit", "slots", "value"])
+    return table.assign(device=device, model=name, colors=colors)[list(COLUMNS[:-1])]
+
+
+def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, TrainingRequest]:
+    """A run of each kind of defense on random images."""
+    generator = np.random.default_rng(0)
+    images = generator.uniform(-1, 1, (_RECORDS, colors, 32, 32)).astype(np.float32)
+    split = Split(images, generator.integers(0, _CLASSES, _RECORDS))
+    pixels = images[0].size
+    variances = np.full(pixels, 0.04)
+    axes = np.eye(pixels)  # the product with them takes as long as with any others
+    settings: dict[str, dict[str, Any]] = {
+        "none": {"defense": Undefended(), "level": None},
+        "natural": {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, variances)},
+        "white": {
+            "defense": ChannelDefense(shape="white"),
+            "level": 50.0,
+            "channel": Channel("white", 50.0, variances, basis=axes),
+        },
+        "dpsgd": {"defense": DPSGD(), "level": 1.0},
+        "dppsac": {"defense": DPPSAC(), "level": 1.0},
+        "parameter_noise": {"defense": ParameterNoise(), "level": 1e-3},
+        "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
+    }
+    return {
+        kind: TrainingRequest(
+            dataset=ImageDataset("random", tuple(map(str, range(_CLASSES))), split, split, split),
+            model=name,
+            rounds=1,
+            batch_size=BATCH,
+            learning_rate=_CAREFUL,
+            config=TrainingConfig(),
+            seed=0,
+            slug=f"random/{name}/{kind}/costs",
+            replicas=slots,
+            device=device,
+            **values,
+        )
+        for kind, values in settings.items()
+    }
+
+
+def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int) -> Iterator[tuple[str, float]]:
+    """Units of the attacks, measured on some images at once."""
+    images = torch.rand(count, colors, 32, 32, device=device) * 2 - 1
+    labels = torch.arange(count, device=device) % _CLASSES
+    clock = clock_of(device)
+    weights = torch.full((count,), 1e-2, device=device)
+    parameters = {name: value.detach() for name, value in network.named_parameters()}
+
+    def inversions(iterations: int) -> None:
+        """Iterations of model inversion."""
+        bounds = torch.full((count,), 1.0, device=device)
+        invert(network, parameters, labels, images, weights, bounds=bounds, learning_rate=0.01, moments=[iterations])
+
+    def predictions(passes: int) -> None:
+        """Forward passes."""
+        for _ in range(passes):
+            read_signals(network, images, labels)
+
+    yield "predict", _slope(predictions, clock) / count
+    yield "invert", _slope(inversions, clock) / count
+    few = min(4, count // 4)  # as many as the presets attack at once; gradients of large networks fill the memory
+    matching = GradientMatching(network, record_gradients(network, images[:few], labels[:few]), (colors, 32, 32))
+
+    def matches(iterations: int) -> None:
+        """Iterations of gradient inversion."""
+        match(matching, labels[:few], images[:few], weights[:few], iterations=iterations, learning_rate=0.1)
+
+    yield "match", _slope(matches, clock) / few
+    known = read_signals(network, images.repeat(640 // count, 1, 1, 1), labels.repeat(640 // count))
+
+    def epochs(passes: int) -> None:
+        """Passes of the attack network of membership inference over 8 of 10 batches."""
+        config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
+        score(known, known, config=config, generator=torch_generator(0, "costs"))
+
+    yield "membership", _slope(epochs, clock, few=2, many=6) / 8
+
+
+def _slope(work: Callable[[int], None], clock: Callable[[], float], few: int = 1, many: int = 3) -> float:
+    """Seconds of one more unit of work, the fixed part left out; the less disturbed of two measurements."""
+    work(few)
+    found = []
+    for _ in range(2):
+        moments = [clock()]
+        for count in (few, many):
+            work(count)
+            moments.append(clock())
+        found.append(((moments[2] - moments[1]) - (moments[1] - moments[0])) / (many - few))
+    return max(min(found), 1e-9)

@@ -1,0 +1,323 @@
+"""From plain values to settings: one sentence per mistake, with the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from leakbound import registry
+from leakbound.config.defenses import default_defenses
+from leakbound.config.settings import Settings
+
+try:  # the one in C is ten times as fast, where it is built
+    from yaml import CSafeLoader as _SafeLoader
+except ImportError:
+    from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
+
+T = TypeVar("T", bound=Settings)
+LARGEST_FILE = 2**20
+"""Bytes of a YAML file; the largest preset has some 10,000."""
+MOST_VALUES = 100_000
+"""Values of a configuration, each counted as often as aliases repeat it."""
+DEEPEST = 40
+"""Mappings and lists inside each other."""
+MOST_SHOWN = 50
+"""Mistakes that one message tells; the rest is counted."""
+_LONGEST = 1000  # characters of one mistake
+_LONGEST_KEY = 80
+_TAGS = {"custom", *(defense.mechanism for defense in default_defenses().values())}
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, 100, 100
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; one line per mistake."""
+
+    def __init__(self, source: str, mistakes: Iterable[str]) -> None:
+        found = list(mistakes)
+        lines = [f"{source}: {_line(mistake)}" for mistake in found[:MOST_SHOWN]]
+        if len(found) > MOST_SHOWN:
+            lines.append(f"{source}: and {len(found) - MOST_SHOWN} more mistakes")
+        super().__init__("\n".join(lines))
+
+
+def shown(value: Any) -> str:
+    """A value as Python writes it, a tuple as a list, shortened to what a message can hold."""
+    text = _REPR.repr(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _line(text: str) -> str:
+    """Text in one line of bounded length, what cannot be printed escaped."""
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def read_yaml(path: Path) -> dict[Any, Any]:
+    """Mapping at the top of a YAML file; its keys may be anything until they are parsed.
+
+    Raises:
+        ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or holds
+            something else.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise ConfigError(str(path), [f"has more than {LARGEST_FILE} bytes, so it is no configuration"])
+        text = content.decode("utf-8")
+        _check_structure(text)
+        values = yaml.load(text, Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), [f"cannot be read: {error}"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(str(path), [f"cannot be read: {_where(error)}"]) from error
+    if not isinstance(values, dict):
+        raise ConfigError(str(path), ["must hold a mapping of settings at its top"])
+    return values
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """What is wrong with a text that is no YAML, and the line and column where it was noticed."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    mark = error.problem_mark or error.context_mark
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return place + ", ".join(part for part in (error.context, error.problem) if part)
+
+
+class _Loader(_SafeLoader):
+    """Plain values from YAML; a number, date or text that is none is an error of the file."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError) as error:  # what the constructors of numbers and dates raise
+            kind = str(node.tag).rpartition(":")[2]
+            raise yaml.MarkedYAMLError(
+                problem=f"{shown(node.value)} is no {kind}", problem_mark=node.start_mark
+            ) from error
+
+
+@dataclass
+class _Collection:
+    """A mapping or list whose end has not come yet.
+
+    Attributes:
+        keys: Of a mapping, the line of each key so far; None for a list.
+        values: Values in it so far, itself included.
+        at_key: Whether a mapping's next value is a key.
+    """
+
+    anchor: str | None
+    keys: dict[str, int] | None
+    values: int = 1
+    at_key: bool = True
+
+
+def _check_structure(text: str) -> None:
+    """Refuse YAML that nobody means, before values are made of it: keys that come twice, bombs of aliases or brackets.
+
+    Raises:
+        yaml.YAMLError: If it is no YAML, or with the first such place.
+    """
+    sizes: dict[str, int] = {}
+    waiting: list[_Collection] = []
+    for event in yaml.parse(text, Loader=_SafeLoader):
+        if isinstance(event, yaml.NodeEvent) and waiting:
+            _check_key(waiting[-1], event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            waiting.append(_Collection(event.anchor, {} if isinstance(event, yaml.MappingStartEvent) else None))
+            if len(waiting) > DEEPEST:
+                raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", event)
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            ended = waiting.pop()
+            anchor, size = ended.anchor, ended.values
+        elif isinstance(event, yaml.AliasEvent):
+            if any(one.anchor == event.anchor for one in waiting):
+                raise _problem(f"*{event.anchor} is inside of what it stands for", event)
+            anchor, size = None, sizes.get(event.anchor or "", 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        else:
+            continue
+        if anchor:
+            sizes[anchor] = size
+        if waiting:
+            waiting[-1].values += size
+        if size > MOST_VALUES:
+            raise _problem(f"more than {MOST_VALUES} values, aliases counted", event)
+
+
+def _check_key(home: _Collection, event: yaml.NodeEvent) -> None:
+    """Note the key of a mapping, unless it has come before."""
+    if home.keys is None:
+        return
+    if home.at_key and isinstance(event, yaml.ScalarEvent):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if event.value in home.keys:
+            raise _problem(f"{shown(event.value)} is set twice, first in line {home.keys[event.value]}", event)
+        home.keys[event.value] = line
+    home.at_key = not home.at_key
+
+
+def _problem(text: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+    """An error at the place of an event."""
+    return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)  # type: ignore[arg-type]
+
+
+def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
+    """Plain values as settings.
+
+    Args:
+        model: Declared settings.
+        values: Nested plain values.
+        source: Name for messages.
+
+    Raises:
+        ConfigError: With every mistake found.
+    """
+    if unfit := list(_unfit(values)):
+        raise ConfigError(source, unfit)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(source, [_sentence(model, detail) for detail in error.errors(include_url=False)]) from error
+
+
+def _unfit(values: Any) -> Iterator[str]:
+    """What no setting can be, wherever it stands: values that JSON has no word for, and too many or too deep ones."""
+    waiting = [("", values, 0)]
+    count = 0
+    while waiting:
+        key, value, depth = waiting.pop()
+        count += 1
+        if count > MOST_VALUES or depth > DEEPEST:
+            yield f"{key}: {f'more than {MOST_VALUES} values' if count > MOST_VALUES else 'is nested too deeply'}"
+            return
+        inner: list[tuple[str, Any, int]] = []
+        if isinstance(value, Mapping):
+            for name, one in value.items():
+                if isinstance(name, str):
+                    inner.append((f"{key}.{name}".removeprefix("."), one, depth + 1))
+                else:
+                    yield f"{key or 'top'}: has the key {shown(name)}; keys are text, put quotes around it if meant"
+        elif isinstance(value, list | tuple):
+            inner = [(f"{key}[{index}]", one, depth + 1) for index, one in enumerate(value)]
+        elif not isinstance(value, BaseModel) and (problem := _problem_of(value)):  # settings have been checked before
+            yield f"{key} = {shown(value)}: {problem}"
+        waiting += reversed(inner)
+
+
+def _problem_of(value: Any) -> str | None:
+    """Why a single value can be no setting; None if it can."""
+    if isinstance(value, str):
+        return None if value.isascii() or _is_unicode(value) else "is no Unicode text"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "must be a finite number"
+    if isinstance(value, int):
+        return None if abs(value) < 2**63 else "is too large a number"
+    if isinstance(value, datetime.date):
+        return "YAML reads this as a date; put quotes around it if text is meant"
+    return None if value is None else f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether text can be written to a file; JSON's escapes can make halves of characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
+    """One pydantic finding as ``key = value: what is allowed``."""
+    location = detail["loc"]
+    key = "".join(
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part if len(part) <= _LONGEST_KEY else part[:_LONGEST_KEY] + '...'}"
+        for index, part in enumerate(location)
+        if part != "[key]" and not (part in _TAGS and index and _chooses(location[:index]))
+    ).lstrip(".")
+    if detail["type"] == "extra_forbidden":
+        known = _keys_at(model, location[:-1])
+        return f"{key}: unknown setting; {registry.nearest(str(location[-1]), known)}"
+    if detail["type"] == "union_tag_invalid":
+        return f"{key}.mechanism: unknown mechanism; {registry.nearest(str(detail['ctx']['tag']), sorted(_TAGS))}"
+    if detail["type"] == "union_tag_not_found":
+        return f"{key}.mechanism: is missing and has no default; known: {', '.join(sorted(_TAGS))}"
+    if detail["type"] == "missing":
+        return f"{key}: is missing and has no default"
+    message = detail["msg"].removeprefix("Value error, ")
+    for subject in ("Input ", "String ", "Tuple ", "Dictionary "):
+        message = message.removeprefix(subject)
+    message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
+    message = message.removesuffix(" or object to extract fields from")
+    if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):  # it names the setting itself
+        return f"{key}: {message}".removeprefix(": ")
+    if location[-1:] == ("[key]",):
+        return f"{key}: as a name, {message}"
+    return f"{key} = {shown(detail['input'])}: {message}{_number_hint(detail)}"
+
+
+def _chooses(location: tuple[int | str, ...]) -> bool:
+    """Whether a defense lies here, of which pydantic names the mechanism as if it were a key."""
+    return location[-2:-1] == ("defenses",) or location[-1] == "defense"
+
+
+def _number_hint(detail: ErrorDetails) -> str:
+    """How to write a number that YAML has taken for text, e.g. ``1e3``; nothing for anything else."""
+    if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
+        return ""
+    try:
+        number = float(detail["input"])
+    except ValueError:
+        return ""
+    if not math.isfinite(number):
+        return ""
+    text = repr(number) if detail["type"] == "float_type" or number % 1 else str(int(number))
+    mantissa, _, exponent = text.partition("e")
+    point = "" if "." in mantissa or not exponent else ".0"
+    return f"; this is text: write {mantissa}{point}{'e' if exponent else ''}{exponent} without quotes"
+
+
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Names of the settings that the section at ``location`` knows."""
+    sections: list[type[BaseModel]] = [model]
+    for part in location:
+        annotations = [section.model_fields[part].annotation for section in sections if part in section.model_fields]
+        found = [inner for annotation in annotations for inner in _models_in(annotation)]
+        tagged = [s for s in sections if "mechanism" in s.model_fields and s.model_fields["mechanism"].default == part]
+        sections = found or tagged or sections
+    return sorted({name for section in sections for name in section.model_fields})
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Settings classes anywhere inside a type annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+
+
+def known_names(kind: registry.Registry, plugins: dict[str, str]) -> list[str]:
+    """Names that a configuration may use for things of one kind."""
+    return sorted({*kind.names(), *plugins})
+
+
+def unknown_name(key: str, name: str, what: str, known: list[str]) -> list[str]:
+    """The message for ``name`` if it is not known."""
+    return [] if name in known else [f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, known)}"]

@@ -1,1 +1,0 @@
-"""Bridges to other frameworks; each needs an environment of its own."""

@@ -1,0 +1,1 @@
+"""Runs and jobs of a configuration, and where their files lie."""

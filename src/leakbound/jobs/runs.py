@@ -1,0 +1,80 @@
+"""Runs: one (dataset, model, defense, level, rounds, batch size) each, with the name that it has everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+from leakbound.config.studies import StudyConfig
+
+_SLUG = re.compile(
+    r"(?P<dataset>[a-z][a-z0-9_]*)/(?P<model>[a-z][a-z0-9_]*)/"
+    r"(?P<defense>[a-z][a-z0-9_]*)(-(?P<level>[0-9.e+-]+))?/n(?P<rounds>[0-9]+)-b(?P<batch_size>[0-9]+)"
+)
+
+
+def level_text(level: float) -> str:
+    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point, and 0 has no sign."""
+    text = repr(float(level) or 0.0)
+    return text.removesuffix(".0")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One training (or, with 0 rounds, one untrained network) with all its replicas.
+
+    Attributes:
+        level: As the defense means it, e.g. capacity κ in nats for channels; none for an undefended run.
+        replicas: Number of seeds; not part of the run's name.
+    """
+
+    dataset: str
+    model: str
+    defense: str
+    level: float | None
+    rounds: int
+    batch_size: int
+    replicas: int = field(default=1, compare=False)
+
+    @property
+    def variant(self) -> str:
+        """Defense and level, e.g. ``natural-50`` or ``none``."""
+        return self.defense if self.level is None else f"{self.defense}-{level_text(self.level)}"
+
+    @property
+    def slug(self) -> str:
+        """Name of the run, e.g. ``cifar10/lenet/natural-50/n10000-b64``."""
+        return f"{self.dataset}/{self.model}/{self.variant}/n{self.rounds}-b{self.batch_size}"
+
+    @classmethod
+    def from_slug(cls, slug: str, replicas: int = 1) -> Run:
+        """The run that ``slug`` names.
+
+        Raises:
+            ValueError: If ``slug`` has another form.
+        """
+        match = _SLUG.fullmatch(slug)
+        if match is None:
+            raise ValueError(f"{slug!r} is no run: the form is dataset/model/defense-level/nROUNDS-bBATCH")
+        parts = match.groupdict()
+        level = None if parts["level"] is None else float(parts["level"])
+        return cls(
+            parts["dataset"],
+            parts["model"],
+            parts["defense"],
+            level,
+            int(parts["rounds"]),
+            int(parts["batch_size"]),
+            replicas,
+        )
+
+
+def runs_of(study: StudyConfig, replicas: int) -> Iterator[Run]:
+    """The runs of one study, each defense at its own levels."""
+    for dataset, model, rounds, batch_size in product(study.datasets, study.models, study.rounds, study.batch_sizes):
+        count = study.replicas or replicas
+        for defense, levels in study.defenses.items():
+            for level in levels or (None,):
+                yield Run(dataset, model, defense, level, rounds, batch_size, count)

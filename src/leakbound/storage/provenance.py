@@ -1,0 +1,69 @@
+"""Where a result comes from: code, configuration, data, device and versions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("leakbound", "torch", "numpy", "scipy", "pandas", "opacus", "scikit-learn", "scikit-image", "snakemake")
+
+
+def settings_hash(settings: Any) -> str:
+    """SHA-256 of plain values, independent of the order of their keys."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def commit() -> dict[str, Any]:
+    """Git commit of this package's source and whether it had uncommitted changes; nulls if git does not track it."""
+    try:
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "-uno"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "dirty": None}
+
+
+def _git(*words: str) -> str:
+    """Output of a git command in the package's folder."""
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: float, **facts: Any) -> dict[str, Any]:
+    """Provenance record of one job.
+
+    Args:
+        settings: Plain values that the job depended on.
+        inputs: Role to input file; recorded by content hash, not by path.
+        device: Name of the device that computed.
+        seconds: Wall time.
+        **facts: Anything else worth keeping, plain values.
+    """
+    from leakbound.storage import file_hash
+
+    return {
+        **commit(),
+        "settings": settings,
+        "settings_hash": settings_hash(settings),
+        "inputs": {role: file_hash(path) for role, path in sorted(inputs.items())},
+        "device": device,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "versions": versions(),
+        "seconds": round(seconds, 3),
+        **facts,
+    }

@@ -1,0 +1,56 @@
+"""Room beside a file for what is to replace it, and the removal of what killed writers have left there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from leakbound.storage import locks
+
+_IN_USE = ".lock"
+
+
+@contextmanager
+def scratch(path: Path) -> Iterator[Path]:
+    """Path of a new file on the same disk, with the suffix of ``path``; removed at the end, unless it was moved away.
+
+    It lies in a folder of its own, because some libraries make temporary files beside what they write. The folder is
+    locked, so that :func:`sweep` knows that it is in use.
+    """
+    folder, lock = _locked_folder(path)
+    try:
+        yield folder / f".{path.name}"
+    finally:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove what killed writers of ``path`` have left; what living ones are writing stays.
+
+    Where the file system has no locks nobody knows which is which, and all of it stays.
+    """
+    left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
+    for folder in [found for found in path.parent.glob(".*") if left.fullmatch(found.name)]:
+        with contextlib.suppress(OSError), (folder / _IN_USE).open("a") as lock:
+            if locks.taken(lock):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder(path: Path) -> tuple[Path, IO[str]]:
+    """A new folder beside ``path`` and the open file that marks it as in use; unmarked where there are no locks."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        lock = locks.opened(folder / _IN_USE)
+        with contextlib.suppress(locks.UnlockableError):
+            locks.taken(lock, wait=True)
+        if os.fstat(lock.fileno()).st_nlink:
+            return folder, lock
+        lock.close()  # swept before it was marked

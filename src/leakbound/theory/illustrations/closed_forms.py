@@ -1,0 +1,151 @@
+"""Closed forms of the main paper: its surface, its toy example, its weights, compression as noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity
+from leakbound.channels.calibration import noise_scale
+from leakbound.channels.covariance import Moments
+from leakbound.config.studies import IllustrationConfig
+from leakbound.datasets import ImageDataset
+from leakbound.theory.illustrations.needs import SIZE, needed, pixel_weights
+
+
+def capacity_surface(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Capacity per dimension ½ ln((λ + σ)/σ) over a grid of λ and σ (Tan et al. 2024, Fig. 3).
+
+    The figure does not say d, which only scales the surface: here d = 1.
+
+    Args:
+        settings: ``weights``: the rectangle and its β.
+        dataset: Not used.
+        moments: Not used.
+        seed: Not used.
+
+    Returns:
+        Columns ``eigenvalue`` (λ), ``noise_variance`` (σ), ``metric`` (``capacity``), ``value``.
+    """
+    grid = np.geomspace(0.01, 100.0, 33)
+    rows = [
+        {"eigenvalue": signal, "noise_variance": noise, "value": gaussian_capacity(np.array([signal]), float(noise))}
+        for signal in grid
+        for noise in grid
+    ]
+    return pd.DataFrame(rows).assign(metric="capacity")
+
+
+def toy_example(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """One step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
+
+    Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the first one
+    lets more pass at W = 6, where the gradient varies more; the second one never does.
+
+    Args:
+        settings: ``weights``: the rectangle and its β.
+        dataset: Not used.
+        moments: Not used.
+        seed: Not used.
+
+    Returns:
+        Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``, ``value``.
+        Metric ``density`` has a value for each gradient 2WD on a grid; ``capacity`` and ``noise_variance``, that of the
+        noise where it is added, have one for each weight and noise, their gradient is NaN.
+    """
+    mean, variance, capacity, first = -1.0, 1.0, 1.0, 2.0
+    second = first - 2.0 * first * mean
+    added = {
+        "parameters": noise_scale(np.array([(2.0 * first) ** 2 * variance]), capacity),
+        "data": noise_scale(np.array([variance]), capacity),
+    }
+    frames = []
+    for weight in (first, second):
+        factor = 2.0 * weight
+        spread = factor * math.sqrt(variance)
+        gradients = factor * mean + spread * np.linspace(-4.5, 4.5, 181)
+        on_gradient = {"none": 0.0, "parameters": added["parameters"], "data": factor**2 * added["data"]}
+        for noise, noise_variance in on_gradient.items():
+            total = spread**2 + noise_variance
+            density = np.exp(-0.5 * (gradients - factor * mean) ** 2 / total) / math.sqrt(2.0 * math.pi * total)
+            where: dict[str, Any] = {"weight": weight, "noise": noise}
+            frames.append(pd.DataFrame({**where, "metric": "density", "gradient": gradients, "value": density}))
+            if noise in added:
+                reached = gaussian_capacity(np.array([spread**2]), noise_variance)
+                found = {"metric": ["capacity", "noise_variance"], "value": [reached, added[noise]]}
+                frames.append(pd.DataFrame({**where, "gradient": math.nan, **found}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def weights(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
+
+    Args:
+        settings: ``weights``: the rectangle and its β.
+        dataset: Not used.
+        moments: Not used.
+        seed: Not used.
+
+    Returns:
+        Columns ``row``, ``column``, ``metric`` (``weight``), ``value``; one row per pixel.
+    """
+    beta = pixel_weights(1, settings.weights)
+    row, column = np.divmod(np.arange(beta.size), SIZE)
+    return pd.DataFrame({"row": row, "column": column, "metric": "weight", "value": beta})
+
+
+def compression(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Eigenvalues set to 0 and the capacity that is left, beside the noise that leaves as much (Tan et al., Fig. 7).
+
+    Args:
+        settings: Needs ``levels.natural``: the capacities that the noise has before anything is dropped.
+        dataset: Gives its name.
+        moments: Moments of the dataset, whose spectrum is compressed.
+        seed: Not used.
+
+    Returns:
+        Columns ``dataset``, ``level`` (κ), ``order``, ``dropped``, ``metric``, ``value``. With order ``largest_first``
+        so many of the largest eigenvalues are 0: ``capacity`` is what is left, ``noise_variance`` the natural noise
+        that has this capacity with no eigenvalue dropped. With order ``alone`` only the one of that rank, from 1, is 0:
+        ``eigenvalue`` is its value and ``loss`` what the capacity loses.
+
+    Raises:
+        ValueError: If there are no moments, or levels of other shapes or none.
+    """
+    dataset, moments = needed(dataset, "compression"), needed(moments, "compression")
+    if set(settings.levels) != {"natural"}:
+        raise ValueError(
+            f"illustrations.compression.levels has {', '.join(settings.levels) or 'nothing'}: the channel that is "
+            "compressed is the natural one; give levels: {natural: [capacity, ...]}"
+        )
+    eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))[::-1].copy()
+    eigenvalues = eigenvalues[eigenvalues > 1e-9 * eigenvalues[0]]
+    counts = np.unique(np.concatenate([np.arange(11), np.geomspace(1, eigenvalues.size - 1, 40).round()]).astype(int))
+    rows: list[dict[str, Any]] = []
+    for level in settings.levels["natural"]:
+        noise = noise_scale(eigenvalues, level)
+        for count in counts[counts < eigenvalues.size]:
+            left = gaussian_capacity(eigenvalues[count:], noise)
+            rows.append(_measure(level, "largest_first", count, "capacity", left))
+            rows.append(_measure(level, "largest_first", count, "noise_variance", noise_scale(eigenvalues, left)))
+            if count:
+                alone = eigenvalues[count - 1 : count]
+                rows.append(_measure(level, "alone", count, "eigenvalue", float(alone[0])))
+                rows.append(_measure(level, "alone", count, "loss", gaussian_capacity(alone, noise)))
+    return pd.DataFrame(rows).assign(dataset=dataset.name)
+
+
+def _measure(level: float, order: str, dropped: np.integer[Any], metric: str, value: float) -> dict[str, Any]:
+    """One row of :func:`compression`."""
+    return {"level": level, "order": order, "dropped": int(dropped), "metric": metric, "value": value}

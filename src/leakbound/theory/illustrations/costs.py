@@ -1,0 +1,188 @@
+"""What channels cost and hide, in closed form: shapes, the published personalized bound, accounts over rounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity, linear_mmse, linear_mmse_from_covariances
+from leakbound.accounting.reconstruction import gaussian_surrogate_error
+from leakbound.channels.calibration import noise_scale
+from leakbound.channels.channel import Channel, Spectrum, channel_capacity
+from leakbound.channels.covariance import Moments
+from leakbound.config.studies import IllustrationConfig
+from leakbound.datasets import ImageDataset
+from leakbound.registry import SHAPES
+from leakbound.theory.illustrations.needs import decompose, need_levels, needed
+
+_COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
+_BATCH = 64
+_LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+_ROUNDING = 1.0 / (12.0 * 255.0**2)
+"""Variance of the rounding of a pixel on the scale [0, 1]; on [-1, 1] it is four times as large."""
+
+
+def shapes(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """What each shape costs and hides at equal capacity, in closed form.
+
+    Args:
+        settings: Needs ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes
+            that are named there and are not built in, or only as printed, are compared too.
+        dataset: Gives its name.
+        moments: Moments of the dataset that the shapes are calibrated to.
+        seed: Not used.
+
+    Returns:
+        Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As parts of the data's total
+        variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees, ``attacker_error`` E‖D − D̂‖²
+        of the best linear estimate from one use. And ``capacity``, recomputed from the calibrated channel.
+
+    Raises:
+        ValueError: If there are no moments or levels, or a shape cannot be calibrated to the data.
+    """
+    dataset, moments = needed(dataset, "shapes"), needed(moments, "shapes")
+    need_levels(settings, "shapes")
+    rows: list[dict[str, Any]] = []
+    capacities = sorted({level for levels in settings.levels.values() for level in levels})
+    for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
+        spectrum = decompose(shape, moments, settings.weights)
+        for level in capacities:
+            channel = SHAPES.get(shape).calibrate(spectrum, level)
+            found = {
+                "noise_power": channel.noise_power / moments.total_variance,
+                "distortion": _distortion(channel, spectrum, moments) / moments.total_variance,
+                "attacker_error": _attacker_error(channel, spectrum, moments) / moments.total_variance,
+                "capacity": channel_capacity(channel, spectrum),
+            }
+            rows += [{"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found]
+    return pd.DataFrame(rows).assign(dataset=dataset.name)
+
+
+def _distortion(channel: Channel, spectrum: Spectrum, moments: Moments) -> float:
+    """E‖D − D̃‖²: the noise and, with a gain, what the shrinking takes away."""
+    if channel.gain is None:
+        return channel.noise_power
+    if channel.basis is None:
+        along = np.diag(moments.covariance)
+    elif spectrum.data_eigenvalues is None:
+        along = np.einsum("ij,ij->j", channel.basis, moments.covariance @ channel.basis)
+    else:
+        along = spectrum.data_eigenvalues
+    return channel.noise_power + float(((1.0 - channel.gain) ** 2 * along).sum())
+
+
+def _attacker_error(channel: Channel, spectrum: Spectrum, moments: Moments) -> float:
+    """E‖D − D̂‖² of the best linear estimate D̂ from one use of the channel."""
+    if spectrum.data_eigenvalues is None or (channel.basis is None and channel.gain is None):
+        # Eigenvalues of the data, where the spectrum holds some, are not the variances of its pixels.
+        return linear_mmse_from_covariances(moments.covariance, channel.variances)
+    if channel.gain is None:
+        return linear_mmse(spectrum.data_eigenvalues, channel.variances)
+    # Seen through a gain a, noise n hides as much as noise n/a² without one; where nothing passes it hides everything.
+    hidden = np.full_like(channel.variances, math.inf)
+    np.divide(channel.variances, channel.gain**2, out=hidden, where=channel.gain > 0)
+    return linear_mmse(spectrum.data_eigenvalues, hidden)
+
+
+def personalized_cost(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """What the published bound of the personalized channel costs against its exact calibration.
+
+    The published bound needs every pixel to vary given the others, which few images on many pixels do not. So both are
+    calibrated to the images before their rounding to 256 levels, whose variance stands on the covariance's diagonal.
+
+    Args:
+        settings: Needs ``levels.personalized``: the capacities; ``weights``: the rectangle and its β.
+        dataset: Gives its name.
+        moments: Moments of the dataset that the channels are calibrated to.
+        seed: Not used.
+
+    Returns:
+        Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ), ``metric``,
+        ``value``: ``noise_power`` as a part of the data's total variance, ``capacity`` that the noise really has, and
+        ``unused``, κ minus that.
+
+    Raises:
+        ValueError: If there are no moments or levels, or a channel cannot be calibrated to the data.
+    """
+    dataset, moments = needed(dataset, "personalized_cost"), needed(moments, "personalized_cost")
+    need_levels(settings, "personalized_cost")
+    rounded = np.full(moments.dimension, 4.0 * _ROUNDING)
+    moments = Moments(moments.mean, moments.covariance + np.diag(rounded), moments.count)
+    rows: list[dict[str, Any]] = []
+    for shape in ("personalized", "personalized_printed"):
+        spectrum = decompose(shape, moments, settings.weights)
+        for level in sorted({level for levels in settings.levels.values() for level in levels}):
+            channel = SHAPES.get(shape).calibrate(spectrum, level)
+            reached = channel_capacity(channel, moments)
+            found = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
+            found["unused"] = level - reached
+            rows += [{"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found]
+    return pd.DataFrame(rows).assign(dataset=dataset.name)
+
+
+def leakage(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """What n rounds through the natural channel tell of one record by each account, and the error that this leaves.
+
+    With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ as
+    published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is kept.
+
+    Args:
+        settings: Needs ``levels.natural``: the capacities.
+        dataset: Gives its name and the number of records N.
+        moments: Moments of the dataset that the channels are calibrated to.
+        seed: Not used.
+
+    Returns:
+        Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
+        nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never below that of
+        the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave, GM(λ) e^{−2I/d} over d
+        directions in which data vary, which is no bound; for ``linear_fresh`` and ``linear_once`` what the best
+        linear attacker leaves who sees all k copies, or the one; for ``prior`` the variance of the data.
+
+    Raises:
+        ValueError: If there are no moments, or levels of other shapes or none.
+
+    Source:
+        Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
+    """
+    dataset, moments = needed(dataset, "leakage"), needed(moments, "leakage")
+    if set(settings.levels) != {"natural"}:
+        raise ValueError(
+            f"illustrations.leakage.levels has {', '.join(settings.levels) or 'nothing'}: the accounts are those of "
+            "the natural channel; give levels: {natural: [capacity, ...]}"
+        )
+    eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))
+    eigenvalues = eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
+    frames = []
+    for level in settings.levels["natural"]:
+        noise = noise_scale(eigenvalues, level)
+        for rounds in _LENGTHS:
+            uses = float(math.ceil(_BATCH * rounds / len(dataset.train.labels)))
+            told = {
+                "printed_total": rounds * level,
+                "added_uses": uses * level,
+                "joint": gaussian_capacity(eigenvalues, noise, uses),
+                "drawn_once": level,
+            }
+            left = {account: gaussian_surrogate_error(eigenvalues, told[account]) for account in told}
+            left |= {
+                "linear_fresh": linear_mmse(eigenvalues, noise, uses) / eigenvalues.size,
+                "linear_once": linear_mmse(eigenvalues, noise) / eigenvalues.size,
+                "prior": float(eigenvalues.mean()),
+            }
+            scale = eigenvalues.size / moments.dimension / 4.0
+            found = [("leakage", account, nats) for account, nats in told.items()]
+            found += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
+            frames.append(
+                pd.DataFrame(found, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
+            )
+    return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)

@@ -1,0 +1,100 @@
+"""What channels do to pictures."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from leakbound import metrics
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+from leakbound.config.defenses import BoxWeights
+from leakbound.config.studies import IllustrationConfig
+from leakbound.datasets import ImageDataset
+from leakbound.randomness.seeding import numpy_generator
+from leakbound.registry import SHAPES
+from leakbound.theory.illustrations.needs import SIZE, decompose, need_levels, needed
+
+
+def noisy_images(
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """What channels do to pictures (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
+
+    A picture has the same standard normal draws at every level of a shape, so that only the level tells them apart.
+
+    Args:
+        settings: Needs ``levels``: shape to capacities; ``images`` is the number of pictures.
+        dataset: The first of its members are shown.
+        moments: Moments of the dataset that the channels are calibrated to.
+        seed: Seed of the configuration.
+
+    Returns:
+        Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if clean),
+        ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric ``pixel`` is a pixel.
+        The others are one value per image, with color, row and column -1: ``ssim`` to the clean image, and
+        ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized
+        shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose
+        window is not whole; ``ssim_outside`` counts them with the image mirrored there.
+
+    Raises:
+        ValueError: If there is no dataset, or there are no moments or levels.
+    """
+    dataset, moments = needed(dataset, "noisy_images"), needed(moments, "noisy_images")
+    need_levels(settings, "noisy_images")
+    clean = dataset.train.images[: settings.images].astype(np.float64)
+    frames = [_picture_rows("none", math.nan, clean)]
+    for shape, levels in settings.levels.items():
+        spectrum = decompose(shape, moments, settings.weights)
+        normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal((len(clean), clean[0].size))
+        for level in levels:
+            seen = _released(SHAPES.get(shape).calibrate(spectrum, level), clean, normal)
+            frames += [_picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen, settings.weights)]
+    return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
+
+
+def _released(
+    channel: Channel, images: Float[np.ndarray, "n colors 32 32"], normal: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n colors 32 32"]:
+    """Images after one use of the channel, clipped to the pixel range; ``normal`` holds the standard normal draws."""
+    flat = images.reshape(len(images), -1)
+    noise = np.sqrt(channel.variances) * normal
+    if channel.basis is not None:
+        noise = noise @ channel.basis.T
+    if channel.gain is not None and channel.mean is not None:
+        axes = np.eye(channel.dimension) if channel.basis is None else channel.basis
+        flat = channel.mean + ((flat - channel.mean) @ axes * channel.gain) @ axes.T
+    return np.clip(flat + noise, -1.0, 1.0).reshape(images.shape)
+
+
+def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 32 32"]) -> pd.DataFrame:
+    """Pixels of pictures on [0, 1]."""
+    image, color, row, column = (index.ravel() for index in np.indices(images.shape))
+    where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
+    return pd.DataFrame({**where, "metric": "pixel", "value": (images.ravel() + 1.0) / 2.0})
+
+
+def _likeness_rows(
+    shape: str,
+    level: float,
+    clean: Float[np.ndarray, "n colors 32 32"],
+    seen: Float[np.ndarray, "n colors 32 32"],
+    weights: BoxWeights,
+) -> pd.DataFrame:
+    """Likeness of pictures to the clean ones: in all, inside the box and outside."""
+    box = np.zeros((SIZE, SIZE), dtype=bool)
+    box[slice(*weights.rows), slice(*weights.columns)] = True
+    similarity = metrics.similarity_map(clean, seen).mean(axis=1)
+    error = ((clean - seen) ** 2).mean(axis=1) / 4.0
+    found = {
+        "ssim": metrics.ssim(clean, seen),
+        "ssim_box": similarity[:, box].mean(axis=1),
+        "ssim_outside": similarity[:, ~box].mean(axis=1),
+        "mse_box": error[:, box].mean(axis=1),
+        "mse_outside": error[:, ~box].mean(axis=1),
+    }
+    where = {"defense": shape, "level": level, "replica": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
+    return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in found.items()])

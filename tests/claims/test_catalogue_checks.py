@@ -1,0 +1,99 @@
+"""What is found in a catalogue before any job, and which figures a configuration draws."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leakbound.config import reading
+from leakbound.config.reading import ConfigError
+from leakbound.jobs.table import RunTable
+
+FIGURES = Path(__file__).parents[2] / "config" / "figures"
+ENTRY = {
+    "id": "fig09",
+    "paper": "tan2024",
+    "title": "A title",
+    "study": "capacity",
+    "select": {"metric": "test_accuracy"},
+    "plot": "levels",
+    "options": {"where": {"defense": "natural"}},
+    "caption": "Text.",
+    "claims": [{"id": "rises", "text": "It rises.", "test": "increasing", "options": {"by": "level"}}],
+}
+
+
+def quick(**study):
+    """The quick configuration with settings of its study changed."""
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    values["studies"]["capacity"] |= study
+    return reading.check(values, "some.yaml")
+
+
+def loaded(folder: Path, config, **changes):
+    path = folder / "figures.yaml"
+    path.write_text(yaml.safe_dump({"figures": [{**ENTRY, **changes}]}), encoding="utf-8")
+    return reading.load_catalogue(path, config)
+
+
+def test_options_of_plots_and_claims_are_checked_with_the_catalogue(tmp_path):
+    with pytest.raises(ConfigError, match=r"figures.tan2024/fig09.options: y_lable: unknown setting.*'y_label'"):
+        loaded(tmp_path, quick(), options={"y_lable": "accuracy"})
+    claim = {**ENTRY["claims"][0], "options": {"buy": "level"}}
+    with pytest.raises(ConfigError, match=r"claims.rises.options: buy: unknown setting.*did you mean 'by'"):
+        loaded(tmp_path, quick(), claims=[claim])
+
+
+def test_checking_the_catalogue_loads_nothing_that_draws_or_trains():
+    code = (
+        "import sys; from leakbound.config import reading; reading.load_catalogue(sys.argv[1], reading.quick()); "
+        "assert not {'matplotlib', 'scipy', 'pandas', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(FIGURES / "tan2024_capacity.yaml")], check=True)
+
+
+def test_runs_of_several_lengths_need_a_figure_that_tells_them_apart(tmp_path):
+    config = quick(rounds=[100, 200])
+    with pytest.raises(ConfigError, match=r"draw them, e.g. by options.x: rounds"):
+        loaded(tmp_path, config)
+    assert loaded(tmp_path, config, options={"x": "rounds"}).figures
+    assert loaded(tmp_path, config, select={"rounds": 200}).figures
+    config = quick(batch_sizes=[16, 32])
+    with pytest.raises(ConfigError, match=r"options.x: batch_size"):
+        loaded(tmp_path, config)
+    assert loaded(tmp_path, config, options={"x": "batch_size"}).figures
+
+
+def drawn(datasets: list[str]) -> set[str]:
+    """Figures of gradient inversion that a configuration with these datasets draws."""
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    values["datasets"] |= {name: {"members": 400, "test": 600, "aux": 600} for name in datasets}
+    values["studies"]["gradient_inversion"]["datasets"] = datasets
+    config = reading.check(values, "some.yaml")
+    table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_gradients.yaml", config))
+    return {key for key in table.figures if key in ("tan2024/fig14", "tan2024/fig30", "tan2024/fig31")}
+
+
+def test_a_figure_of_one_dataset_shows_what_the_preset_has_beside_those_of_the_others():
+    assert drawn(["digits"]) == {"tan2024/fig14", "tan2024/fig31"}
+    assert drawn(["svhn"]) == {"tan2024/fig30", "tan2024/fig31"}
+    assert drawn(["cifar10", "celeba"]) == {"tan2024/fig14", "tan2024/fig30", "tan2024/fig31"}
+
+
+def test_captions_name_the_datasets_that_a_figure_shows():
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    values["datasets"]["svhn"] = {"members": 400, "test": 600, "aux": 600}
+    values["studies"]["gradient_inversion"]["datasets"] = ["digits", "svhn"]
+    config = reading.check(values, "some.yaml")
+    table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_gradients.yaml", config))
+    assert "Data: digits. Network" in table.caption("tan2024/fig14")
+    assert "Data: svhn. Network" in table.caption("tan2024/fig30")
+
+
+def test_a_figure_of_a_defense_that_the_study_lacks_is_not_drawn():
+    config = quick(defenses={"none": [], "natural": [1.0, 4.0]})
+    table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_capacity.yaml", config))
+    assert "tan2024/fig09" in table.figures
+    assert "tan2024/fig18" not in table.figures

@@ -1,0 +1,160 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound import metrics
+from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+from leakbound.claims.tables import COLUMNS, RunPart, tabulate
+
+
+def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:
+    rows = [(replica, variant, unit, metric, value, np.nan, np.nan) for (replica, unit), value in values.items()]
+    return pd.DataFrame(rows, columns=["replica", "variant", "unit", "metric", "value", "low", "high"])
+
+
+START = 0.03  # error of model inversion before its first step, in the first class
+
+
+def part(
+    defense: str, level: float | None, *, auc: float, mse: float, tuned: float, diverged=(False, False)
+) -> RunPart:
+    replicas = range(len(diverged))
+    inversion = pd.concat(
+        attack(variant, metric, {(r, unit): value * (1 + unit) for r in replicas for unit in range(3)})
+        for variant, metric, value in (("printed", "mse", mse), ("tuned", "mse", tuned), ("start", "mse", START))
+    )
+    curves = [(r, step, "test_accuracy", step / 100 + r) for r in replicas for step in (10, 50)]
+    return RunPart(
+        run=f"digits/lenet/{defense}-{level}/n50-b8",
+        dataset="digits",
+        model="lenet",
+        defense=defense,
+        level=level,
+        rounds=50,
+        batch_size=8,
+        diverged=diverged,
+        curves=pd.DataFrame([*curves, (0, 50, "epsilon", 3.0)], columns=["replica", "step", "metric", "value"]),
+        attacks={
+            "membership": attack("white_box", "auc", {(r, -1): auc for r in replicas}),
+            "model_inversion": inversion,
+        },
+    )
+
+
+NONE = part("none", None, auc=0.8, mse=0.01, tuned=0.01)
+NATURAL = part("natural", 4.0, auc=0.6, mse=0.04, tuned=0.025)
+
+
+def value(table: pd.DataFrame, **conditions) -> float:
+    return float(select(table, {"replica": 0, **conditions})["value"].item())
+
+
+def test_the_table_has_the_stated_columns_and_types():
+    table = tabulate([NONE, NATURAL])
+    assert list(table.columns) == list(COLUMNS)
+    assert table["level"].dtype == float
+    assert table["unit"].dtype == np.int64
+    assert tabulate([]).dtypes.equals(table.dtypes)
+
+
+def test_the_table_does_not_depend_on_the_order_of_runs():
+    pd.testing.assert_frame_equal(tabulate([NONE, NATURAL]), tabulate([NATURAL, NONE]))
+
+
+def test_curves_give_their_last_value_and_epsilon_is_accounting():
+    table = tabulate([NATURAL])
+    assert value(table, source="training", metric="test_accuracy") == 0.5
+    assert value(table, source="accounting", metric="epsilon") == 3.0
+
+
+def test_model_inversion_is_summarised_by_the_median_over_classes():
+    assert value(tabulate([NATURAL]), variant="printed", metric="mse", unit=-1) == pytest.approx(0.08)
+
+
+def test_improvements_are_those_of_the_metrics():
+    table = tabulate([NONE, NATURAL])
+    mia = metrics.imp_mia(0.6, 0.8)
+    dra, gained = metrics.imp_dra(0.08, 0.02), metrics.imp_dra(0.05, 0.02)
+    expected = {"imp_mia": mia, "imp_dra": dra, "imp_dra_gain": gained}
+    expected |= {"gdc": metrics.gdc(mia, dra), "gdc_gain": metrics.gdc(mia, gained)}
+    for name, number in expected.items():
+        assert value(table, source="derived", defense="natural", metric=name) == pytest.approx(number)
+        assert value(table, source="derived", defense="none", metric=name) == pytest.approx(0.0)
+
+
+def test_undefended_replicas_improve_by_nothing_on_average():
+    inverted = NONE.attacks["model_inversion"]
+    farther = inverted.assign(value=inverted["value"].where(inverted["replica"] == 0, 9 * inverted["value"]))
+    luck = RunPart(**{**vars(NONE), "attacks": {**NONE.attacks, "model_inversion": farther}})
+    table = tabulate([luck])
+    improvements = table[table["source"] == "derived"].groupby("metric")["value"].agg(["mean", "std"])
+    assert improvements.loc["imp_dra", "mean"] == pytest.approx(0.0, abs=1e-12)
+    assert improvements.loc["imp_dra", "std"] == pytest.approx(np.std([0.8, -0.8], ddof=1))  # MSE₀ = 1.8 of 1 and 9
+
+
+def test_improvements_need_an_undefended_run_of_the_same_setting():
+    other = RunPart(**{**vars(NONE), "rounds": 60, "run": "digits/lenet/none/n60-b8"})
+    table = tabulate([other, NATURAL])
+    assert set(table[table["source"] == "derived"]["defense"]) == {"none"}
+
+
+def test_an_attack_that_only_walks_away_from_its_start_shows_no_improvement_by_gain():
+    undefended = part("none", None, auc=0.8, mse=0.04, tuned=2 * START)
+    table = tabulate([undefended, part("natural", 4.0, auc=0.6, mse=0.4, tuned=20 * START)])
+    assert value(table, defense="natural", metric="imp_dra") == pytest.approx(0.9)
+    assert value(table, defense="natural", metric="imp_dra_gain") == 0
+    assert value(table, defense="natural", metric="gdc_gain") == pytest.approx(metrics.imp_mia(0.6, 0.8) / 2)
+
+
+def test_the_start_bounds_the_error_class_by_class():
+    rows = {"printed": (0.04, 0.04, 0.04), "start": (0.01, 0.02, 0.05), "tuned": (0.03, 0.01, 0.04)}
+    inverted = [attack(name, "mse", {(0, unit): one for unit, one in enumerate(own)}) for name, own in rows.items()]
+    one = RunPart(**{**vars(NATURAL), "attacks": {**NATURAL.attacks, "model_inversion": pd.concat(inverted)}})
+    table = tabulate([NONE, one])
+    assert value(table, defense="natural", metric="imp_dra_gain") == pytest.approx(metrics.imp_dra(0.01, 0.02))
+
+
+def test_diverged_replicas_are_counted_and_have_no_results():
+    table = tabulate([NONE, part("natural", 4.0, auc=0.6, mse=0.04, tuned=0.01, diverged=(True, False))])
+    own = table[table["defense"] == "natural"]
+    assert own[own["replica"] == 0]["metric"].tolist() == ["diverged"]
+    assert own[own["metric"] == "diverged"]["value"].tolist() == [1.0, 0.0]
+    assert "gdc" in set(own[own["replica"] == 1]["metric"])
+
+
+def test_gradient_inversion_is_summarised_by_the_mean_over_images():
+    rows = pd.concat(
+        [
+            attack("attack", "mse", {(0, 0): 0.01, (0, 1): 0.50}),
+            attack("attack", "bounded_mse", {(0, 0): 0.01, (0, 1): 0.08}),
+            attack("attack", "tv_weight", {(0, -1): 0.1}),
+        ]
+    )
+    table = tabulate([RunPart("slug", "digits", "lenet", "none", None, 0, 1, (), None, {"gradient_inversion": rows})])
+    assert value(table, variant="attack", metric="mse", unit=-1) == pytest.approx(0.255)
+    assert value(table, variant="attack", metric="bounded_mse", unit=-1) == pytest.approx(0.045)
+    assert value(table, variant="attack", metric="tv_weight", unit=-1) == 0.1
+
+
+def test_select_chooses_by_value_list_and_missing_value():
+    table = tabulate([NONE, NATURAL])
+    assert set(select(table, {"level": None})["defense"]) == {"none"}
+    assert set(select(table, {"level": 4})["defense"]) == {"natural"}
+    assert set(select(table, {"defense": ["natural", "absent"]})["defense"]) == {"natural"}
+    assert len(select(table, {"level": [None, 4.0]})) == len(table)
+
+
+def test_select_names_an_unknown_column_and_the_nearest_one():
+    with pytest.raises(SelectionError, match=r"select.defence: unknown column.*did you mean 'defense'"):
+        select(tabulate([NONE]), {"defence": "none"})
+
+
+def test_select_names_the_condition_that_leaves_nothing():
+    with pytest.raises(EmptySelectionError, match=r"select.defense = 'white' leaves no row; there are natural, none"):
+        select(tabulate([NONE, NATURAL]), {"dataset": "digits", "defense": "white"})
+
+
+def test_the_gap_of_accuracy_is_training_minus_test_in_every_replica(study):
+    wide = study.pivot_table(index=["run", "replica"], columns="metric", values="value", aggfunc="first")
+    assert len(wide["accuracy_gap"].dropna()) == len(wide)
+    np.testing.assert_allclose(wide["accuracy_gap"], wide["train_accuracy"] - wide["test_accuracy"])

@@ -1,0 +1,25 @@
+import math
+
+import pytest
+
+from leakbound.cli.plan.costs import UnitCosts
+from leakbound.cli.plan.measuring import measure_unit_costs
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return measure_unit_costs("mlp", 1, "cpu", max_seconds=0.05)
+
+
+def test_measured_costs_answer_every_question_of_a_plan(measured):
+    costs = UnitCosts(measured.to_dict("records"), "cpu")
+    kinds = ("none", "natural", "white", "dpsgd", "dppsac", "parameter_noise", "gradient_compression")
+    seconds = [costs.step(kind, "mlp", 1, 64, 1) for kind in kinds]
+    seconds += [costs.iteration(unit, "mlp", 1, 1) for unit in ("predict", "invert", "match")]
+    seconds.append(costs.attack_step("mlp", 1))
+    assert all(second > 0 and math.isfinite(second) for second in seconds)
+    assert costs.notes == set()
+
+
+def test_parameters_are_counted(measured):
+    assert UnitCosts(measured.to_dict("records"), "cpu").parameters("mlp", 1) == 1024 * 32 + 32 + 32 * 10 + 10

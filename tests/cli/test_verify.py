@@ -1,0 +1,119 @@
+"""`leakbound verify`: what it finds, what it deletes, and what it leaves alone."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from leakbound import storage
+from leakbound.cli.main import app
+
+FIGURES = Path(__file__).parents[2] / "config/figures"
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch) -> Path:
+    """Results of a configuration: three whole files, and what has no seal of its own."""
+    monkeypatch.chdir(tmp_path)
+    study = {"datasets": ["digits"], "models": ["lenet"], "defenses": {"none": []}, "rounds": [20]}
+    datasets = {"digits": {}}
+    config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": datasets, "studies": {"capacity": study}}
+    Path("shown.yaml").write_text(yaml.safe_dump(config))
+    root = Path("results/shown")
+    storage.write_json(root / "data/digits.json", {"content": "a"})
+    storage.write_rows(root / "tables/capacity.parquet", pd.DataFrame({"value": range(100)}))
+    storage.write_json(root / "tracking/run.json", {"status": "stored"})
+    for name in ("logs/train.log", "benchmarks/train.tsv", "runs/a/checkpoint-0123.pt", "tracking/.lock"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    return root
+
+
+def verify(*options: str) -> tuple[int, list[str]]:
+    """Exit code and lines of the command."""
+    result = CliRunner().invoke(app, ["verify", "--configfile", "shown.yaml", *options], catch_exceptions=False)
+    return result.exit_code, result.output.splitlines()
+
+
+def content(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_whole_results_are_said_to_be_whole(results):
+    assert verify() == (0, ["results/shown: 3 of 3 files are as they were written"])
+
+
+def test_damaged_files_are_named_and_deleted_with_their_seals_on_demand_only(results):
+    path = results / "tables/capacity.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+    before = content(results)
+    code, lines = verify()
+    assert code == 1
+    assert lines[0].startswith("results/shown/tables/capacity.parquet: damaged: its SHA-256 is ")
+    assert lines[1:] == ["results/shown: 2 of 3 files are as they were written"]
+    assert content(results) == before
+    code, lines = verify("--remove")
+    assert code == 1
+    assert lines[-1] == f"make them again: snakemake -j 2 --configfile shown.yaml -- all {path}"
+    assert before.keys() - content(results).keys() == {path, storage.seal_of(path)}
+    assert verify()[0] == 0
+
+
+def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(results):
+    run = "runs/digits/lenet/none/n20-b64/training.parquet"
+    damaged = [results / name for name in (run, run.replace("n20", "n40"), "tables/capacity.parquet")]
+    for path in damaged:
+        storage.write_rows(path, pd.DataFrame({"value": range(100)}))
+        path.write_bytes(b"PAR1")
+    *_, other, command = verify("--remove")[1]
+    assert other == f"{damaged[1]}: of an earlier form of shown.yaml, which does not make it any more"
+    assert command.split(" -- ")[1].split() == ["all", str(damaged[0]), str(damaged[2])]
+
+
+def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_their_records(results):
+    one, other = (results / "runs/digits/lenet" / variant / "n20-b32" for variant in ("none", "natural-4"))
+    for folder in (one, other):
+        slug = folder.relative_to(results / "runs").as_posix()
+        storage.write_json(folder / "provenance.json", {"settings": {"slug": slug}})
+    assert verify()[0] == 0
+    one.rename(results / "aside")
+    other.rename(one)
+    (results / "aside").rename(other)
+    code, lines = verify()
+    assert code == 1
+    moved = "digits/lenet/natural-4/n20-b32"
+    assert f"{one / 'provenance.json'}: damaged: its folder is that of {moved}, moved here" in lines
+    assert sum(": damaged: " in line for line in lines) == 2
+
+
+def test_damaged_seal_counts_as_damage(results):
+    storage.seal_of(results / "data/digits.json").write_bytes(b"\xff\x00")
+    code, lines = verify("--remove")
+    assert (code, "and removed" in lines[0]) == (1, True)
+    assert not (results / "data/digits.json").exists()
+
+
+def test_file_without_a_seal_is_named_and_left_to_the_user(results):
+    (results / "tables/mine.csv").write_text("a,b\n")
+    for options in ([], ["--remove"]):
+        code, lines = verify(*options)
+        assert code == 1
+        assert lines[0].startswith("results/shown/tables/mine.csv: unsealed: ")
+        assert (results / "tables/mine.csv").exists()
+
+
+def test_seal_without_a_file_is_no_damage_and_can_be_removed(results):
+    (results / "tracking/run.json").unlink()
+    seal = storage.seal_of(results / "tracking/run.json")
+    assert verify() == (0, [f"{seal}: stale: its file is gone", "results/shown: 2 of 2 files are as they were written"])
+    assert verify("--remove")[0] == 0
+    assert not seal.exists()
+
+
+def test_configuration_that_has_not_been_run_has_nothing_to_verify(results):
+    (results.parent / "shown").rename(results.parent / "other")
+    code, lines = verify()
+    assert code == 2
+    assert "run snakemake" in " ".join(lines)

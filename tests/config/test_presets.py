@@ -1,0 +1,169 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leakbound.config import reading
+from leakbound.config.reading import ConfigError
+
+REPOSITORY = Path(__file__).parents[2]
+PLAIN = yaml.safe_load(reading.as_yaml(reading.quick()))
+
+TIMED = {"dataset": "digits", "models": ["lenet"], "defenses": {"none": []}}
+
+
+def mistakes_of(**changes) -> str:
+    """Message for the quick configuration with settings changed, dots written as ``__``."""
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    for key, value in changes.items():
+        inner = values
+        *way, last = key.split("__")
+        for part in way:
+            inner = inner[part]
+        inner[last] = value
+    with pytest.raises(ConfigError) as caught:
+        reading.check(values, "some.yaml")
+    return str(caught.value)
+
+
+def test_generated_default_reads_back_as_itself():
+    assert reading.check(PLAIN, "generated") == reading.quick()
+
+
+def test_committed_default_and_schema_are_what_the_models_say():
+    assert (REPOSITORY / "config" / "config.yaml").read_text() == reading.as_yaml(reading.quick())
+    assert (REPOSITORY / "config" / "schema.json").read_text() == reading.schema()
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_committed_presets_are_valid(path):
+    config = reading.load(path)
+    assert reading.load_catalogue(REPOSITORY / config.catalogue, config).figures
+
+
+def test_catalogue_is_one_file_or_all_of_a_folder():
+    folder = REPOSITORY / "config" / "figures"
+    parts = [reading.load_catalogue(path, reading.quick()).figures for path in sorted(folder.glob("*.yaml"))]
+    assert len(parts) > 1
+    assert reading.load_catalogue(folder, reading.quick()).figures == tuple(f for part in parts for f in part)
+
+
+def test_misspelled_origin_of_noise_says_what_is_allowed():
+    assert mistakes_of(privacy_noise="secured") == (
+        "some.yaml: privacy_noise = 'secured': should be 'seeded' or 'secure'"
+    )
+
+
+def test_unknown_key_names_the_nearest():
+    message = mistakes_of(training__momentun=0.9)
+    assert message.startswith("some.yaml: training.momentun: unknown setting; known: ")
+    assert message.endswith("did you mean 'momentum'?")
+
+
+def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
+    message = mistakes_of(defenses={"dpsgd": {"mechanism": "dpsgd", "max_grad_nrm": 1.0}})
+    assert "defenses.dpsgd.max_grad_nrm: unknown setting" in message
+    assert "did you mean 'max_grad_norm'?" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"replicas": "3"}, "replicas = '3': should be a valid integer"),
+        ({"replicas": 0}, "replicas = 0: should be greater than or equal to 1"),
+        ({"seed": 1.5}, "seed = 1.5: should be a valid integer"),
+        ({"device": "gpu"}, "device = 'gpu': should be 'auto', 'cpu' or 'cuda'"),
+        ({"training__momentum": 1.0}, "training.momentum = 1.0: should be less than 1"),
+        ({"training__learning_rates": []}, "training.learning_rates"),
+        ({"studies__capacity__models": ["lenett"]}, "studies.capacity.models[0] = 'lenett': unknown model"),
+        ({"studies__capacity__datasets": ["digit"]}, "did you mean 'digits'?"),
+        ({"studies__capacity__defenses": {"naturl": [1.0]}}, "did you mean 'natural'?"),
+        ({"studies__capacity__defenses": {"natural": [-50.0]}}, "studies.capacity.defenses.natural[0] = -50.0"),
+        ({"studies__capacity__defenses": {"natural": [0.0]}}, "a capacity must be > 0 nats"),
+        ({"studies__capacity__defenses": {"natural": []}}, "needs at least one level"),
+        ({"studies__capacity__defenses": {"none": [1.0]}}, "an undefended run has no level; give []"),
+        ({"studies__capacity__defenses": {"natural": [1.0, 1.0]}}, "a level appears twice"),
+        ({"studies__capacity__attacks": ["membrship"]}, "did you mean 'membership'?"),
+        ({"studies__capacity__rounds": [0]}, "give rounds of at least 1"),
+        ({"studies__gradient_inversion__rounds": [5]}, "give rounds: [0]"),
+        ({"studies__capacity__batch_sizes": [321]}, "has only 320 of 400 members"),
+        ({"studies__gradient_inversion__batch_sizes": [401]}, "batch_sizes[0] = 401: digits has only 400 members"),
+        ({"studies__capacity__defenses": {"large_batch": [2.0, 11.0]}}, "large_batch[1] = 11.0: makes batches of 352"),
+        ({"studies__capacity__defenses": {"large_batch": [1.5]}}, "large_batch[0] = 1.5: large_batch needs a factor"),
+        (
+            {"studies__capacity__defenses": {"gradient_compression": [0.0]}},
+            "compression[0] = 0.0: gradient_compression",
+        ),
+        ({"studies__capacity__defenses": {"gradient_compression": [1.1]}}, "fraction of coordinates that is sent"),
+        ({"studies__capacity__defenses": {"compression": [0.5]}}, "compression[0] = 0.5: compression needs the index"),
+        ({"studies__capacity__defenses": {"compression": [3072.0]}}, "compression[0] = 3072.0"),
+        ({"studies__capacity__defenses": {"parameter_noise": []}}, "parameter_noise: needs at least one level"),
+        ({"datasets": {"digts": {}}}, "datasets.digts = 'digts': unknown dataset"),
+        ({"defenses": {"x": {"mechanism": "chanel"}}}, "did you mean 'channel'?"),
+        ({"defenses": {"x": {"mechanism": "channel", "shape": "natrual"}}}, "did you mean 'natural'?"),
+        ({"defenses": {"x": {"mechanism": "dpsgd", "learning_rates": [0.1]}}}, "tries equally many learning rates"),
+        ({"defenses": {"x": {"mechanism": "channel", "weights": {"rows": [12, 40]}}}}, "0 <= first < after <= 32"),
+        ({"defenses": {"dpsgd": {"mechanism": "dpsgd", "deltas": {"digts": 1e-6}}}}, "did you mean 'digits'?"),
+        ({"tracking__uri": "file:./mlruns"}, "give a database"),
+        ({"tracking__uri": "ftp://host"}, "give a database"),
+        ({"defenses": {"x": {"mechanism": "dpsgd", "learning_rates": [0.1, 0.1, 0.1]}}}, "appears twice"),
+        ({"studies__gradient_inversion__attacks": []}, "nobody attacks"),
+        ({"illustrations__noisy_images__dataset": "digitz"}, "did you mean 'digits'?"),
+        ({"efficiency": {**TIMED, "models": ["lenett"]}}, "efficiency.models[0] = 'lenett': unknown model"),
+        ({"efficiency": {**TIMED, "dataset": "digts"}}, "efficiency.dataset = 'digts': unknown dataset"),
+        ({"efficiency": {**TIMED, "defenses": {"none": [], "naturl": [1.0]}}}, "did you mean 'natural'?"),
+        ({"efficiency": {**TIMED, "defenses": {"natural": [1.0]}}}, "efficiency.defenses: lacks none"),
+        (
+            {
+                "defenses": {"own": {"mechanism": "custom", "trainer": "sgd"}},
+                "efficiency": {**TIMED, "defenses": {"none": [], "own": [1.0]}},
+            },
+            "cannot be timed step by step",
+        ),
+        ({"studies__efficiency": PLAIN["studies"]["capacity"]}, "give the study another name"),
+    ],
+)
+def test_mistake_is_named_with_key_value_and_what_is_allowed(changes, expected):
+    assert expected in mistakes_of(**changes)
+
+
+def test_all_mistakes_are_told_at_once():
+    message = mistakes_of(replicas=0, seed=-1, device="tpu")
+    assert len(message.splitlines()) == 3
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\n", ""])
+def test_file_that_is_no_mapping_is_named(tmp_path, text):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"bad\.yaml"):
+        reading.load(path)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        reading.load(tmp_path / "none.yaml")
+
+
+def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
+    figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levls", "caption": "x"}
+    path = tmp_path / "figures.yaml"
+    path.write_text(yaml.safe_dump({"figures": [figure]}))
+    with pytest.raises(ConfigError, match="did you mean 'levels'"):
+        reading.load_catalogue(path, reading.quick())
+
+
+@pytest.mark.parametrize("table", ["efficency", "theoy/case2", "capacity"])
+def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
+    figure = {"id": "x", "paper": "beyond", "title": "x", "table": table, "plot": "levels", "caption": "x"}
+    path = tmp_path / "figures.yaml"
+    path.write_text(yaml.safe_dump({"figures": [figure]}))
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/PART"):
+        reading.load_catalogue(path, reading.quick())
+
+
+def test_outside_things_become_known_by_one_line():
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    values["plugins"]["models"] = {"mine": "my_module:Net"}
+    values["studies"]["capacity"]["models"] = ["mine"]
+    assert reading.check(values, "x").studies["capacity"].models == ("mine",)

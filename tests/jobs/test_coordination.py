@@ -1,0 +1,150 @@
+"""Who may run a configuration, and what becomes of jobs whose coordinator is killed: with real processes."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leakbound.jobs import coordination
+from leakbound.storage import locks
+
+LEAD = """
+import sys, time
+from pathlib import Path
+from leakbound.jobs import coordination
+try:
+    coordination.lead(Path(sys.argv[1]))
+except coordination.BusyError as error:
+    sys.exit(str(error))
+import os
+print(os.environ[coordination.RUN], flush=True)
+time.sleep(600)
+"""
+FOLLOW = """
+import time
+from leakbound.jobs import coordination
+coordination.follow()
+print("at work", flush=True)
+time.sleep(600)
+"""
+
+
+class Processes:
+    """Processes that are killed at the end of the test, whatever comes of it."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, code: str, *words: object, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, words)],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def start():
+    processes = Processes()
+    yield processes
+    processes.end()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+
+
+def test_second_coordinator_is_refused_until_the_first_is_gone_however_it_went(start, tmp_path):
+    first = start(LEAD, tmp_path)
+    token = first.stdout.readline()
+    assert token.rstrip().endswith(f":{tmp_path}")
+    refused = start(LEAD, tmp_path)
+    message = refused.communicate()[1]
+    assert refused.returncode == 1
+    assert message.count("\n") == 1
+    assert f"process {first.pid} on " in message
+    assert start(LEAD, tmp_path / "other").stdout.readline()  # another configuration is free
+    kill(first)
+    second = start(LEAD, tmp_path).stdout.readline()
+    assert second.rstrip().endswith(f":{tmp_path}")
+    assert second != token
+
+
+def test_job_ends_with_its_coordinator_even_if_that_is_killed(start, tmp_path):
+    coordinator = start(LEAD, tmp_path)
+    run = coordinator.stdout.readline().strip()
+    job = start(FOLLOW, LEAKBOUND_RUN=run, LEAKBOUND_COORDINATOR=str(coordinator.pid))
+    other = start(FOLLOW)
+    assert job.stdout.readline() == other.stdout.readline() == "at work\n"
+    kill(coordinator)
+    assert job.wait() == -signal.SIGKILL
+    assert other.poll() is None  # whoever calls a command by hand depends on nobody
+
+
+def test_job_ends_with_its_coordinator_where_the_system_cannot_tell_when(start):
+    parent = f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {FOLLOW!r}]); time.sleep(600)"
+    deaf = "import os, sys; del os.pidfd_open; os.environ['LEAKBOUND_COORDINATOR'] = str(os.getppid())\n"
+    parent = parent.replace(repr(FOLLOW), repr(deaf + FOLLOW))
+    coordinator = start(parent)
+    assert coordinator.stdout.readline() == "at work\n"
+    kill(coordinator)
+    assert coordinator.stdout.read() == ""  # the job has let go of its output, so it is gone
+
+
+def test_job_whose_coordinator_is_gone_before_it_starts_does_nothing(start, tmp_path):
+    coordinator = start(LEAD, tmp_path)
+    run = coordinator.stdout.readline().strip()
+    kill(coordinator)
+    job = start(FOLLOW, LEAKBOUND_RUN=run, LEAKBOUND_COORDINATOR=str(coordinator.pid))
+    assert job.wait() == -signal.SIGKILL
+
+
+def test_next_run_waits_for_jobs_that_are_still_at_work_and_later_ones_find_it_over(start, tmp_path):
+    first = start(LEAD, tmp_path)
+    run = first.stdout.readline().strip()
+    elsewhere = start(FOLLOW, LEAKBOUND_RUN=run)
+    assert elsewhere.stdout.readline() == "at work\n"
+    kill(first)
+    second = start(LEAD, tmp_path)
+    assert "waiting for jobs of an earlier run" in second.stderr.readline()
+    late = start(FOLLOW, LEAKBOUND_RUN=run)
+    assert "another run has begun" in late.communicate()[1]
+    assert late.returncode == 1
+    assert second.poll() is None
+    kill(elsewhere)
+    assert second.stdout.readline().rstrip().endswith(f":{tmp_path}")
+
+
+def test_without_locks_a_run_goes_on_and_says_so(tmp_path, monkeypatch, capsys):
+    def refuse(file, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.delenv(coordination.RUN, raising=False)
+    coordination.lead(tmp_path)
+    assert "Make sure yourself that nothing else runs this configuration" in capsys.readouterr().err
+    assert coordination.RUN not in os.environ
+    with locks.opened(tmp_path / "lock") as file, pytest.raises(locks.UnlockableError, match="lock: cannot be locked"):
+        locks.taken(file)
+
+
+def test_lock_file_that_says_nothing_names_nobody(tmp_path):
+    Path(tmp_path / ".coordinator.lock").write_text("{}")
+    with locks.opened(tmp_path / ".coordinator.lock") as file:
+        assert locks.taken(file)
+        with pytest.raises(coordination.BusyError, match="another process runs this configuration already"):
+            coordination.lead(tmp_path)

@@ -1,0 +1,175 @@
+"""A job with secure noise as the workflow runs it: nothing that it leaves tells how its noise was drawn."""
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from leakbound import storage
+from leakbound.cli.channels import calibrate, spectrum
+from leakbound.cli.data import covariance, prepare
+from leakbound.cli.tracking import log
+from leakbound.cli.training import train
+from leakbound.randomness.cipher import KEY_BYTES
+from leakbound.randomness.seeding import derive_seed
+from leakbound.training.checkpoint import Checkpoint
+
+SEED = 7_301_994
+ROUNDS = 3
+DEFENSES = {
+    "white": {"mechanism": "channel", "shape": "white"},
+    "dpsgd": {"mechanism": "dpsgd"},
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """A folder with small digits, a spectrum and a channel."""
+    folder = tmp_path_factory.mktemp("secure")
+    images, moments = folder / "digits.safetensors", folder / "moments.safetensors"
+    config = {"members": 60, "test": 60, "aux": 60}
+    prepare(json.dumps({"dataset": "digits", "config": config, "seed": SEED}), images, folder / "digits.json")
+    covariance(images, moments)
+    weights = {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}
+    spectrum(json.dumps({"shape": "white", "weights": weights}), moments, folder / "spectrum.safetensors")
+    settings = json.dumps({"shape": "white", "capacity": 8.0})
+    calibrate(settings, folder / "spectrum.safetensors", folder / "channel.safetensors")
+    trial = {"learning_rate": 0.05, "validation_accuracy": 0.5, "diverged": False, "chosen": True}
+    storage.write_rows(folder / "trials.parquet", pd.DataFrame([trial]))
+    return folder
+
+
+def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
+    """Train as the workflow does; returns the slug."""
+    level = {"white": 8.0, "dpsgd": 1.0}[name]
+    slug = f"digits/lenet/{name}-{level:g}/n{ROUNDS}-b16"
+    folder = root / "runs" / slug
+    folder.mkdir(parents=True)
+    settings = {
+        "dataset": "digits", "model": "lenet", "variant": f"{name}-{level:g}", "level": level, "batch_size": 16,
+        "seed": SEED, "device": "cpu", "privacy_noise": origin, "defense": DEFENSES[name], "slug": slug,
+        "rounds": ROUNDS, "replicas": 2, "training": {"evaluations": 2},
+    }  # fmt: skip
+    files = {} if name == "dpsgd" else {key: prepared / f"{key}.safetensors" for key in ("channel", "spectrum")}
+    outputs = folder / "weights.safetensors", folder / "training.parquet", folder / "provenance.json"
+    train(json.dumps(settings), prepared / "digits.safetensors", prepared / "trials.parquet", *outputs, **files)
+    return slug
+
+
+def spellings(number: int) -> list[bytes]:
+    """How a seed may stand in a file."""
+    size = 8
+    return [str(number).encode(), f"{number:x}".encode(), number.to_bytes(size, "little"), number.to_bytes(size, "big")]
+
+
+@pytest.fixture
+def keys(monkeypatch) -> list[bytes]:
+    """All keys that secure noise takes from the operating system from now on."""
+    taken, urandom = [], os.urandom
+
+    def watched(count: int) -> bytes:
+        drawn = urandom(count)
+        if count == KEY_BYTES:
+            taken.append(drawn)
+        return drawn
+
+    monkeypatch.setattr(os, "urandom", watched)
+    return taken
+
+
+@pytest.fixture
+def checkpoints(monkeypatch, tmp_path) -> Path:
+    """Folder of copies of all checkpoints, of which there is one after every step."""
+    folder, save = tmp_path / "checkpoints", Checkpoint.save
+    folder.mkdir()
+
+    def keeping(checkpoint: Checkpoint, content: dict) -> None:
+        save(checkpoint, content)
+        shutil.copy(checkpoint._path, folder / f"{len(list(folder.iterdir()))}")
+
+    monkeypatch.setattr(Checkpoint, "due", lambda checkpoint: True)
+    monkeypatch.setattr(Checkpoint, "save", keeping)
+    return folder
+
+
+def left_in(folder: Path) -> dict[str, bytes]:
+    """Content of all files, by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def seeds_of(slug: str, *purposes: str) -> list[bytes]:
+    """Seeds that noise of a job would have, in all spellings."""
+    named = [(replica, purpose) for replica in range(2) for purpose in purposes]
+    return [spelling for words in named for spelling in spellings(derive_seed(SEED, slug, *words))]
+
+
+def parts_of(keys: list[bytes]) -> list[bytes]:
+    """Quarters of keys, in several spellings."""
+    quarters = [key[:8] for key in keys]
+    return [text for part in quarters for text in (*spellings(int.from_bytes(part, "little")), part.hex().encode())]
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+@pytest.mark.parametrize("origin", ["secure", "seeded"])
+def test_nothing_that_a_job_leaves_tells_how_secure_noise_was_drawn(
+    prepared, tmp_path, keys, checkpoints, caplog, capfd, name, origin
+):
+    """Of a seeded job the same search finds the seed, in the generators' states of its checkpoints."""
+    with caplog.at_level(logging.DEBUG):
+        slug = run_job(prepared, tmp_path, name, origin)
+    shown = capfd.readouterr()
+    left = {**left_in(tmp_path), "log": (caplog.text + shown.out + shown.err).encode()}
+    assert len(list(checkpoints.iterdir())) >= 2 * ROUNDS
+    secrets = seeds_of(slug, *(("noise", "batches") if name == "dpsgd" else ("noise",)))
+    found = {path for path, content in left.items() if any(secret in content for secret in secrets)}
+    if origin == "seeded":
+        assert found
+        assert all(path.startswith("checkpoints") for path in found)
+        assert not keys
+        return
+    assert not found
+    assert len(keys) >= 2 * (2 * ROUNDS if name == "dpsgd" else 1)  # batches and noise of each step; blocks of noise
+    parts = parts_of(keys)
+    assert not [path for path, content in left.items() if any(part in content for part in parts)]
+    provenance = storage.read_json(tmp_path / "runs" / slug / "provenance.json")
+    assert provenance["settings"]["privacy_noise"] == "secure"
+
+
+def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, keys):
+    from mlflow import MlflowClient
+
+    slug = run_job(prepared, tmp_path, "dpsgd", "secure")
+    settings = {
+        "slug": slug, "attacks": [], "preset": "secure", "replicas": 2, "mechanism": "dpsgd", "channel": None,
+        "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
+    }  # fmt: skip
+    log(json.dumps(settings), tmp_path, tmp_path / "marker.json")
+    client = MlflowClient(f"sqlite:///{tmp_path}/runs.db")
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    (run,) = client.search_runs(experiments, f"tags.slug = '{slug}' and params.privacy_noise = 'secure'")
+    assert run.data.params["noise_multiplier"] == "1"
+    left = left_in(tmp_path)
+    assert "runs.db" in left
+    secrets = [*seeds_of(slug, "noise", "batches"), *parts_of(keys)]
+    assert not [path for path, content in left.items() if any(secret in content for secret in secrets)]
+
+
+def test_two_jobs_of_equal_settings_draw_other_noise(prepared, tmp_path):
+    weights = []
+    for attempt in range(2):
+        slug = run_job(prepared, tmp_path / str(attempt), "white", "secure")
+        weights.append(storage.read_arrays(tmp_path / str(attempt) / "runs" / slug / "weights.safetensors"))
+    assert all(not (weights[0][name] == weights[1][name]).all() for name in weights[0])
+    records = [storage.read_json(next((tmp_path / str(attempt)).rglob("provenance.json"))) for attempt in range(2)]
+    assert records[0]["settings_hash"] == records[1]["settings_hash"]
+
+
+def test_spellings_find_the_seed_of_a_generator():
+    seed = derive_seed(SEED, "run", 0, "noise")
+    state = torch.Generator().manual_seed(seed).get_state().numpy().tobytes()
+    assert any(spelling in state for spelling in spellings(seed))
