@@ -1,6 +1,8 @@
-# leakbound: from images to figures. Each rule is one call of the command line; `leakbound --help` lists the same steps.
+# leakbound: from images to figures. Each job is one call of the command line; `leakbound --help` lists the same steps.
 #
 #   prepare -> covariance -> spectrum -> calibrate -> tune -> train -> attack -> tabulate -> claims, plot -> log -> report
+#
+# What jobs there are, what each is told, reads and writes stands in src/leakbound/cli/steps, one file for each kind.
 
 from snakemake.utils import min_version
 
@@ -11,17 +13,8 @@ if "studies" not in config:
     configfile: "config/config.yaml"
 
 
-include: "workflow/rules/common.smk"
-include: "workflow/rules/data.smk"
-include: "workflow/rules/channels.smk"
-include: "workflow/rules/training.smk"
-include: "workflow/rules/attacks.smk"
-include: "workflow/rules/efficiency.smk"
-include: "workflow/rules/worlds.smk"
-include: "workflow/rules/federated.smk"
-include: "workflow/rules/figures.smk"
-include: "workflow/rules/tracking.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/jobs.smk"
+include: "workflow/rules/steps.smk"
 
 
 report: "workflow/report/workflow.rst"
@@ -36,18 +29,14 @@ onstart:
 rule all:
     default_target: True
     input:
-        tables=TABLE_FILES,
-        figures=FIGURE_FILES,
-        claims=CLAIM_FILES,
-        tracking=TRACKING_FILES,
-        report=REPORT_FILE,
+        [path for name, step in JOBS.steps.items() if step.final for path in JOBS.files(name)],
 
 
 rule tables:
     input:
-        TABLE_FILES,
+        [path for path in JOBS.files() if path.startswith(f"{ROOT}/tables/")],
 
 
 rule figures:
     input:
-        FIGURE_FILES,
+        JOBS.files("plot"),

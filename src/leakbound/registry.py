@@ -248,3 +248,15 @@ CLAIM_OPTIONS = Registry(
     },
 )
 """Claim test to the model of its options; as ``PLOT_OPTIONS``."""
+
+KINDS: Mapping[str, Registry] = {
+    "datasets": DATASETS,
+    "models": MODELS,
+    "shapes": SHAPES,
+    "trainers": TRAINERS,
+    "attacks": ATTACKS,
+    "plots": PLOTS,
+    "illustrations": ILLUSTRATIONS,
+    "claim_tests": CLAIM_TESTS,
+}
+"""Kinds of things that a configuration may bring along, by their key under ``plugins``."""

@@ -8,7 +8,7 @@ import pytest
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated.averaging import FederatedRequest
-from leakbound.jobs.federated_run import FederatedRun
+from leakbound.jobs.federated import FederatedRun
 
 
 def images(count: int, generator: np.random.Generator) -> Split:

@@ -1,19 +1,20 @@
-"""What several commands read: settings, images, channels."""
+"""Options and files that several commands share: settings, images, channels, tables."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+from pydantic import ConfigDict, Field
 
 from leakbound import registry, storage
-from leakbound.cli.jobs import Job
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
+from leakbound.config.settings import Name, Settings, Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,23 +23,45 @@ if TYPE_CHECKING:
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import ImageDataset
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound="JobSettings")
 
 SettingsOption = Annotated[str, typer.Option(help="What the job depends on, as JSON.")]
 DatasetOption = Annotated[Path, typer.Option(help="Prepared images, written by `prepare`.")]
 ChannelOption = Annotated[Path | None, typer.Option(help="Channel, written by `calibrate`.")]
 SpectrumOption = Annotated[Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")]
 
-_KINDS = {
-    "datasets": registry.DATASETS,
-    "models": registry.MODELS,
-    "shapes": registry.SHAPES,
-    "trainers": registry.TRAINERS,
-    "attacks": registry.ATTACKS,
-    "plots": registry.PLOTS,
-    "illustrations": registry.ILLUSTRATIONS,
-    "claim_tests": registry.CLAIM_TESTS,
+MomentsOption = Annotated[Path | None, typer.Option(help="Mean and covariance, written by `covariance`.")]
+RowsOption = Annotated[Path, typer.Option(help="Tidy rows, Parquet.")]
+RootOption = Annotated[Path, typer.Option(help="Folder of the configuration's results.")]
+MarkerOption = Annotated[Path, typer.Option(help="Record of what was sent, and whether it arrived.")]
+CodeOption = Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")]
+ConfigOption = Annotated[Path, typer.Option(help="Configuration that is meant.")]
+
+ColumnKind = Literal["number", "text", "truth"]
+CURVES: Mapping[str, ColumnKind] = {"replica": "number", "step": "number", "metric": "text", "value": "number"}
+"""Columns of the curves of a training."""
+SCORES: Mapping[str, ColumnKind] = {
+    **dict.fromkeys(("replica", "unit", "value", "low", "high"), "number"),
+    **dict.fromkeys(("variant", "metric"), "text"),
 }
+"""Columns of the rows of an attack."""
+_FEDERATED: Mapping[str, ColumnKind] = {
+    **dict.fromkeys(("replica", "communication_round", "unit", "value"), "number"),
+    "metric": "text",
+}
+
+
+class JobSettings(Settings):
+    """Settings of any command that a job calls: the part of a configuration that the job depends on.
+
+    The workflow takes them from a checked configuration. They are checked again, because a command can be called by
+    hand.
+    """
+
+    model_config = ConfigDict(defer_build=True)  # each command needs one of them
+
+    plugins: dict[Name, dict[Name, Target]] = Field(default_factory=dict)
+    """Things from outside the package that the job uses: kind to name to ``module:attribute``."""
 
 
 def read_settings(text: str, kind: type[J]) -> J:
@@ -46,15 +69,15 @@ def read_settings(text: str, kind: type[J]) -> J:
 
     Args:
         text: JSON.
-        kind: What the command is told.
+        kind: Model of the command's settings.
 
     Raises:
         typer.BadParameter: If ``text`` is not a JSON object.
         ConfigError: With every mistake in it.
     """
-    job = parse(kind, plain_settings(text), "--settings")
-    register_plugins(job.plugins)
-    return job
+    asked = parse(kind, plain_settings(text), "--settings")
+    register_plugins(asked.plugins)
+    return asked
 
 
 def plain_settings(text: str) -> dict[str, Any]:
@@ -79,10 +102,23 @@ def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
         ConfigError: If there is no such kind of things.
     """
     for kind, entries in plugins.items():
-        if wrong := unknown_name("plugins", kind, "kind", sorted(_KINDS)):
+        if wrong := unknown_name("plugins", kind, "kind", sorted(registry.KINDS)):
             raise ConfigError("--settings", wrong)
         for name, target in entries.items():
-            _KINDS[kind].add(name, target)
+            registry.KINDS[kind].add(name, target)
+
+
+def named_files(given: Sequence[str] | None) -> dict[str, Path]:
+    """Files by the name before the equals sign.
+
+    Raises:
+        typer.BadParameter: If a text has no such form.
+    """
+    pairs = [text.partition("=") for text in given or []]
+    for name, _, path in pairs:
+        if not (name and path):
+            raise typer.BadParameter(f"{name}{path}: give NAME=FILE")
+    return {name: Path(path) for name, _, path in pairs}
 
 
 def check_outputs(*paths: Path) -> None:
@@ -152,7 +188,7 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     return stored, found
 
 
-def read_table(path: Path, columns: Mapping[str, Literal["number", "text", "truth"]], command: str) -> pd.DataFrame:
+def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> pd.DataFrame:
     """A table that a command wrote.
 
     Args:
@@ -174,6 +210,11 @@ def read_table(path: Path, columns: Mapping[str, Literal["number", "text", "trut
         if not (known.empty or checks[kind](known)):
             raise _other_file(path, f"its column {name} holds no {kind}", command)
     return rows
+
+
+def read_federated(path: Path) -> pd.DataFrame:
+    """Rows that a federated run has written."""
+    return read_table(path, _FEDERATED, "federate")
 
 
 def read_record(path: Path, command: str) -> dict[str, Any]:

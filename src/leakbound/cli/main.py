@@ -9,22 +9,8 @@ from typing import Annotated
 import typer
 
 from leakbound import __version__
-from leakbound.cli import (
-    attacks,
-    channels,
-    configuration,
-    consensus,
-    data,
-    federated,
-    figures,
-    planning,
-    reference,
-    report,
-    theory,
-    tracking,
-    training,
-    verify,
-)
+from leakbound.cli import configuration, plan, reference, tracking, verify
+from leakbound.cli.steps import all_steps
 from leakbound.jobs import coordination
 
 app = typer.Typer(
@@ -34,33 +20,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    data.prepare,
-    data.covariance,
-    channels.spectrum,
-    channels.calibrate,
-    training.tune,
-    training.train,
-    attacks.attack,
-    planning.measure,
-    planning.costs,
-    planning.plan,
-    consensus.consensus,
-    federated.federate,
-    federated.federated,
-    theory.theory,
-    figures.illustrate,
-    figures.tabulate,
-    figures.plot,
-    figures.claims,
-    tracking.log,
-    tracking.log_figures,
-    federated.log_federated,
+    *(step.command for step in all_steps()),
+    plan.plan,
+    plan.costs,
     tracking.sync,
     tracking.ui,
     tracking.tracking_server,
     tracking.tracking_server_stop,
     configuration.config,
-    report.report,
     reference.reference,
     reference.figures,
     verify.verify,

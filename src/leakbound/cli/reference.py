@@ -13,7 +13,9 @@ import typer
 from leakbound import storage
 from leakbound.cli.files import register_plugins
 from leakbound.cli.generated import keep_generated
-from leakbound.cli.results import run_table, summary
+from leakbound.cli.results import job_list, summary
+from leakbound.config import reading
+from leakbound.jobs.paths import OUTPUTS, output
 
 if TYPE_CHECKING:
     from leakbound.config.whole import Config
@@ -27,31 +29,31 @@ def reference(
     out: Annotated[Path | None, typer.Option(help="Folder; by default results/reference/<preset>.")] = None,
 ) -> None:
     """Copy the results of a finished configuration that are worth keeping in the repository."""
-    from leakbound.config import reading
-
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
-    table = run_table(config)
+    made = job_list(config)
+    table = made.table
     root, target = Path(config.root), out or _KEPT / config.preset
-    if table.claiming() and not (root / "claims.parquet").is_file():
+    if not all(Path(path).is_file() for path in made.files("claims")):
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
-    kept = [f"tables/{name}.parquet" for name in table.tables]
-    kept += ["claims.parquet", "scoreboard.md"] if table.claiming() else []
-    for key in table.figures:
-        if secret := _unpublishable(root / f"figures/{key}.parquet", config):
+    kept = [path for path in made.files() if path.startswith(f"{root}/tables/") and path.endswith(".parquet")]
+    kept += [path for path in made.files("claims") if path not in kept]
+    for job in made.of("plot"):
+        if secret := _unpublishable(Path(job.outputs["shown"]), config):
             sys.stdout.write(
-                f"left out {key}: it shows pictures of {', '.join(secret)}, whose reader does not say that they may be "
-                "published (publishable = True)\n"
+                f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they may "
+                "be published (publishable = True)\n"
             )
         else:
-            kept += [f"figures/{key}.{suffix}" for suffix in ("svg", "png", "parquet")]
-    facts = summary(root, table)
-    for inside in kept:
-        storage.check(root / inside)
+            kept += job.outputs.values()
+    facts = summary(root, made)
+    for path in kept:
+        storage.check(path)
     shutil.rmtree(target, ignore_errors=True)
-    for inside in kept:
-        (target / inside).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / inside, target / inside)
+    for path in kept:
+        copy = target / Path(path).relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
     storage.write_json(target / "provenance.json", facts, sealed=False)
     (target / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
@@ -81,7 +83,6 @@ def figures(
 
 def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
     """Pages of the repository with the text that they should have."""
-    from leakbound.config import reading
     from leakbound.figures.report.pages import figures_page, readme_scoreboard, reference_of_readme
 
     config = reading.quick()

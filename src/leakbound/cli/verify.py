@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import typer
 
 from leakbound import storage
-from leakbound.cli.results import job_names, run_table
+from leakbound.cli.results import job_list
+from leakbound.config import reading
+from leakbound.jobs.job import Job
 
 _OF_SNAKEMAKE = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
-_OF_RUNS = ("runs", "attacks")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Finding:
 
     Attributes:
         path: The file; of a stale seal, the seal.
-        kind: ``damaged``; ``unsealed`` if nobody knows whether it is whole; ``stale`` for a seal without a file.
+        kind: ``damaged``; ``unsealed`` if it has no seal; ``stale`` for a seal without a file.
         reason: What is wrong.
     """
 
@@ -40,14 +41,13 @@ def verify(
     remove: Annotated[bool, typer.Option(help="Delete what is damaged, so that snakemake makes it again.")] = False,
 ) -> None:
     """Compare every file of a configuration's results with its seal; ends with code 1 if one is damaged or has none."""
-    from leakbound.config import reading
-
     config = reading.load(configfile)
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
     files = list(_files(root))
-    found = [*(finding for path in files if (finding := _examined(path, root))), *_stale(root)]
+    made = {Path(path): job for job in job_list(config) for path in job.outputs.values()}
+    found = [*(finding for path in files if (finding := _examined(path, made))), *_stale(root)]
     for finding in found:
         deleted = remove and finding.kind != "unsealed"
         if deleted:
@@ -57,22 +57,14 @@ def verify(
     wrong = [finding for finding in found if finding.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if removed := [finding.path for finding in found if remove and finding.kind == "damaged"]:
-        names = job_names(run_table(config))
-        made = [path for path in removed if _is_made(path, root, names)]
-        for path in sorted({*removed} - {*made}):
+        again = [path for path in removed if path in made]  # Snakemake rejects the names of files that no job makes
+        for path in sorted({*removed} - {*again}):
             sys.stdout.write(f"{path}: of an earlier form of {configfile}, which does not make it any more\n")
         # Left out of the command, one that nothing needs at present would be made when something does.
-        again = " ".join(["all", *(path.as_posix() for path in made)])
-        sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {again}\n")
+        wanted = " ".join(["all", *(path.as_posix() for path in again)])
+        sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {wanted}\n")
     if wrong:
         raise typer.Exit(1)
-
-
-def _is_made(path: Path, root: Path, names: set[str]) -> bool:
-    """Whether one of the jobs with these names makes a file; Snakemake rejects the name of one that none makes."""
-    inside = path.relative_to(root).parts
-    name = "/".join(inside[1:] or inside)
-    return not names.isdisjoint((name.rpartition(".")[0], name.rpartition("/")[0]))
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -84,25 +76,24 @@ def _files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _examined(path: Path, root: Path) -> Finding | None:
-    """What is wrong with a file; none if nothing is."""
+def _examined(path: Path, made: Mapping[Path, Job]) -> Finding | None:
+    """The fault of a file; none if it has none."""
     if not storage.seal_of(path).is_file():
         return Finding(path, "unsealed", "nobody knows whether it is whole; if a job made it, delete it")
     try:
         storage.check(path)
-        owner = _owner(path, root)
+        owner = _owner(path, made.get(path))
     except storage.DamagedFileError as error:
         return Finding(path, "damaged", error.reason)
     return Finding(path, "damaged", f"its folder is that of {owner}, moved here") if owner else None
 
 
-def _owner(path: Path, root: Path) -> str | None:
-    """The run whose record this is if it lies in the folder of another one: a folder moved with its seals is whole."""
-    kind, *inside = path.parent.relative_to(root).parts or ("",)
-    if kind not in _OF_RUNS or path.suffix != ".json":
+def _owner(path: Path, job: Job | None) -> str | None:
+    """The run whose provenance this is if it lies where a job of another one writes: a moved folder is whole."""
+    if job is None or path != Path(job.outputs.get("provenance", "")):
         return None
     slug = storage.read_json(path).get("settings", {}).get("slug")
-    return slug if slug not in (None, "/".join(inside)) else None
+    return slug if slug not in (None, job.settings.get("slug")) else None
 
 
 def _stale(root: Path) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from leakbound.config.studies import StudyConfig
 
@@ -39,14 +40,19 @@ class Run:
     replicas: int = field(default=1, compare=False)
 
     @property
-    def variant(self) -> str:
-        """Defense and level, e.g. ``natural-50`` or ``none``."""
+    def arm(self) -> str:
+        """Defense at a level, e.g. ``natural-50`` or ``none``."""
         return self.defense if self.level is None else f"{self.defense}-{level_text(self.level)}"
 
     @property
     def slug(self) -> str:
         """Name of the run, e.g. ``cifar10/lenet/natural-50/n10000-b64``."""
-        return f"{self.dataset}/{self.model}/{self.variant}/n{self.rounds}-b{self.batch_size}"
+        return f"{self.dataset}/{self.model}/{self.arm}/n{self.rounds}-b{self.batch_size}"
+
+    def facts(self) -> dict[str, Any]:
+        """What the run is called in MLflow."""
+        names = ("slug", "dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_slug(cls, slug: str, replicas: int = 1) -> Run:

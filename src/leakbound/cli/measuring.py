@@ -20,7 +20,7 @@ from leakbound.attacks.membership import score
 from leakbound.attacks.model_inversion import invert
 from leakbound.attacks.signals import read_signals
 from leakbound.channels.channel import Channel
-from leakbound.cli.plan.costs import COLUMNS
+from leakbound.cli.costs import COLUMNS
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig

@@ -1,18 +1,21 @@
-"""Commands: the learning-rate search, and training itself."""
+"""Training of a run with all its replicas."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leakbound import storage
 from leakbound.cli.files import (
     ChannelOption,
+    CodeOption,
     DatasetOption,
     SettingsOption,
     SpectrumOption,
@@ -21,38 +24,64 @@ from leakbound.cli.files import (
     device_name,
     plain_settings,
     read_channel,
-    read_dataset,
     read_settings,
     read_table,
 )
-from leakbound.cli.jobs import TrainJob, TuneJob
-from leakbound.cli.tracking import LiveOption, PresetOption, watching
+from leakbound.cli.live import LiveOption, PresetOption, watching
+from leakbound.cli.trainings import TrainingSettings, step_work, training_request, training_settings, training_uses
+from leakbound.config.settings import Replicas, Steps
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.runs import Run
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from leakbound.accounting.event import PrivacyEvent
     from leakbound.channels.channel import Channel, Spectrum
-    from leakbound.training.request import TrainingRequest
+
+_KEPT = {"momentum", "evaluations", "checkpoint_seconds", "max_stack"}
+_SHOWN = 2000  # records of each split in all points of a curve but the last
 
 
-def tune(
-    settings: SettingsOption,
-    dataset: DatasetOption,
-    out: Annotated[Path, typer.Option(help="Trials, Parquet.")],
-    channel: ChannelOption = None,
-    spectrum: SpectrumOption = None,
-) -> None:
-    """Try each learning rate on a held-out part of the members; every defense and level tries equally many."""
-    from leakbound.training.search import search_learning_rate
+class TrainSettings(TrainingSettings):
+    """A training with all its replicas."""
 
-    check_outputs(out)
-    job = read_settings(settings, TuneJob)
-    found, _ = read_channel(channel, spectrum)
-    slug = f"{job.dataset}/{job.model}/{job.variant}/b{job.batch_size}"
-    request = _request(job, dataset, found, rounds=0, learning_rate=1.0, slug=slug)
-    search = search_learning_rate(request)
-    storage.write_rows(out, search.table.assign(chosen=search.table["learning_rate"] == search.learning_rate))
+    rounds: Steps
+    replicas: Replicas
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One training for each run that has rounds."""
+    for slug, run in table.runs.items():
+        if run.rounds > 0:
+            yield new_job(
+                table.config,
+                "train",
+                slug,
+                {
+                    **training_settings(table, run, slug, _KEPT),
+                    "rounds": run.rounds,
+                    "replicas": run.replicas,
+                },
+                inputs={
+                    "dataset": table.file("prepare", run.dataset),
+                    **table.channel_files(run),
+                    "trials": table.file("tune", table.search_name(run)),
+                },
+                uses=training_uses(table, run),
+                purpose=table.first_study[slug],
+                work=partial(_work, table, run),
+            )
+
+
+def _work(table: RunTable, run: Run) -> Iterable[Work]:
+    """Steps of all replicas, and the points of their curves."""
+    size = table.size(run.dataset)
+    yield step_work(table, run, run.replicas * run.rounds, run.replicas)
+    early = (table.config.training.evaluations - 1) * (min(_SHOWN, size.members) + min(_SHOWN, size.test))
+    yield Work("predict", run.replicas * (early + size.members + size.test), run.model, size.colors)
 
 
 def train(
@@ -64,7 +93,7 @@ def train(
     provenance: Annotated[Path, typer.Option(help="Provenance with the privacy events, JSON.")],
     channel: ChannelOption = None,
     spectrum: SpectrumOption = None,
-    code: Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")] = "bare",
+    code: CodeOption = "bare",
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
@@ -73,25 +102,32 @@ def train(
     from leakbound.training.trainers import train as train_run
 
     check_outputs(weights, rows, provenance)
-    job = read_settings(settings, TrainJob)
+    asked = read_settings(settings, TrainSettings)
     found, source = read_channel(channel, spectrum)
     searched = _trials(trials)
     learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
-    asked = {"rounds": job.rounds, "slug": job.slug, "replicas": job.replicas}
-    checkpoint = weights.with_name(f"checkpoint-{code}.pt")
     began = time.time()
-    facts = {"dataset": job.dataset, "model": job.model, "defense": job.variant.partition("-")[0], "level": job.level}
-    facts |= {"rounds": job.rounds, "batch_size": job.batch_size, "mechanism": job.defense.mechanism}
-    with watching(live, preset=preset, slug=job.slug, replicas=job.replicas, **facts) as on_rows:
-        more = {"learning_rate": learning_rate, "checkpoint": checkpoint, "on_rows": on_rows}
-        result = train_run(_request(job, dataset, found, **more, **asked))
+    facts = Run.from_slug(asked.slug, asked.replicas).facts()
+    with watching(live, preset=preset, mechanism=asked.defense.mechanism, **facts) as on_rows:
+        result = train_run(
+            training_request(
+                asked,
+                dataset,
+                found,
+                rounds=asked.rounds,
+                replicas=asked.replicas,
+                learning_rate=learning_rate,
+                checkpoint=weights.with_name(f"checkpoint-{code}.pt"),
+                on_rows=on_rows,
+            )
+        )
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
     storage.write_rows(rows, result.curves)
     files = {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum}
     record = collect(
         plain_settings(settings),
         inputs={role: path for role, path in files.items() if path is not None},
-        device=device_label(device_name(job.device)),
+        device=device_label(device_name(asked.device)),
         seconds=time.time() - began,
         started=began,
         code=code,
@@ -115,30 +151,14 @@ def _trials(path: Path) -> pd.DataFrame:
     return searched
 
 
-def _request(job: TuneJob, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
-    """What searching and training ask for."""
-    from leakbound.training.request import TrainingRequest
-
-    return TrainingRequest(
-        dataset=read_dataset(dataset),
-        model=job.model,
-        defense=job.defense,
-        level=job.level,
-        batch_size=job.batch_size,
-        config=job.training,
-        seed=job.seed,
-        privacy_noise=job.privacy_noise,
-        device=device_name(job.device),
-        channel=channel,
-        **more,
-    )
-
-
 def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:
     """What the uses of the channel tell, in nats; none without a channel."""
-    from leakbound.accounting import leakage
+    from leakbound.accounting.leakage import leakage
     from leakbound.channels.channel import signal_to_noise
 
     if channel is None or spectrum is None:
         return None
     return dataclasses.asdict(leakage(event, signal_to_noise(channel, spectrum)))
+
+
+STEP = Step(TrainSettings, train, jobs, resources="train", resumes=True)

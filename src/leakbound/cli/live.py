@@ -1,0 +1,32 @@
+"""Curves of a training on an MLflow server while they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LiveOption = Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")]
+PresetOption = Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")]
+
+
+@contextmanager
+def watching(live: str | None, **facts: Any) -> Iterator[Callable[[pd.DataFrame], None] | None]:
+    """Receiver of the curves of a training while they grow; None without a server.
+
+    Args:
+        live: Address of the server.
+        **facts: Name and place of the run there, as :class:`leakbound.tracking.RunFacts` takes them.
+    """
+    if live is None:
+        yield None
+        return
+    from leakbound import tracking
+
+    with tracking.LiveCurves(live, tracking.RunFacts(**facts)) as curves:
+        yield curves.on_rows

@@ -1,0 +1,220 @@
+"""Attack on a trained network, or, where a run has 0 rounds, on the gradients of an untrained one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from leakbound import storage
+from leakbound.cli.files import (
+    ChannelOption,
+    DatasetOption,
+    MomentsOption,
+    SettingsOption,
+    SpectrumOption,
+    check_outputs,
+    device_label,
+    device_name,
+    plain_settings,
+    read_channel,
+    read_dataset,
+    read_moments,
+    read_settings,
+)
+from leakbound.cli.trainings import DefendedSettings
+from leakbound.config.attacks import attack_settings
+from leakbound.config.settings import Line, Name, Records, Replicas
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.runs import Run
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import STEP_RECORDS, Work
+from leakbound.randomness.origin import PrivacyNoise
+
+if TYPE_CHECKING:
+    from leakbound.datasets import ImageDataset
+
+_PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
+_FOLDS = 0.8  # part of the known records that each attack network learns from
+
+
+class AttackSettings(DefendedSettings):
+    """An attack on all replicas of a run; without weights it is told how many there are, and what makes the noise."""
+
+    attack: Name
+    slug: Line
+    config: dict[str, Any]
+    replicas: Replicas | None = None
+    batch_size: Records | None = None
+    privacy_noise: PrivacyNoise | None = None
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each attack on each run."""
+    for slug, attacks in table.attacks.items():
+        run = table.runs[slug]
+        inputs = {"dataset": table.file("prepare", run.dataset)}
+        if run.rounds > 0:
+            inputs["weights"] = table.file("train", slug, "weights")
+        else:
+            inputs |= {**table.channel_files(run), "moments": table.file("covariance", run.dataset)}
+        for attack in attacks:
+            yield new_job(
+                table.config,
+                "attack",
+                f"{slug}/{attack}",
+                _settings(table, run, attack),
+                inputs=inputs,
+                uses={"models": [run.model], "attacks": [attack]},
+                purpose=table.first_study[slug],
+                work=partial(_work, table, run, attack),
+            )
+
+
+def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
+    """Everything but files that an attack on a run depends on."""
+    config, defense = table.config, table.defense_of(run)
+    settings = config.attacks.of(attack)
+    untrained: dict[str, Any] = {}
+    if run.rounds == 0:  # else weights say how many they are, and hold the noise
+        untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
+    if run.rounds == 0 and run.batch_size > 1:  # attacks take single records unless told otherwise
+        untrained["batch_size"] = run.batch_size
+    return {
+        "attack": attack,
+        "slug": run.slug,
+        **untrained,
+        "model": run.model,
+        "defense": defense.model_dump(mode="json"),
+        "level": run.level,
+        "config": settings if isinstance(settings, dict) else settings.model_dump(mode="json"),
+        "seed": config.seed,
+        "device": config.device,
+    }
+
+
+def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
+    """Iterations of the built-in attacks on all replicas; that of others is not known."""
+    config, size, replicas = table.config.attacks, table.size(run.dataset), run.replicas
+    at = {"model": run.model, "colors": size.colors}
+    if attack == "membership":
+        count, one = min(size.members, size.test), config.membership
+        steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
+        yield Work("membership", replicas * min(one.epochs, _PATIENT) * len(one.learning_rates) * steps, **at)
+        yield Work("predict", replicas * 2 * count, **at)
+    elif attack == "model_inversion":
+        images = size.classes * (1 + len(config.model_inversion.tv_weights))
+        yield Work("invert", replicas * config.model_inversion.iterations * images, **at)
+    elif attack == "gradient_inversion":
+        tries = config.gradient_inversion
+        images = tries.tuning_images * len(tries.tv_weights) + 2 * tries.images
+        yield Work("match", replicas * tries.iterations * images, **at)
+        yield Work("disk", 24 * replicas * tries.images * size.pixels)
+    elif attack == "gradient_capacity":
+        records = min(config.gradient_capacity.records, size.members)
+        yield Work("step_dpsgd", replicas * records / STEP_RECORDS, **at)
+
+
+def attack(
+    settings: SettingsOption,
+    dataset: DatasetOption,
+    rows: Annotated[Path, typer.Option(help="Metrics of the attack and of its controls, Parquet.")],
+    arrays: Annotated[Path, typer.Option(help="Scores or pictures, safetensors.")],
+    provenance: Annotated[Path, typer.Option(help="Provenance, JSON.")],
+    weights: Annotated[Path | None, typer.Option(help="Weights, written by `train`.")] = None,
+    channel: ChannelOption = None,
+    spectrum: SpectrumOption = None,
+    moments: MomentsOption = None,
+) -> None:
+    """Run one attack on all replicas of a run."""
+    from leakbound.storage.provenance import collect
+
+    check_outputs(rows, arrays, provenance)
+    asked = read_settings(settings, AttackSettings)
+    device, images = device_name(asked.device), read_dataset(dataset)
+    arguments: dict[str, Any] = {
+        "model": asked.model,
+        "dataset": images,
+        "config": attack_settings(asked.attack, asked.config),
+        "seed": asked.seed,
+        "slug": asked.slug,
+        "device": device,
+    }
+    if weights is None:
+        arguments |= _gradient_inputs(asked, images, channel, spectrum, moments)
+    else:
+        arguments["weights"] = _weights(weights, asked, images)
+        if asked.attack == "gradient_capacity":
+            arguments |= _clipping(asked)
+    began = time.time()
+    found, kept = ATTACKS.get(asked.attack)(**arguments)
+    storage.write_rows(rows, found)
+    storage.write_arrays(arrays, kept)
+    files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
+    inputs = {role: path for role, path in files.items() if path is not None}
+    seconds = time.time() - began
+    record = collect(
+        plain_settings(settings), inputs=inputs, device=device_label(device), seconds=seconds, started=began
+    )
+    storage.write_json(provenance, record)
+
+
+def _weights(path: Path, asked: AttackSettings, images: ImageDataset) -> dict[str, Any]:
+    """Weights of all replicas as tensors.
+
+    Raises:
+        typer.BadParameter: If the attack takes none.
+        DamagedFileError: If they are not those of the run's network on such images.
+    """
+    import torch
+
+    from leakbound.models import build
+
+    if asked.attack == "gradient_inversion":
+        raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
+    found = storage.read_arrays(path)
+    network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
+    expected = {name: (str(np.float32), tuple(tensor.shape)) for name, tensor in network.named_parameters()}
+    stored = {name: (str(array.dtype.type), array.shape[1:]) for name, array in found.items()}
+    if (
+        stored != expected
+        or len({array.shape[:1] for array in found.values()}) != 1
+        or not len(next(iter(found.values())))
+    ):
+        raise storage.DamagedFileError(
+            path, f"it holds no weights of {asked.model} for {images.colors} colors and {len(images.classes)} classes"
+        )
+    return {name: torch.from_numpy(array) for name, array in found.items()}
+
+
+def _clipping(asked: AttackSettings) -> dict[str, Any]:
+    """What a client does to its gradients, for what looks at them."""
+    return {"defense": asked.defense, "level": asked.level}
+
+
+def _gradient_inputs(
+    asked: AttackSettings, images: ImageDataset, channel: Path | None, spectrum: Path | None, moments: Path | None
+) -> dict[str, Any]:
+    """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
+    if moments is None or asked.attack in (*TRAINED_ATTACKS, *TRAINED_MEASURES):
+        raise typer.BadParameter(f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments")
+    found, known = read_channel(channel, spectrum)[0], read_moments(moments)
+    values = math.prod(images.train.images.shape[1:])
+    for path, described in ((moments, known), (channel, found)):
+        if described is not None and described.dimension != values:
+            raise typer.BadParameter(f"{path}: has {described.dimension} dimensions, the images have {values} values")
+    return {
+        "channel": found,
+        "moments": known,
+        **_clipping(asked),
+        **asked.model_dump(include={"replicas", "batch_size", "privacy_noise"}, exclude_none=True),
+    }
+
+
+STEP = Step(AttackSettings, attack, jobs, resources="attack")

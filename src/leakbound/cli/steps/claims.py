@@ -1,0 +1,71 @@
+"""Verdicts on the claims of all figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import Field, Strict
+
+from leakbound import storage
+from leakbound.cli.files import JobSettings, RootOption, SettingsOption, check_outputs, read_settings
+from leakbound.config.catalogue import FigureConfig
+from leakbound.config.messages import parse
+from leakbound.config.settings import Name
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable, rows_file
+
+
+class ClaimsSettings(JobSettings):
+    """Figures with claims, without what draws them."""
+
+    preset: Name
+    alpha: Annotated[float, Field(gt=0, lt=0.5)]
+    figures: Annotated[tuple[dict[str, Any], ...], Strict(False), Field(min_length=1)]
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for all claims, if there are any."""
+    claiming = table.claiming()
+    if claiming:
+        figures = [figure.model_dump(mode="json", exclude={"plot", "options", "caption"}) for figure in claiming]
+        yield new_job(
+            table.config,
+            "claims",
+            "claims",
+            {"preset": table.config.preset, "alpha": table.config.alpha, "figures": figures},
+            inputs={"rows": sorted({table.rows_file(figure) for figure in claiming})},
+            uses={"claim_tests": sorted({claim.test for figure in claiming for claim in figure.claims})},
+            purpose="figures",
+        )
+
+
+def claims(
+    settings: SettingsOption,
+    root: RootOption,
+    out: Annotated[Path, typer.Option(help="Verdicts, Parquet.")],
+    scoreboard: Annotated[Path, typer.Option(help="Scoreboard, Markdown.")],
+    counts: Annotated[Path, typer.Option(help="Number of claims for each paper and verdict, Parquet.")],
+) -> None:
+    """Test every claim of every figure on its rows."""
+    import pandas as pd
+
+    from leakbound.claims.claims import evaluate
+    from leakbound.claims.scoreboard import to_markdown, verdict_counts
+
+    check_outputs(out, scoreboard, counts)
+    asked = read_settings(settings, ClaimsSettings)
+    found = []
+    for values in asked.figures:
+        figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
+        found.append(evaluate(figure, storage.read_rows(rows_file(root, figure)), asked.alpha))
+    verdicts = pd.concat(found, ignore_index=True)
+    storage.write_rows(out, verdicts)
+    storage.write_rows(counts, verdict_counts(verdicts))
+    with storage.atomic(scoreboard) as temporary:
+        temporary.write_text(to_markdown(verdicts), encoding="utf-8")
+
+
+STEP = Step(ClaimsSettings, claims, jobs, final=True)

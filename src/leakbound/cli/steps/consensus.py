@@ -1,0 +1,46 @@
+"""Tables of private average consensus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leakbound import storage
+from leakbound.cli.files import JobSettings, RowsOption, SettingsOption, check_outputs, read_settings
+from leakbound.config.consensus import ConsensusConfig
+from leakbound.config.settings import Name, Seed
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.randomness.origin import PrivacyNoise
+
+_SIMULATED = "averaging"  # the table whose rows hold noise; the others are closed forms
+
+
+class ConsensusSettings(JobSettings):
+    """A table of private average consensus."""
+
+    table: Name
+    config: ConsensusConfig
+    seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each table."""
+    config = table.config
+    for name, section in table.section("consensus"):
+        settings = {"table": name, "config": section, "seed": config.seed}
+        if name == _SIMULATED:
+            settings["privacy_noise"] = config.privacy_noise
+        yield new_job(config, "consensus", name, settings, purpose="consensus")
+
+
+def consensus(settings: SettingsOption, rows: RowsOption) -> None:
+    """Compute one table of private average consensus: simulated averaging, or what observers learn."""
+    from leakbound.consensus.tables import rows_of
+
+    check_outputs(rows)
+    asked = read_settings(settings, ConsensusSettings)
+    storage.write_rows(rows, rows_of(asked.table, asked.config, asked.seed, asked.privacy_noise))
+
+
+STEP = Step(ConsensusSettings, consensus, jobs, group="figures", final=True)

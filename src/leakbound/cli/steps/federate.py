@@ -1,0 +1,167 @@
+"""Federated averaging of one setting with all its seeds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import model_validator
+
+from leakbound import storage
+from leakbound.cli.files import (
+    CodeOption,
+    DatasetOption,
+    JobSettings,
+    RowsOption,
+    SettingsOption,
+    check_outputs,
+    device_label,
+    device_name,
+    plain_settings,
+    read_dataset,
+    read_settings,
+)
+from leakbound.cli.live import LiveOption, PresetOption, watching
+from leakbound.cli.trainings import Device, FederatedSetting
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.settings import Count, Replicas, Seed
+from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import STEP_RECORDS, Work
+from leakbound.randomness.origin import PrivacyNoise
+
+_KEPT = {
+    "split",
+    "concentration",
+    "communication_rounds",
+    "local_epochs",
+    "batch_size",
+    "learning_rate",
+    "clipped",
+    "clip_rate",
+    "least_budget",
+    "evaluations",
+    "max_stack",
+    "records",
+    "checkpoint_seconds",
+}
+
+
+class FederateSettings(JobSettings):
+    """A federated run with all its seeds."""
+
+    run: FederatedSetting
+    most_clients: Count | None
+    replicas: Replicas
+    federated: FederatedConfig
+    seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
+    device: Device
+
+    @model_validator(mode="after")
+    def _knows_how_many_records(self) -> FederateSettings:
+        if self.most_clients is None and self.federated.records is None:
+            raise ValueError("most_clients: is missing, and federated.records does not say how many each client has")
+        return self
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each federated run, whatever tables show it."""
+    config, section = table.config, table.config.federated
+    for slug, run in table.all_federated().items() if section else ():
+        settings = {
+            "run": asdict(run),
+            "most_clients": None if section.records else section.most_clients(),
+            "replicas": section.replicas or config.replicas,
+            "federated": section.model_dump(mode="json", include=_KEPT),
+            "seed": config.seed,
+            **({} if run.mi_budget is None else {"privacy_noise": config.privacy_noise}),
+            "device": config.device,
+        }
+        yield new_job(
+            config,
+            "federate",
+            slug,
+            settings,
+            inputs={"dataset": table.file("prepare", run.dataset)},
+            uses={"models": [run.model]},
+            purpose="federated",
+            work=partial(_work, table, section, run),
+        )
+
+
+def _work(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Iterable[Work]:
+    """Local steps of all clients; evaluations are left out."""
+    size = table.size(run.dataset)
+    records = section.records or max(1, size.members // section.most_clients())
+    batch = min(section.batch_size, records)
+    rounds = (section.replicas or table.config.replicas) * section.communication_rounds
+    steps = rounds * run.n_clients * section.local_epochs * math.ceil(records / batch)
+    yield Work("step_none", steps * batch / STEP_RECORDS, run.model, size.colors, run.n_clients)
+
+
+def federate(
+    settings: SettingsOption,
+    dataset: DatasetOption,
+    rows: RowsOption,
+    provenance: Annotated[Path, typer.Option(help="Provenance with the threat table, JSON.")],
+    code: CodeOption = "bare",
+    live: LiveOption = None,
+    preset: PresetOption = "bare",
+) -> None:
+    """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
+    from leakbound.federated.averaging import FederatedRequest
+    from leakbound.federated.averaging import federate as run_federated
+    from leakbound.federated.tables import curves, threat_table
+    from leakbound.storage.provenance import collect
+
+    check_outputs(rows, provenance)
+    asked = read_settings(settings, FederateSettings)
+    images = read_dataset(dataset)
+    config = asked.federated
+    device = device_name(asked.device)
+    began = time.time()
+    run = FederatedRun(**asked.run.model_dump())
+    facts = run.facts(config.communication_rounds, config.batch_size, asked.replicas)
+    with watching(live, preset=preset, mechanism="federated", **facts) as on_rows:
+        request = FederatedRequest(
+            dataset=images,
+            run=run,
+            config=config,
+            records=config.records or max(1, len(images.train) // (asked.most_clients or 1)),
+            seed=asked.seed,
+            privacy_noise=asked.privacy_noise,
+            replicas=asked.replicas,
+            device=device,
+            checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
+            on_rows=None if on_rows is None else lambda kept: on_rows(curves(kept)),
+        )
+        result = run_federated(request)
+    storage.write_rows(rows, result.rows)
+    ends = result.rows[result.rows["metric"] == "diverged"]
+    record = collect(
+        plain_settings(settings),
+        inputs={"dataset": dataset},
+        device=device_label(device),
+        seconds=time.time() - began,
+        started=began,
+        code=code,
+        learning_rate=config.learning_rate,
+        records=request.records,
+        dimension=result.dimension,
+        diverged=[bool(value) for value in ends["value"]],
+        leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
+    )
+    storage.write_json(provenance, record)
+    for path in rows.parent.glob("checkpoint-*.pt"):
+        path.unlink()
+
+
+STEP = Step(FederateSettings, federate, jobs, resources="train", resumes=True)

@@ -1,0 +1,89 @@
+"""Tables of federated averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import Strict, model_validator
+
+from leakbound import storage
+from leakbound.cli.files import (
+    JobSettings,
+    RootOption,
+    RowsOption,
+    SettingsOption,
+    check_outputs,
+    read_dataset,
+    read_federated,
+    read_settings,
+)
+from leakbound.cli.trainings import FederatedSetting
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.settings import Name
+from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.paths import output
+from leakbound.jobs.table import RunTable
+
+_CLOSED = "composition"  # the table of closed forms, which needs no runs
+_KEPT = {"models", "n_clients", "communication_rounds", "mi_budget"}
+
+
+class FederatedSettings(JobSettings):
+    """A table of federated runs, or of closed forms about their networks."""
+
+    table: Name
+    runs: Annotated[tuple[FederatedSetting, ...], Strict(False)] = ()
+    federated: FederatedConfig | None = None
+
+    @model_validator(mode="after")
+    def _has_its_source(self) -> FederatedSettings:
+        if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
+            raise ValueError(
+                f"table = {self.table!r}: {_CLOSED} has federated, all others have runs, at least one"
+            )
+        return self
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each table."""
+    config, section = table.config, table.config.federated
+    for name, runs in table.federated.items() if section else ():
+        if name == _CLOSED:
+            settings = {"table": name, "federated": section.model_dump(mode="json", include=_KEPT)}
+            files = [table.file("prepare", dataset) for dataset in section.models]
+            uses = {"models": sorted(set(section.models.values()))}
+        else:
+            settings = {"table": name, "runs": [asdict(run) for run in runs]}
+            files, uses = [table.file("federate", run.slug, "rows") for run in runs], {}
+        yield new_job(
+            config, "federated", name, settings, inputs={"runs": files}, uses=uses, purpose="federated"
+        )
+
+
+def federated(settings: SettingsOption, root: RootOption, rows: RowsOption) -> None:
+    """Gather federated runs into one table, or compute what rounds tell together."""
+    from leakbound.federated import tables
+    from leakbound.models import build
+    from leakbound.randomness.seeding import torch_generator
+
+    check_outputs(rows)
+    asked = read_settings(settings, FederatedSettings)
+    config = asked.federated
+    if config is None:
+        runs = [FederatedRun(**run.model_dump()) for run in asked.runs]
+        found = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
+        storage.write_rows(rows, tables.tabulate(found))
+        return
+    networks = {}
+    for name, model in config.models.items():
+        images = read_dataset(output(root, "prepare", name, "out"))
+        network = build(model, images.colors, len(images.classes), torch_generator(0, "size"))
+        networks[name] = model, sum(parameter.numel() for parameter in network.parameters())
+    table = tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
+    storage.write_rows(rows, table)
+
+
+STEP = Step(FederatedSettings, federated, jobs, group="figures", final=True)

@@ -1,0 +1,135 @@
+"""Finished runs in MLflow, one writer at a time; the files stay the truth."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import Field, Strict
+
+from leakbound.cli.files import (
+    CURVES,
+    SCORES,
+    ChannelOption,
+    JobSettings,
+    MarkerOption,
+    SettingsOption,
+    check_outputs,
+    named_files,
+    read_federated,
+    read_record,
+    read_settings,
+    read_table,
+)
+from leakbound.config.settings import Level, Line, Name, Records, Replicas
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_OF_FEDERATED = {"provenance": "provenance", "federated": "rows"}
+Lines = Annotated[tuple[Line, ...], Strict(False)]
+
+
+class LogSettings(JobSettings):
+    """A run's name and place in MLflow."""
+
+    preset: Name
+    slug: Line
+    dataset: Name
+    model: Name
+    defense: Name
+    level: Level | None
+    rounds: Annotated[int, Field(ge=0)]
+    batch_size: Records
+    replicas: Replicas
+    mechanism: Name
+    papers: Lines
+    figures: Lines
+    uri: Line
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each run and each federated run."""
+    config, section = table.config, table.config.federated
+    if not config.tracking.enabled:
+        return
+    for slug, run in table.runs.items():
+        attacks = {name: table.file("attack", f"{slug}/{name}", "rows") for name in table.attacks[slug]}
+        files: dict[str, Any] = {"attacks": attacks, **table.channel_files(run)}
+        files.pop("spectrum", None)
+        if run.rounds > 0:
+            files |= {"provenance": table.file("train", slug, "provenance"), "curves": table.file("train", slug, "rows")}
+        else:
+            files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
+        studies = {name for name, slugs in table.studies.items() if slug in slugs}
+        shown = [key for key, figure in table.figures.items() if figure.study in studies]
+        facts = {**run.facts(), "mechanism": config.defense(run.defense).mechanism}
+        yield _job(table, facts, shown, files, table.first_study[slug])
+    for slug, one in table.all_federated().items() if section else ():
+        tables = {f"federated/{name}" for name, runs in table.federated.items() if one in runs}
+        shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
+        facts = one.facts(section.communication_rounds, section.batch_size, section.replicas or config.replicas)
+        files = {name: table.file("federate", slug, role) for name, role in _OF_FEDERATED.items()}
+        yield _job(table, {**facts, "mechanism": "federated"}, shown, files, "federated")
+
+
+def _job(table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str) -> Job:
+    """The job that logs one run."""
+    papers = sorted({key.partition("/")[0] for key in shown})
+    place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}
+    settings = {"preset": table.config.preset, **facts, **place}
+    return new_job(table.config, "log", facts["slug"], settings, inputs=files, purpose=purpose)
+
+
+def log(
+    settings: SettingsOption,
+    provenance: Annotated[Path, typer.Option(help="Provenance of the training, or of an attack on no training.")],
+    marker: MarkerOption,
+    curves: Annotated[Path | None, typer.Option(help="Curves of the training.")] = None,
+    attacks: Annotated[list[str] | None, typer.Option(help="ATTACK=FILE: its rows; may be repeated.")] = None,
+    federated: Annotated[Path | None, typer.Option(help="Rows of a federated run.")] = None,
+    channel: ChannelOption = None,
+) -> None:
+    """Write what a finished run has left to MLflow; a store that is away is noted and `sync` sends it later."""
+    from leakbound import tracking
+
+    check_outputs(marker)
+    asked = read_settings(settings, LogSettings)
+    facts = read_record(provenance, "train")
+    shown = read_table(curves, CURVES, "train") if curves else None
+    scores = {name: read_table(path, SCORES, "attack") for name, path in named_files(attacks).items()}
+    if federated:
+        from leakbound.federated.tables import curves as curves_of
+        from leakbound.federated.tables import final_scores
+
+        kept = read_federated(federated)
+        shown, scores = curves_of(kept), {"federated": final_scores(kept)}
+    elif facts.get("leakage"):
+        scores["accounting"] = _leakage_rows(facts["leakage"])
+    record = tracking.describe(
+        tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri"})),
+        shown,
+        scores,
+        facts,
+        channel=tracking.channel_facts(channel) if channel else None,
+        files=[provenance, *([channel] if channel else [])],
+    )
+    outcome = tracking.log(record, asked.uri, marker)
+    sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")
+
+
+def _leakage_rows(leakage: dict[str, int | float]) -> pd.DataFrame:
+    """Leakage of a run, in nats, as an attack's rows; replica -1 stands for all replicas."""
+    import pandas as pd
+
+    known = {name: value for name, value in leakage.items() if name != "uses"}
+    columns = {"replica": -1, "variant": "leakage", "unit": -1, "metric": list(known), "value": list(known.values())}
+    return pd.DataFrame(columns).assign(low=float("nan"), high=float("nan"))
+
+
+STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)

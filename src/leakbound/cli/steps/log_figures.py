@@ -1,0 +1,63 @@
+"""Figures, tables and verdicts of a configuration in one MLflow run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from leakbound import storage
+from leakbound.cli.files import (
+    JobSettings,
+    MarkerOption,
+    RootOption,
+    SettingsOption,
+    check_outputs,
+    read_settings,
+)
+from leakbound.config.settings import Line, Name
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.paths import OUTPUTS, output
+from leakbound.jobs.table import RunTable
+
+
+class LogFiguresSettings(JobSettings):
+    """Name of the configuration, and the store."""
+
+    preset: Name
+    uri: Line
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job, if there are runs and figures and they are logged."""
+    config = table.config
+    if not (config.tracking.enabled and table.runs and table.figures):
+        return
+    files = [table.file("tabulate", name) for name in table.tables]
+    files += [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
+    files += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
+    settings = {"preset": config.preset, "uri": config.tracking.uri}
+    yield new_job(config, "log_figures", "figures", settings, inputs={"files": files}, purpose="figures")
+
+
+def log_figures(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> None:
+    """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
+    from leakbound import tracking
+
+    check_outputs(marker)
+    asked = read_settings(settings, LogFiguresSettings)
+    below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
+    files = sorted(path for path in below if not path.name.startswith("."))
+    verdicts = {}
+    claims = output(root, "claims", "claims", "out")
+    if claims.is_file():
+        rows = storage.read_rows(claims)
+        overall = rows[rows["dataset"] == "all"]
+        verdicts = {str(name): int(count) for name, count in overall["verdict"].value_counts().items()}
+        files += [claims, output(root, "claims", "claims", "scoreboard")]
+    for path in files:
+        storage.check(path)
+    outcome = tracking.log(tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker)
+    sys.stderr.write(f"figures of {asked.preset}: {outcome.status} {outcome.reason or ''}\n")
+
+
+STEP = Step(LogFiguresSettings, log_figures, jobs, resources=None, local=True, final=True)

@@ -1,0 +1,170 @@
+"""Training times of the defenses, in turns in one process: compare them within the job, not with other jobs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import Field, model_validator
+
+from leakbound import storage
+from leakbound.cli.files import (
+    DatasetOption,
+    JobSettings,
+    SettingsOption,
+    check_outputs,
+    device_label,
+    device_name,
+    named_files,
+    plain_settings,
+    read_channel,
+    read_dataset,
+    read_settings,
+)
+from leakbound.cli.trainings import Device, step_work
+from leakbound.config.catalogue import EFFICIENCY
+from leakbound.config.defenses import Defense
+from leakbound.config.settings import Name, Seed
+from leakbound.config.studies import EfficiencyConfig
+from leakbound.config.training import TrainingConfig
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+from leakbound.randomness.origin import PrivacyNoise
+
+if TYPE_CHECKING:
+    from leakbound.training.request import TrainingRequest
+
+_CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
+
+
+class MeasureSettings(JobSettings):
+    """Training times of some defenses."""
+
+    config: EfficiencyConfig
+    defenses: dict[Name, Defense]
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
+    device: Device
+
+    @model_validator(mode="after")
+    def _knows_its_defenses(self) -> MeasureSettings:
+        if missing := sorted(set(self.config.defenses) - set(self.defenses)):
+            raise ValueError(f"defenses: lacks {', '.join(missing)}")
+        return self
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job, if training times are asked for."""
+    config, timed = table.config, table.config.efficiency
+    if timed is None:
+        return
+    defenses = {name: config.defense(name) for name in timed.defenses}
+    files = {name: table.channel_files(run) for name, run in table.timed_runs().items()}
+    settings = {
+        "config": timed.model_dump(mode="json"),
+        "defenses": {name: defense.model_dump(mode="json") for name, defense in defenses.items()},
+        "momentum": config.training.momentum,
+        "seed": config.seed,
+        **table.noise_settings(*defenses.values()),
+        "device": config.device,
+    }
+    yield new_job(
+        config,
+        "measure",
+        EFFICIENCY,
+        settings,
+        inputs={
+            "dataset": table.file("prepare", timed.dataset),
+            **{role: {name: found[role] for name, found in files.items() if found} for role in ("channel", "spectrum")},
+        },
+        uses={"models": timed.models},
+        purpose=EFFICIENCY,
+        work=partial(_work, table),
+    )
+
+
+def _work(table: RunTable) -> Iterable[Work]:
+    """Turns of all defenses and networks; that a turn may end early is left out."""
+    timed = table.config.efficiency
+    for model in timed.models if timed else ():
+        for run in table.timed_runs().values():
+            yield step_work(table, replace(run, model=model), (timed.repeats + 1) * timed.steps)
+
+
+def measure(
+    settings: SettingsOption,
+    dataset: DatasetOption,
+    rows: Annotated[Path, typer.Option(help="Times, Parquet.")],
+    provenance: Annotated[Path, typer.Option(help="Provenance, JSON.")],
+    channel: Annotated[list[str] | None, typer.Option(help="DEFENSE=FILE: its channel; may be repeated.")] = None,
+    spectrum: Annotated[list[str] | None, typer.Option(help="DEFENSE=FILE: that channel's spectrum.")] = None,
+) -> None:
+    """Time training steps of every defense and network, in turns in one process."""
+    import pandas as pd
+    import torch
+
+    from leakbound.storage.provenance import collect
+    from leakbound.training.efficiency import efficiency_rows, measure_steps
+
+    check_outputs(rows, provenance)
+    asked = read_settings(settings, MeasureSettings)
+    config = asked.config
+    channels, spectra = named_files(channel), named_files(spectrum)
+    began = time.time()
+    found = []
+    for model in config.models:
+        requests = _requests(asked, model, dataset, channels, spectra)
+        times = measure_steps(requests, steps=config.steps, repeats=config.repeats, max_seconds=config.max_seconds)
+        levels = {name: float("nan") if one.level is None else one.level for name, one in requests.items()}
+        found.append(times.assign(model=model, level=times["defense"].map(levels)))
+        sys.stderr.write(f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n")
+    storage.write_rows(rows, efficiency_rows(pd.concat(found, ignore_index=True), config))
+    files = {f"channel of {name}": path for name, path in channels.items()}
+    files |= {f"spectrum of {name}": path for name, path in spectra.items()}
+    record = collect(
+        plain_settings(settings),
+        inputs={"dataset": dataset, **files},
+        device=device_label(device_name(asked.device)),
+        seconds=time.time() - began,
+        started=began,
+        threads=torch.get_num_threads(),
+    )
+    storage.write_json(provenance, record)
+
+
+def _requests(
+    asked: MeasureSettings, model: str, dataset: Path, channels: dict[str, Path], spectra: dict[str, Path]
+) -> dict[str, TrainingRequest]:
+    """Training that is timed, for each defense."""
+    from leakbound.training.request import TrainingRequest
+
+    images, config = read_dataset(dataset), asked.config
+    return {
+        name: TrainingRequest(
+            dataset=images,
+            model=model,
+            defense=asked.defenses[name],
+            level=next(iter(levels), None),
+            rounds=1,
+            batch_size=config.batch_size,
+            learning_rate=_CAREFUL,
+            config=TrainingConfig(momentum=asked.momentum),
+            seed=asked.seed,
+            privacy_noise=asked.privacy_noise,
+            slug=f"{config.dataset}/{model}/{name}/efficiency",
+            channel=read_channel(channels.get(name), spectra.get(name))[0],
+            device=device_name(asked.device),
+        )
+        for name, levels in config.defenses.items()
+    }
+
+
+STEP = Step(MeasureSettings, measure, jobs, resources="efficiency", final=True)

@@ -1,0 +1,65 @@
+"""Pictures of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, read_settings
+from leakbound.config.catalogue import FigureConfig
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+
+
+class PlotSettings(JobSettings):
+    """A figure."""
+
+    figure: FigureConfig
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each figure."""
+    for key, figure in table.figures.items():
+        yield new_job(
+            table.config,
+            "plot",
+            key,
+            {"figure": figure.model_dump(mode="json", exclude={"claims"})},  # claims do not change its looks
+            inputs={"rows": table.rows_file(figure)},
+            uses={"plots": [figure.plot]},
+            purpose="figures",
+            work=_work,
+        )
+
+
+def _work() -> Iterator[Work]:
+    """A vector and a pixel picture, typically."""
+    yield Work("disk", 2e5)
+
+
+def plot(
+    settings: SettingsOption,
+    rows: Annotated[Path, typer.Option(help="Rows of the study or illustration, Parquet.")],
+    svg: Annotated[Path, typer.Option(help="Picture, SVG.")],
+    png: Annotated[Path, typer.Option(help="The same picture, PNG, beside it under the same name.")],
+    shown: Annotated[Path, typer.Option(help="Exactly the rows that the picture shows, Parquet.")],
+) -> None:
+    """Draw one figure from its rows."""
+    from leakbound.figures.drawing import draw, figure_rows
+
+    check_outputs(svg, png, shown)
+    stem = svg.with_suffix("")
+    if png != stem.with_suffix(".png"):
+        raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
+    figure = read_settings(settings, PlotSettings).figure
+    chosen = figure_rows(figure, storage.read_rows(rows))
+    draw(figure, chosen, stem)
+    storage.write_rows(shown, chosen)
+
+
+STEP = Step(PlotSettings, plot, jobs, group="figures", final=True)

@@ -1,0 +1,90 @@
+"""Images of a dataset, split into members, test and the attacker's own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound import registry, storage
+from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, plain_settings, read_settings
+from leakbound.config.data import DatasetConfig
+from leakbound.config.settings import Name, Seed
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+
+
+class PrepareSettings(JobSettings):
+    """One dataset."""
+
+    dataset: Name
+    config: DatasetConfig
+    seed: Seed
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each dataset."""
+    config = table.config
+    for name, settings in config.datasets.items():
+        yield new_job(
+            config,
+            "prepare",
+            name,
+            {"dataset": name, "config": settings.model_dump(mode="json"), "seed": config.seed},
+            uses={"datasets": [settings.reader or name]},
+            purpose="data and channels",
+            work=partial(_work, table, name),
+        )
+
+
+def _work(table: RunTable, dataset: str) -> Iterable[Work]:
+    """Every image is read, resized and kept."""
+    size = table.size(dataset)
+    yield Work("image", size.images)
+    yield Work("disk", 4 * size.images * size.pixels)
+
+
+def originals(job: Job, table: RunTable) -> str:
+    """Hashes of the Parquet files that images come from, so that an edit is noticed; outside readers name none."""
+    config = table.config
+    settings = config.datasets[job.name]
+    reader = settings.reader or job.name
+    if not (config.plugins.datasets.get(reader) or registry.DATASETS.path(reader)).startswith("leakbound."):
+        return "{}"
+    from leakbound.datasets.originals import original_hashes
+
+    known = Path(job.outputs["provenance"])
+    return json.dumps(original_hashes(job.name, settings, known), sort_keys=True)
+
+
+def prepare(
+    settings: SettingsOption,
+    out: Annotated[Path, typer.Option(help="Images, safetensors.")],
+    provenance: Annotated[Path, typer.Option(help="Provenance, JSON.")],
+) -> None:
+    """Read a dataset's images and split them into members, test and the attacker's own."""
+    from leakbound import datasets
+    from leakbound.datasets.originals import describe_originals
+    from leakbound.storage.provenance import collect
+
+    began = time.time()
+    check_outputs(out, provenance)
+    asked = read_settings(settings, PrepareSettings)
+    originals = describe_originals(asked.dataset, asked.config) or {}
+    dataset = datasets.prepare(asked.dataset, asked.config, asked.seed)
+    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
+    storage.write_arrays(out, dataset.arrays(), metadata)
+    sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
+    facts = {"started": began, "content": dataset.content_hash(), "sizes": sizes, "classes": list(dataset.classes)}
+    facts["originals"] = originals
+    seconds = time.time() - began
+    storage.write_json(provenance, collect(plain_settings(settings), inputs={}, device="cpu", seconds=seconds, **facts))
+
+
+STEP = Step(PrepareSettings, prepare, jobs, resources="prepare", group="data", watched=originals)

@@ -1,0 +1,111 @@
+"""One offline page with all that a finished configuration has shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.files import check_outputs, plain_settings
+from leakbound.cli.results import job_list, summary, verdicts
+from leakbound.cli.steps import log
+from leakbound.config.execution import TrackingConfig
+from leakbound.config.reading import check, load
+from leakbound.config.whole import Config
+from leakbound.jobs.job import Job, JobList, Step, new_job
+from leakbound.jobs.paths import OUTPUTS, output
+from leakbound.jobs.table import RunTable
+from leakbound.storage.provenance import settings_hash
+
+if TYPE_CHECKING:
+    from leakbound.figures.report import ReportFigure
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job, whatever has been shown."""
+    shown = [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
+    shown += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
+    shown += [path for job in log.jobs(table) for path in job.outputs.values()]
+    settings = table.config.model_dump(mode="json")
+    yield new_job(table.config, "report", "report", settings, inputs={"shown": shown}, purpose="figures")
+
+
+def page_hash(job: Job, table: RunTable) -> str:
+    """Hash of the captions, and of the templates, style and script of the page."""
+    captions = {key: [figure.title, table.caption(key)] for key, figure in table.figures.items()}
+    folder = files("leakbound.figures.report") / "templates"
+    return settings_hash([captions, {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}])
+
+
+def report(
+    configfile: Annotated[Path | None, typer.Option(help="Configuration that has been run.")] = None,
+    settings: Annotated[str | None, typer.Option(help="The same as JSON, in place of a file.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of its results; by default results/<preset>.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Page; by default report.html in that folder.")] = None,
+) -> None:
+    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
+    from leakbound.figures.report import Report, page
+
+    if (configfile is None) == (settings is None):
+        raise typer.BadParameter("give either --configfile or --settings")
+    config = load(configfile) if configfile else check(plain_settings(settings or ""), "--settings")
+    made = job_list(config)
+    table = made.table
+    root = root or Path(config.root)
+    target = out or output(root, "report", "report", "out")
+    check_outputs(target)
+    text = page(
+        Report(
+            config=config,
+            figures=list(_figures(root, table)),
+            claims=verdicts(root, table),
+            provenance=summary(root, made),
+            counts={
+                "runs": len(table.runs),
+                "networks trained": sum(run.replicas for run in table.runs.values() if run.rounds > 0),
+                "attacks": sum(len(attacks) for attacks in table.attacks.values()),
+                "figures": len(table.figures),
+            },
+            links=dict(_links(root, made, _pages(config.tracking))),
+        )
+    )
+    with storage.atomic(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{target}: {target.stat().st_size / 1e6:.1f} MB\n")
+
+
+def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
+    """The figures as they were drawn."""
+    from leakbound.figures.report import ReportFigure
+
+    for key, figure in table.figures.items():
+        drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}
+        for path in drawn.values():
+            if not path.is_file():
+                raise FileNotFoundError(f"{path}: is missing; run snakemake for this configuration first")
+        rows = storage.read_rows(output(root, "plot", key, "shown"))
+        pictures = {role: storage.read_bytes(path) for role, path in drawn.items()}
+        yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows)
+
+
+def _pages(tracking: TrackingConfig) -> str:
+    """Address of MLflow's pages: the server's own, or where `leakbound ui` shows a database."""
+    return (tracking.uri if tracking.uri.startswith("http") else tracking.ui).rstrip("/")
+
+
+def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
+    """Run and address of its page, for runs that are in MLflow."""
+    for job in made.of("log"):
+        marker = output(root, "log", job.name, "marker")
+        place = storage.read_json(marker).get("place") if marker.is_file() else None
+        if place:
+            run = f"experiments/{place['experiment_id']}/runs/{place['run_id']}"
+            yield job.name, f"{base}/#/{run}?workflowType=machine_learning"  # MLflow's other view is for chatbots
+
+
+STEP = Step(Config, report, jobs, local=True, final=True, watched=page_hash)

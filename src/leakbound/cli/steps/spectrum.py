@@ -1,0 +1,78 @@
+"""The data's spectrum as a shape of noise needs it, once for all capacities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, read_moments, read_settings
+from leakbound.config.data import IMAGE_SIDE
+from leakbound.config.defenses import BoxWeights
+from leakbound.config.settings import Name
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+
+
+class SpectrumSettings(JobSettings):
+    """A shape of noise, and the weights that it may take."""
+
+    shape: Name
+    weights: BoxWeights
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each dataset and family of channels."""
+    for name, (dataset, defense) in table.spectra().items():
+        settings = {"shape": defense.shape, "weights": defense.weights.model_dump(mode="json")}
+        yield new_job(
+            table.config,
+            "spectrum",
+            name,
+            settings,
+            inputs={"moments": table.file("covariance", dataset)},
+            uses={"shapes": [defense.shape]},
+            purpose="data and channels",
+            work=partial(_work, table, dataset),
+        )
+
+
+def _work(table: RunTable, dataset: str) -> Iterable[Work]:
+    """A decomposition of the covariance, counted as one product with itself."""
+    pixels = table.size(dataset).pixels
+    yield Work("product", pixels**3)
+    yield Work("disk", 8 * pixels**2)
+
+
+def spectrum(
+    settings: SettingsOption,
+    moments: Annotated[Path, typer.Option(help="Mean and covariance, written by `covariance`.")],
+    out: Annotated[Path, typer.Option(help="Spectrum, safetensors.")],
+) -> None:
+    """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
+    from leakbound.channels.weights import box_weights
+    from leakbound.registry import SHAPES
+
+    check_outputs(out)
+    asked = read_settings(settings, SpectrumSettings)
+    shape = SHAPES.get(asked.shape)
+    found = read_moments(moments)
+    weights = None
+    if shape.takes_weights:
+        colors, rest = divmod(found.dimension, IMAGE_SIDE**2)
+        if rest:
+            raise typer.BadParameter(f"{moments}: {found.dimension} pixels are no {IMAGE_SIDE}×{IMAGE_SIDE} images")
+        box = asked.weights
+        weights = box_weights(
+            colors, IMAGE_SIDE, IMAGE_SIDE, rows=box.rows, columns=box.columns, weight=box.weight
+        )
+    result = shape.decompose(found, weights=weights)
+    storage.write_arrays(out, result.arrays(), result.metadata())
+
+
+STEP = Step(SpectrumSettings, spectrum, jobs, resources="calibrate", group="channels")

@@ -1,0 +1,96 @@
+"""Tidy tables of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.files import (
+    CURVES,
+    SCORES,
+    JobSettings,
+    RootOption,
+    SettingsOption,
+    check_outputs,
+    read_record,
+    read_settings,
+    read_table,
+)
+from leakbound.config.settings import Line, Name, Names
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.paths import output
+from leakbound.jobs.runs import Run
+from leakbound.jobs.table import RunTable
+
+if TYPE_CHECKING:
+    from leakbound.claims.tables import RunPart
+
+
+class TabulateSettings(JobSettings):
+    """A study's runs, each with its attacks."""
+
+    study: Name
+    runs: dict[Line, Names]
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each study."""
+    for study, slugs in table.studies.items():
+        yield new_job(
+            table.config,
+            "tabulate",
+            study,
+            {"study": study, "runs": {slug: table.attacks[slug] for slug in slugs}},
+            inputs={"runs": [path for slug in slugs for path in table.records(slug).values()]},
+            purpose=study,
+        )
+
+
+def tabulate(
+    settings: SettingsOption,
+    root: RootOption,
+    out: Annotated[Path, typer.Option(help="Tidy rows, Parquet.")],
+) -> None:
+    """Gather what the runs of a study have written into one tidy table."""
+    from leakbound.claims.tables import tabulate as gather
+
+    check_outputs(out)
+    asked = read_settings(settings, TabulateSettings)
+    storage.write_rows(out, gather(_finished(root, slug, attacks) for slug, attacks in asked.runs.items()))
+
+
+def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunPart:
+    """Rows that one run has written."""
+    from leakbound.claims.tables import RunPart
+
+    run = Run.from_slug(slug)
+    trained = run.rounds > 0
+    return RunPart(
+        run=slug,
+        dataset=run.dataset,
+        model=run.model,
+        defense=run.defense,
+        level=run.level,
+        rounds=run.rounds,
+        batch_size=run.batch_size,
+        diverged=_diverged(output(root, "train", slug, "provenance")) if trained else (),
+        curves=read_table(output(root, "train", slug, "rows"), CURVES, "train") if trained else None,
+        attacks={
+            name: read_table(output(root, "attack", f"{slug}/{name}", "rows"), SCORES, "attack") for name in attacks
+        },
+    )
+
+
+def _diverged(path: Path) -> tuple[bool, ...]:
+    """Divergence of each replica of a training."""
+    found = read_record(path, "train").get("diverged")
+    if not isinstance(found, list) or not all(isinstance(one, bool) for one in found):
+        raise storage.DamagedFileError(path, "it does not say which replicas diverged")
+    return tuple(found)
+
+
+STEP = Step(TabulateSettings, tabulate, jobs, group="figures", final=True)

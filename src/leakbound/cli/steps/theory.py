@@ -1,0 +1,44 @@
+"""Tables of utility against privacy in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leakbound import storage
+from leakbound.cli.files import JobSettings, RowsOption, SettingsOption, check_outputs, read_settings
+from leakbound.config.settings import Name, Seed
+from leakbound.config.theory import TheoryConfig
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+
+
+class TheorySettings(JobSettings):
+    """A table of closed forms."""
+
+    table: Name
+    config: TheoryConfig
+    seed: Seed
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each table."""
+    for name, section in table.section("theory"):
+        yield new_job(
+            table.config,
+            "theory",
+            name,
+            {"table": name, "config": section, "seed": table.config.seed},
+            purpose="theory",
+        )
+
+
+def theory(settings: SettingsOption, rows: RowsOption) -> None:
+    """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
+    from leakbound.theory.tables import theory_rows
+
+    check_outputs(rows)
+    asked = read_settings(settings, TheorySettings)
+    storage.write_rows(rows, theory_rows(asked.table, asked.config, asked.seed))
+
+
+STEP = Step(TheorySettings, theory, jobs, group="figures", final=True)

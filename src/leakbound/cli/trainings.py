@@ -1,0 +1,129 @@
+"""Settings, requests and work that all steps share which train, time or attack a network under a defense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from leakbound.cli.files import JobSettings, device_name, read_dataset
+from leakbound.config.defenses import Defense
+from leakbound.config.settings import Count, Level, Line, Name, Records, Seed, Settings
+from leakbound.config.training import TrainingConfig
+from leakbound.jobs.federated import ADAPTED
+from leakbound.jobs.runs import Run
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import STEP_RECORDS, Work
+from leakbound.randomness.origin import PrivacyNoise
+
+if TYPE_CHECKING:
+    from leakbound.channels.channel import Channel
+    from leakbound.training.request import TrainingRequest
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class DefendedSettings(JobSettings):
+    """A network under a defense at one of its levels."""
+
+    model: Name
+    defense: Defense
+    level: Level | None
+    seed: Seed
+    device: Device
+
+    @model_validator(mode="after")
+    def _has_a_possible_level(self) -> DefendedSettings:
+        if (problem := self.defense.level_problem(self.level)) is not None:
+            raise ValueError(f"level = {self.level}: {problem}")
+        return self
+
+
+class TrainingSettings(DefendedSettings):
+    """A network that is trained."""
+
+    dataset: Name
+    slug: Line
+    batch_size: Records
+    privacy_noise: PrivacyNoise = "seeded"
+    training: TrainingConfig
+
+
+def training_settings(table: RunTable, run: Run, slug: str, kept: set[str]) -> dict[str, Any]:
+    """Plain values that a search or a training of a run depends on.
+
+    Args:
+        table: The run table.
+        run: The run.
+        slug: Name that seeds derive from.
+        kept: Settings of ``training`` that count.
+    """
+    config, defense = table.config, table.defense_of(run)
+    return {
+        "dataset": run.dataset,
+        "model": run.model,
+        "defense": defense.model_dump(mode="json"),
+        "slug": slug,
+        "level": run.level,
+        "batch_size": run.batch_size,
+        "seed": config.seed,
+        **table.noise_settings(defense),
+        "device": config.device,
+        "training": config.training.model_dump(mode="json", include=kept),
+    }
+
+
+def training_uses(table: RunTable, run: Run) -> dict[str, list[str]]:
+    """Registered things that the training of a run looks up."""
+    return {"models": [run.model], "trainers": [table.config.defense(run.defense).trainer]}
+
+
+def training_request(
+    asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any
+) -> TrainingRequest:
+    """What searching and training ask for."""
+    from leakbound.training.request import TrainingRequest
+
+    return TrainingRequest(
+        dataset=read_dataset(dataset),
+        model=asked.model,
+        defense=asked.defense,
+        level=asked.level,
+        batch_size=asked.batch_size,
+        config=asked.training,
+        seed=asked.seed,
+        slug=asked.slug,
+        privacy_noise=asked.privacy_noise,
+        device=device_name(asked.device),
+        channel=channel,
+        **more,
+    )
+
+
+def step_work(table: RunTable, run: Run, steps: float, slots: int = 1) -> Work:
+    """Training steps of a run's defense on its batches."""
+    defense = table.config.defense(run.defense)
+    records = defense.records_in_step(run.level, run.batch_size)
+    kind, colors = f"step_{defense.step_work}", table.size(run.dataset).colors
+    return Work(kind, steps * records / STEP_RECORDS, run.model, colors, slots)
+
+
+class FederatedSetting(Settings):
+    """A federated run, as :class:`leakbound.jobs.federated.FederatedRun` states it."""
+
+    dataset: Name
+    model: Name
+    scheme: Literal["none", "client", "server", "personalized", "uniform"]
+    n_clients: Count
+    max_param_norm: Annotated[Level, Field(gt=0)] | None = None
+    mi_budget: Annotated[Level, Field(gt=0)] | None = None
+    budget_spread: Level | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_scheme_needs(self) -> FederatedSetting:
+        spread = ("budget_spread",) if self.scheme in ADAPTED else ()
+        for name in () if self.scheme == "none" else ("max_param_norm", "mi_budget", *spread):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: is missing, and the scheme {self.scheme} needs it")
+        return self

@@ -1,0 +1,87 @@
+"""Federated runs: one setting of federated averaging each, trained once however many tables show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from leakbound.config.federated import FederatedConfig
+from leakbound.jobs.runs import level_text
+
+BASIC = ("client", "server")
+"""Schemes with one budget for all and a fixed threshold."""
+ADAPTED = ("personalized", "uniform")
+"""Schemes with a budget for each client and thresholds that follow the norms."""
+
+
+@dataclass(frozen=True, order=True)
+class FederatedRun:
+    """One setting of federated averaging, with all its seeds.
+
+    Attributes:
+        dataset: Name of the dataset.
+        model: Name of the network.
+        scheme: ``none`` (neither noise nor clipping); ``client`` or ``server`` (Corollary 1 or Theorem 1, one budget
+            for all, a fixed threshold); ``personalized`` (Corollary 2) or ``uniform`` (its baseline with equal weights
+            and noise), both with a budget for each client and thresholds that follow the norms.
+        n_clients: Number of clients.
+        max_param_norm: Clipping threshold, the first one where it follows the norms; None without clipping.
+        mi_budget: Budget in nats for one round, the mean of personal ones; None without noise.
+        budget_spread: Standard deviation of personal budgets; None where all have one.
+    """
+
+    dataset: str
+    model: str
+    scheme: str
+    n_clients: int
+    max_param_norm: float | None = None
+    mi_budget: float | None = None
+    budget_spread: float | None = None
+
+    @property
+    def slug(self) -> str:
+        """Name of the run, e.g. ``mnist/mlp/personalized-m20-s10-c10/n100``."""
+        named = {"m": self.mi_budget, "s": self.budget_spread, "c": self.max_param_norm}
+        texts = [f"{letter}{level_text(value)}" for letter, value in named.items() if value is not None]
+        return f"{self.dataset}/{self.model}/{'-'.join([self.scheme, *texts])}/n{self.n_clients}"
+
+    def facts(self, rounds: int, batch_size: int, replicas: int) -> dict[str, Any]:
+        """What the run is called in MLflow."""
+        names = {"slug": f"federated/{self.slug}", "dataset": self.dataset, "model": self.model}
+        level = {"defense": self.scheme, "level": self.mi_budget}
+        return {**names, **level, "rounds": rounds, "batch_size": batch_size, "replicas": replicas}
+
+
+def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRun]]:
+    """Runs whose rows each table of federated averaging holds, by the table's name; none for closed forms."""
+    if config is None:
+        return {}
+    pairs = config.models.items()
+    return {name: [run for pair in pairs for run in _runs(config, name, *pair)] for name in config.parts()}
+
+
+def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:
+    """Runs of one table on one dataset."""
+    norm, count = config.max_param_norm, config.n_clients
+    if table == "budgets":
+        yield FederatedRun(dataset, model, "none", count)
+        for scheme in BASIC:
+            for budget in config.mi_budgets:
+                yield FederatedRun(dataset, model, scheme, count, norm, budget)
+    elif table == "clients":
+        for scheme in BASIC:
+            for clients in config.client_counts:
+                yield FederatedRun(dataset, model, scheme, clients, norm, config.mi_budget)
+    elif table == "thresholds":
+        for scheme in BASIC:
+            for threshold in config.max_param_norms:
+                yield FederatedRun(dataset, model, scheme, count, threshold, config.mi_budget)
+    elif table == "means":
+        for scheme in ADAPTED:
+            for mean in config.budget_means:
+                yield FederatedRun(dataset, model, scheme, count, norm, mean, config.budget_spread)
+    elif table == "spreads":
+        for scheme in ADAPTED:
+            for spread in config.budget_spreads:
+                yield FederatedRun(dataset, model, scheme, count, norm, config.budget_mean, spread)

@@ -1,0 +1,94 @@
+"""Files of results: the only place where a path below ``results/<preset>`` is spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import TypeVar
+
+P = TypeVar("P", bound=PurePath)
+
+_WORD = r"[a-z][a-z0-9_]*"
+_RUN = rf"{_WORD}/{_WORD}/[a-z0-9_.e+-]+/n[0-9]+-b[0-9]+"
+_FEDERATED = rf"{_WORD}/{_WORD}/[a-z0-9.e+-]+/n[0-9]+"
+
+OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "prepare": {"out": "data/{name}.safetensors", "provenance": "data/{name}.json"},
+        "covariance": {"out": "covariance/{name}.safetensors"},
+        "spectrum": {"out": "spectra/{name}.safetensors"},
+        "calibrate": {"out": "channels/{name}.safetensors"},
+        "tune": {"out": "tuning/{name}.parquet"},
+        "train": {
+            "weights": "runs/{name}/weights.safetensors",
+            "rows": "runs/{name}/training.parquet",
+            "provenance": "runs/{name}/provenance.json",
+        },
+        "attack": {
+            "rows": "attacks/{name}.parquet",
+            "arrays": "attacks/{name}.safetensors",
+            "provenance": "attacks/{name}.json",
+        },
+        "measure": {"rows": "tables/efficiency.parquet", "provenance": "tables/efficiency.json"},
+        "theory": {"rows": "tables/theory/{name}.parquet"},
+        "consensus": {"rows": "tables/consensus/{name}.parquet"},
+        "federate": {"rows": "federated/{name}/rows.parquet", "provenance": "federated/{name}/provenance.json"},
+        "federated": {"rows": "tables/federated/{name}.parquet"},
+        "illustrate": {"out": "illustrations/{name}.parquet"},
+        "tabulate": {"out": "tables/{name}.parquet"},
+        "plot": {
+            "svg": "figures/{name}.svg",
+            "png": "figures/{name}.png",
+            "shown": "figures/{name}.parquet",
+        },
+        "claims": {
+            "out": "claims.parquet",
+            "scoreboard": "scoreboard.md",
+            "counts": "tables/scoreboard.parquet",
+        },
+        "log": {"marker": "tracking/{name}.json"},
+        "log_figures": {"marker": "tracking/figures.json"},
+        "report": {"out": "report.html"},
+    }
+)
+"""Step to the files that a job of it writes, by the command's option; ``{name}`` is the job's name. In chain order."""
+
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "spectrum": rf"{_WORD}/{_WORD}",
+        "calibrate": rf"{_WORD}/{_WORD}-[0-9.e+-]+",
+        "tune": rf"{_WORD}/{_WORD}/[a-z0-9_.e+-]+/b[0-9]+",
+        "train": _RUN,
+        "attack": rf"{_RUN}/{_WORD}",
+        "federate": _FEDERATED,
+        "tabulate": rf"(?!efficiency\b|scoreboard\b){_WORD}",
+        "plot": rf"[a-z0-9]+/{_WORD}",
+        "log": rf"{_RUN}|federated/{_FEDERATED}",
+    }
+)
+"""Step to the form of its jobs' names, a regular expression; one word where a step is not listed."""
+
+
+def names_of(step: str) -> str:
+    """Form of the names of a step's jobs, a regular expression."""
+    return NAMES.get(step, _WORD)
+
+
+def output(root: P, step: str, name: str, role: str) -> P:
+    """A file that a job writes.
+
+    Args:
+        root: Folder of the configuration's results.
+        step: Kind of the job.
+        name: Name of the job.
+        role: Option of the command that takes the path.
+    """
+    return root / OUTPUTS[step][role].format(name=name)
+
+
+def log_and_benchmark(step: str) -> tuple[str, str]:
+    """Patterns, below the root, of the log of a step's jobs and of what Snakemake measures of them."""
+    many = any("{name}" in pattern for pattern in OUTPUTS[step].values())
+    inside = f"{step}/{{name}}" if many else step
+    return f"logs/{inside}.log", f"benchmarks/{inside}.tsv"

@@ -1,0 +1,30 @@
+"""Elementary work in a job, of which the plan knows what a unit costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STEP_RECORDS = 64
+"""Records of a training step, as steps are counted."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """An amount of one kind of elementary work.
+
+    Attributes:
+        kind: ``step_<kind>`` (training steps of 64 records), ``predict`` (forward passes of an image), ``invert`` and
+            ``match`` (iterations of model and of gradient inversion on an image), ``membership`` (steps of the attack
+            network), ``image`` (images read, resized and written), ``product`` (multiplications of a float64 matrix
+            product), or ``disk`` (bytes of outputs).
+        amount: Units of it.
+        model: Network that it is done with; empty for none.
+        colors: Colors of the images; 0 for none.
+        slots: Models that one process trains side by side.
+    """
+
+    kind: str
+    amount: float
+    model: str = ""
+    colors: int = 0
+    slots: int = 1

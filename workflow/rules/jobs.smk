@@ -1,0 +1,106 @@
+# The jobs of the configuration in force, and what Snakemake asks about them. No rule here.
+
+import os
+import sys
+from pathlib import Path
+
+from leakbound.cli.results import job_list
+from leakbound.config import messages, reading
+from leakbound.jobs import coordination
+from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of
+from leakbound.storage.fingerprint import code_fingerprint
+
+
+def in_turn(enter, *arguments):
+    """Begin a run, or a part of one on another machine, or say in one line why not."""
+    try:
+        enter(*arguments)
+    except (coordination.BusyError, coordination.SupersededError, OSError) as error:
+        sys.exit(str(error))
+
+
+def drop_default_rate_limit():
+    """Let go of Snakemake's limit of 100 jobs a second, which no profile or command line has asked for.
+
+    To keep it, Snakemake looks for work in every second once more for each job that has ended: a core, after a few
+    hundred of them.
+    """
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
+
+
+def checked_jobs():
+    """All jobs of the configuration in force, or its mistakes, one line each, and no traceback."""
+    source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
+    try:
+        for path in workflow.configfiles:
+            messages.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
+        return job_list(reading.check(config, source))
+    except messages.ConfigError as error:
+        sys.exit(str(error))
+
+
+in_turn(coordination.join)
+JOBS = checked_jobs()
+TABLE = JOBS.table
+CONFIG = TABLE.config
+ROOT = str(CONFIG.root)
+
+# One process for each job, which ends with this one: a shell in between would live on when either is killed.
+shell.prefix("set -euo pipefail; exec ")
+os.environ[coordination.COORDINATOR] = str(os.getpid())
+
+if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
+    os.environ |= {"LEAKBOUND_LIVE": CONFIG.tracking.uri, "LEAKBOUND_PRESET": CONFIG.preset}
+
+
+def job_of(step, wildcards):
+    """The job of a step that wildcards name; a step whose files have no wildcard has one job."""
+    name = getattr(wildcards, "name", None)
+    return JOBS.job(step.name, name) if name else JOBS.of(step.name)[0]
+
+
+def patterns(step):
+    """Files that the jobs of a step write, by option of the command; pictures are shown in Snakemake's own report."""
+    found = {role: f"{ROOT}/{pattern}" for role, pattern in OUTPUTS[step.name].items()}
+    if step.name == "plot":
+        found["svg"] = report(
+            found["svg"],
+            category=lambda w: w.name.partition("/")[0],
+            labels=lambda w: {"figure": w.name.partition("/")[2], "shows": TABLE.figures[w.name].title},
+            caption="../report/figure.rst",
+        )
+    return found
+
+
+def parameters(step):
+    """All that a job of a step depends on beside its inputs, so that nothing else runs it again; and its files."""
+
+    def code(job):
+        return code_fingerprint(step.module, *job.modules)
+
+    found = {
+        "settings": lambda w: job_of(step, w).settings_text(),
+        "files": lambda w: job_of(step, w).options(),
+        "code": lambda w: code(job_of(step, w)),
+    }
+    if step.watched is not None:
+        found["watched"] = lambda w: step.watched(job_of(step, w), TABLE)
+    if step.name == "plot":
+        found["caption"] = lambda w: TABLE.caption(w.name)
+    if step.resumes:
+        found["files"] = lambda w: f"{job_of(step, w).options()} --code {code(job_of(step, w))}"
+    return found
+
+
+def requests(step):
+    """Resources that a job of a step asks for: memory and time grow with each retry."""
+    if step.resources is None:
+        return {"tracking": 1}
+    asked = getattr(CONFIG.resources, step.resources)
+    found = {
+        "mem_mb": lambda wildcards, attempt: asked.mem_mb * attempt,
+        "runtime": lambda wildcards, attempt: asked.runtime * attempt,
+    }
+    return found | ({"gpu": asked.gpu} if hasattr(asked, "gpu") else {})
