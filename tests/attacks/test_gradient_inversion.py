@@ -16,7 +16,7 @@ from leakbound.config.defenses import (
     DPSGD,
     ChannelDefense,
     Compression,
-    CustomDefense,
+    Defense,
     GradientCompression,
     LargeBatch,
     ParameterNoise,
@@ -268,8 +268,8 @@ def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
         Client(Compression(), 1.0)
     with pytest.raises(ValueError, match="a batch of 500 records for tuning: there are only 200"):
         attacked(digits, moments, batch_size=500)
-    with pytest.raises(ValueError, match="custom"):
-        attacked(digits, moments, defense=CustomDefense(mechanism="custom", trainer="own"))
+    with pytest.raises(ValueError, match="own"):
+        attacked(digits, moments, defense=Defense(mechanism="own"))
 
 
 def test_rows_have_the_columns_of_every_attack(undefended):

@@ -19,16 +19,15 @@ from leakbound.config.defenses import (
     DPSGD,
     ChannelDefense,
     Compression,
-    CustomDefense,
     Defense,
     GradientCompression,
     LargeBatch,
     ParameterNoise,
     Undefended,
 )
-from leakbound.config.levels import level_problem
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.registry import MECHANISMS
 from leakbound.training.gradients import Gradients, psac_weights, record_gradients
 from leakbound.training.transforms import keep_largest
 
@@ -72,7 +71,7 @@ class Client:
     def __post_init__(self) -> None:
         """Check that the upload is known."""
         defense, level, channel = self.defense, self.level, self.channel
-        if isinstance(defense, CustomDefense):
+        if defense.mechanism not in MECHANISMS.builtin:
             raise ValueError(f"gradient inversion knows no upload of {defense.mechanism!r}; leave the attack out there")
         if isinstance(defense, ChannelDefense):
             if channel is None:
@@ -82,7 +81,7 @@ class Client:
                     f"a channel of shape {channel.shape!r} and {channel.capacity} nats for a defense of shape "
                     f"{defense.shape!r} at level {level}: give the channel that the client uses"
                 )
-        if (problem := level_problem(defense, level)) is not None:
+        if (problem := defense.level_problem(level)) is not None:
             raise ValueError(f"level = {level}: {problem}")
         if isinstance(defense, Compression) and (self.dropped is None or self.dropped.index != level):
             raise ValueError(f"compression at level {level}: its principal direction is missing or another one")

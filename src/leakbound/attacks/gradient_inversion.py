@@ -29,7 +29,6 @@ from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import Defense
-from leakbound.config.levels import records_in_step
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
@@ -98,7 +97,7 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    client, size = Client.of(defense, level, channel, moments), records_in_step(defense, level, batch_size)
+    client, size = Client.of(defense, level, channel, moments), defense.records_in_step(level, batch_size)
     tables, pictures = [], []
     for replica in range(replicas):
         noise = partial(noise_source, privacy_noise, seed, slug, device=device)

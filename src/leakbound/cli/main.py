@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (
+COMMANDS: tuple[Callable[..., Any], ...] = (
     *(step.command for step in all_steps()),
     plan.plan,
     plan.costs,
@@ -31,7 +32,8 @@ for command in (
     reference.reference,
     reference.figures,
     verify.verify,
-):
+)
+for command in COMMANDS:
     app.command()(command)
 _DEFECT = (
     "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "

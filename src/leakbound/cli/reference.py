@@ -15,7 +15,6 @@ from leakbound.cli.files import register_plugins
 from leakbound.cli.generated import keep_generated
 from leakbound.cli.results import job_list, summary
 from leakbound.config import reading
-from leakbound.jobs.paths import OUTPUTS, output
 
 if TYPE_CHECKING:
     from leakbound.config.whole import Config
@@ -32,7 +31,6 @@ def reference(
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
-    table = made.table
     root, target = Path(config.root), out or _KEPT / config.preset
     if not all(Path(path).is_file() for path in made.files("claims")):
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
@@ -41,8 +39,8 @@ def reference(
     for job in made.of("plot"):
         if secret := _unpublishable(Path(job.outputs["shown"]), config):
             sys.stdout.write(
-                f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they may "
-                "be published (publishable = True)\n"
+                f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they "
+                "may be published (publishable = True)\n"
             )
         else:
             kept += job.outputs.values()

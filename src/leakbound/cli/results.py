@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-
 def job_list(config: Config) -> JobList:
     """All jobs of a configuration, with its catalogue of figures."""
     from leakbound.cli.steps import all_steps

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leakbound.channels.channel import Channel
     from leakbound.training.request import TrainingRequest
 
+_ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -74,14 +75,13 @@ def training_settings(table: RunTable, run: Run, slug: str, kept: set[str]) -> d
     }
 
 
-def training_uses(table: RunTable, run: Run) -> dict[str, list[str]]:
-    """Registered things that the training of a run looks up."""
-    return {"models": [run.model], "trainers": [table.config.defense(run.defense).trainer]}
+def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
+    """Things that the training of a run looks up, as :func:`leakbound.jobs.job.new_job` takes them."""
+    defense = table.config.defense(run.defense)
+    return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
 
 
-def training_request(
-    asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any
-) -> TrainingRequest:
+def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
     """What searching and training ask for."""
     from leakbound.training.request import TrainingRequest
 
@@ -105,7 +105,11 @@ def step_work(table: RunTable, run: Run, steps: float, slots: int = 1) -> Work:
     """Training steps of a run's defense on its batches."""
     defense = table.config.defense(run.defense)
     records = defense.records_in_step(run.level, run.batch_size)
-    kind, colors = f"step_{defense.step_work}", table.size(run.dataset).colors
+    channel, colors = defense.channel, table.size(run.dataset).colors
+    kind = defense.mechanism if defense.changes_gradients else "none"
+    if channel is not None and channel.noise == "fresh":
+        kind = "white" if channel.shape in _ALONG_AXES else "natural"
+    kind = f"step_{kind}"
     return Work(kind, steps * records / STEP_RECORDS, run.model, colors, slots)
 
 

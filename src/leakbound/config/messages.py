@@ -15,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from leakbound import registry
-from leakbound.config.defenses import default_defenses
+from leakbound.config.attacks import Attack
+from leakbound.config.defenses import Defense
 from leakbound.config.settings import Settings
 
 try:  # the one in C is ten times as fast, where it is built
@@ -34,7 +35,6 @@ MOST_SHOWN = 50
 """Mistakes that one message tells; the rest is counted."""
 _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
-_TAGS = {"custom", *(defense.mechanism for defense in default_defenses().values())}
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, 100, 100
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
@@ -192,9 +192,11 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
     if unfit := list(_unfit(values)):
         raise ConfigError(source, unfit)
     try:
-        return model.model_validate(values)
+        return model.model_validate(values, context={"plugins": values.get("plugins")})
     except ValidationError as error:
-        raise ConfigError(source, [_sentence(model, detail) for detail in error.errors(include_url=False)]) from error
+        raise ConfigError(
+            source, [_sentence(model, values, detail) for detail in error.errors(include_url=False)]
+        ) from error
 
 
 def _unfit(values: Any) -> Iterator[str]:
@@ -243,23 +245,19 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
+def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
     """One pydantic finding as ``key = value: what is allowed``."""
     location = detail["loc"]
     key = "".join(
         f"[{part}]"
         if isinstance(part, int)
         else f".{part if len(part) <= _LONGEST_KEY else part[:_LONGEST_KEY] + '...'}"
-        for index, part in enumerate(location)
-        if part != "[key]" and not (part in _TAGS and index and _chooses(location[:index]))
+        for part in location
+        if part != "[key]"
     ).lstrip(".")
     if detail["type"] == "extra_forbidden":
-        known = _keys_at(model, location[:-1])
+        known = _keys_at(model, values, location[:-1])
         return f"{key}: unknown setting; {registry.nearest(str(location[-1]), known)}"
-    if detail["type"] == "union_tag_invalid":
-        return f"{key}.mechanism: unknown mechanism; {registry.nearest(str(detail['ctx']['tag']), sorted(_TAGS))}"
-    if detail["type"] == "union_tag_not_found":
-        return f"{key}.mechanism: is missing and has no default; known: {', '.join(sorted(_TAGS))}"
     if detail["type"] == "missing":
         return f"{key}: is missing and has no default"
     message = detail["msg"].removeprefix("Value error, ")
@@ -272,11 +270,6 @@ def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
     if location[-1:] == ("[key]",):
         return f"{key}: as a name, {message}"
     return f"{key} = {shown(detail['input'])}: {message}{_number_hint(detail)}"
-
-
-def _chooses(location: tuple[int | str, ...]) -> bool:
-    """Whether a defense lies here, of which pydantic names the mechanism as if it were a key."""
-    return location[-2:-1] == ("defenses",) or location[-1] == "defense"
 
 
 def _number_hint(detail: ErrorDetails) -> str:
@@ -295,14 +288,17 @@ def _number_hint(detail: ErrorDetails) -> str:
     return f"; this is text: write {mantissa}{point}{'e' if exponent else ''}{exponent} without quotes"
 
 
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Names of the settings that the section at ``location`` knows."""
-    sections: list[type[BaseModel]] = [model]
-    for part in location:
-        annotations = [section.model_fields[part].annotation for section in sections if part in section.model_fields]
-        found = [inner for annotation in annotations for inner in _models_in(annotation)]
-        tagged = [s for s in sections if "mechanism" in s.model_fields and s.model_fields["mechanism"].default == part]
-        sections = found or tagged or sections
+def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...]) -> list[str]:
+    """Names of the settings that the section at ``location`` of the values knows."""
+    sections, plugins = [model], values.get("plugins") or {}
+    for step in location:
+        annotations = [section.model_fields[step].annotation for section in sections if step in section.model_fields]
+        sections = [inner for annotation in annotations for inner in _models_in(annotation)] or sections
+        values = values[step]
+        if Defense in sections and isinstance(name := values.get("mechanism"), str):
+            sections = [registry.MECHANISMS.get(name, plugins.get("mechanisms", {}))]
+        if Attack in sections and step != "custom":
+            sections = [registry.ATTACKS.get(str(step), plugins.get("attacks", {}))]
     return sorted({name for section in sections for name in section.model_fields})
 
 
@@ -311,11 +307,6 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
-
-
-def known_names(kind: registry.Registry, plugins: dict[str, str]) -> list[str]:
-    """Names that a configuration may use for things of one kind."""
-    return sorted({*kind.names(), *plugins})
 
 
 def unknown_name(key: str, name: str, what: str, known: list[str]) -> list[str]:

@@ -121,3 +121,15 @@ def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, 
         }
         for replica in replicas
     ]
+
+
+def curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a run that are curves over rounds, with the columns of a training's: replica, step, metric, value."""
+    kept = rows[(rows["unit"] == -1) & rows["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
+    return kept.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]
+
+
+def final_scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a run that tell its end and its leaks, with the columns of an attack's."""
+    kept = rows[(rows["unit"] == -1) & rows["metric"].str.startswith(("final_", "leak_", "weight_"))]
+    return kept.assign(variant="")

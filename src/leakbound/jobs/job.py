@@ -84,6 +84,7 @@ def new_job(
     *,
     inputs: Mapping[str, Files] | None = None,
     uses: Mapping[str, Sequence[str]] | None = None,
+    modules: Sequence[str] = (),
     purpose: str = "",
     work: Callable[[], Iterable[Work]] = tuple,
 ) -> Job:
@@ -97,18 +98,22 @@ def new_job(
         inputs: Command-line option to what it reads.
         uses: Kind of registered things to the names of those that the command looks up; None for a command that
             looks up none.
+        modules: Modules that it finds by other means, for the code fingerprint.
         purpose: Study that asks for it first, or another heading of the plan.
         work: Elementary work in it, for the plan.
     """
-    modules: list[str] = []
+    found = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
-        own = {kind: {one: declared[kind][one] for one in names if one in declared[kind]} for kind, names in uses.items()}
+        own = {
+            kind: {one: declared[kind][one] for one in names if one in declared[kind]} for kind, names in uses.items()
+        }
         settings = {**settings, "plugins": {kind: entries for kind, entries in own.items() if entries}}
         for kind, names in uses.items():
             targets = (declared[kind].get(one) or registry.KINDS[kind].path(one) for one in names)
-            modules += [target.partition(":")[0] for target in targets]
-    return Job(step, name, config.root, settings, inputs or {}, uses or {}, tuple(modules), purpose, work)
+            found += [target.partition(":")[0] for target in targets]
+        settings = {**settings, "plugins": own}
+    return Job(step, name, config.root, settings, inputs or {}, uses or {}, tuple(found), purpose, work)
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ class Step:
     """
 
     settings: type[Settings]
-    command: Callable[..., None]
+    command: Callable[..., Any]
     jobs: Callable[[RunTable], Iterable[Job]]
     resources: str | None = "figures"
     group: str | None = None
@@ -196,4 +201,9 @@ class JobList:
 
     def files(self, *steps: str, role: str | None = None) -> list[str]:
         """Files that the jobs of some steps write, of all if none is named, or only those of one option."""
-        return [path for job in (self.of(*steps) if steps else self) for one, path in job.outputs.items() if role in (None, one)]
+        return [
+            path
+            for job in (self.of(*steps) if steps else self)
+            for one, path in job.outputs.items()
+            if role in (None, one)
+        ]

@@ -5,7 +5,6 @@ Nothing here imports torch: Snakemake parses this for every job.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, output
 from leakbound.jobs.runs import Run, level_text, runs_of
+from leakbound.jobs.sizes import DatasetSize, size_of
 
 
 class RunTable:
@@ -131,10 +131,11 @@ class RunTable:
 
     def channel_names(self, run: Run) -> tuple[str, str] | None:
         """Names of the run's spectrum, ``dataset/family``, and calibrated channel, ``dataset/family-level``."""
-        family = channel_family(self.config.defense(run.defense))
-        if family is None or run.level is None:
+        channel = self.config.defense(run.defense).channel
+        if channel is None or run.level is None:
             return None
-        return f"{run.dataset}/{family}", f"{run.dataset}/{family}-{level_text(run.level)}"
+        spectrum = f"{run.dataset}/{channel.family}"
+        return spectrum, f"{spectrum}-{level_text(run.level)}"
 
     def channel_files(self, run: Run) -> dict[str, str]:
         """The channel and spectrum files that a run reads; none without a channel."""
@@ -149,11 +150,11 @@ class RunTable:
 
     def spectra(self) -> dict[str, tuple[str, ChannelDefense]]:
         """Name of every spectrum that a run needs, to its dataset and the settings of a defense that needs it."""
-        found = {}
+        found: dict[str, tuple[str, ChannelDefense]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
-            defense, names = self.config.defense(run.defense), self.channel_names(run)
-            if names is not None and isinstance(defense, ChannelDefense):
-                found.setdefault(names[0], (run.dataset, defense))
+            channel, names = self.config.defense(run.defense).channel, self.channel_names(run)
+            if names is not None and channel is not None:
+                found.setdefault(names[0], (run.dataset, channel))
         return found
 
     def channels(self) -> dict[str, tuple[str, ChannelDefense, float]]:
@@ -205,12 +206,3 @@ def rows_file(root: P, figure: FigureConfig) -> P:
     if figure.illustration is not None:
         return output(root, "illustrate", figure.illustration, "out")
     return output(root, "tabulate", figure.study or figure.table or "", "out")
-
-
-def channel_family(defense: Defense) -> str | None:
-    """Name that all channels of one shape and weights share, or none for a defense without a channel."""
-    if not isinstance(defense, ChannelDefense):
-        return None
-    if defense.weights == ChannelDefense().weights:
-        return defense.shape
-    return f"{defense.shape}_{hashlib.sha256(defense.weights.model_dump_json().encode()).hexdigest()[:8]}"

@@ -15,8 +15,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import Channel
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import estimate_moments
-from leakbound.config.defenses import Compression, Defense
-from leakbound.config.levels import records_in_step
+from leakbound.config.defenses import Defense
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
@@ -74,7 +73,7 @@ class TrainingRequest:
     @property
     def records(self) -> int:
         """Records that a step averages over."""
-        return records_in_step(self.defense, self.level, self.batch_size)
+        return self.defense.records_in_step(self.level, self.batch_size)
 
     def noise(
         self, replica: int, purpose: str = "noise", device: str | torch.device | None = None
@@ -90,11 +89,11 @@ class TrainingRequest:
     @cached_property
     def dropped(self) -> PrincipalDirection | None:
         """The principal direction of the members that compression drops; None under any other defense."""
-        if not isinstance(self.defense, Compression) or self.level is None:
+        if (index := self.defense.dropped(self.level)) is None:
             return None
         images = self.dataset.train.images
         chunks = (images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
-        return principal_direction(estimate_moments(chunks), int(self.level))
+        return principal_direction(estimate_moments(chunks), index)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakbound.config.defenses import DPSGD, ChannelDefense, Compression, CustomDefense
-from leakbound.config.levels import level_problem
+from leakbound.config.defenses import DPSGD
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.registry import TRAINERS
+from leakbound.registry import load
 from leakbound.training import loop
 from leakbound.training.request import TrainingRequest, TrainingResult
-
-_SGD = ("none", "channel")
-"""Mechanisms that the plain trainer serves; the others have one of their own name."""
 
 
 class UntrainableError(ValueError):
@@ -35,9 +31,7 @@ def train(request: TrainingRequest) -> TrainingResult:
         UntrainableError: Before the first step, if the defense cannot train this network, on these images, so.
         UnknownNameError: If the model or the trainer is not registered.
     """
-    defense = request.defense
-    own = defense.trainer if isinstance(defense, CustomDefense) else defense.mechanism
-    trainer = TRAINERS.get("sgd" if own in _SGD else own)
+    trainer = load(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
     check(request)
     return cast(TrainingResult, trainer(request))
 
@@ -86,10 +80,8 @@ def _data_problems(request: TrainingRequest) -> list[str]:
 def _level_problems(request: TrainingRequest) -> list[str]:
     """What is wrong with level and channel."""
     defense, level, channel = request.defense, request.level, request.channel
-    if isinstance(defense, CustomDefense):
-        return []
     pixels = math.prod(request.image_shape)
-    if isinstance(defense, ChannelDefense):
+    if defense.channel is not None:
         if channel is None or level is None:
             return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]
         found = []
@@ -98,16 +90,16 @@ def _level_problems(request: TrainingRequest) -> list[str]:
                 f"the channel has {channel.dimension} dimensions, the images {pixels} values; calibrate it on this "
                 "dataset"
             )
-        if channel.shape != defense.shape:
-            found.append(f"the channel is of shape {channel.shape!r}, the defense of shape {defense.shape!r}")
+        if channel.shape != defense.channel.shape:
+            found.append(f"the channel is of shape {channel.shape!r}, the defense of shape {defense.channel.shape!r}")
         if channel.capacity != level:
             found.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
         return found
     if channel is not None:
         return [f"a channel ({channel.shape}) was given, but {defense.mechanism} has none"]
-    if (problem := level_problem(defense, level)) is not None:
+    if (problem := defense.level_problem(level)) is not None:
         return [f"level = {level}: {problem}"]
-    if isinstance(defense, Compression) and level is not None and level >= pixels:
+    if (index := defense.dropped(level)) is not None and index >= pixels:
         return [f"level = {level}: images of {pixels} values have the principal directions 0 to {pixels - 1}"]
     return []
 
@@ -117,13 +109,11 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
     origin, defense = request.privacy_noise, request.defense
     if origin not in get_args(PrivacyNoise):
         return [f"privacy_noise = {origin!r}: must be one of {', '.join(get_args(PrivacyNoise))}"]
-    if origin != "secure" or not isinstance(defense, CustomDefense):
-        return []
-    if getattr(TRAINERS.get(defense.trainer), "secure_noise", False):
+    if origin != "secure" or defense.secure_noise or not defense.draws_noise:
         return []
     return [
-        f"privacy_noise = 'secure': the trainer {defense.trainer!r} does not say that it draws its noise from "
-        "request.noise(replica); once it does, set its attribute secure_noise = True"
+        f"privacy_noise = 'secure': {defense.mechanism!r} does not say that it draws its noise from "
+        "request.noise(replica); once it does, state secure_noise = True in its settings"
     ]
 
 

@@ -29,7 +29,8 @@ from leakbound.cli.files import (
     read_settings,
 )
 from leakbound.cli.trainings import DefendedSettings
-from leakbound.config.attacks import attack_settings
+from leakbound.config.attacks import Attack
+from leakbound.config.messages import parse
 from leakbound.config.settings import Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
@@ -57,8 +58,10 @@ class AttackSettings(DefendedSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each attack on each run."""
+    config = table.config
     for slug, attacks in table.attacks.items():
         run = table.runs[slug]
+        defense = config.defense(run.defense)
         inputs = {"dataset": table.file("prepare", run.dataset)}
         if run.rounds > 0:
             inputs["weights"] = table.file("train", slug, "weights")
@@ -66,12 +69,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
             inputs |= {**table.channel_files(run), "moments": table.file("covariance", run.dataset)}
         for attack in attacks:
             yield new_job(
-                table.config,
+                config,
                 "attack",
                 f"{slug}/{attack}",
                 _settings(table, run, attack),
                 inputs=inputs,
-                uses={"models": [run.model], "attacks": [attack]},
+                uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
+                modules=config.attacks.all()[attack].modules(),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run, attack),
             )
@@ -80,7 +84,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
 def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
     """Everything but files that an attack on a run depends on."""
     config, defense = table.config, table.defense_of(run)
-    settings = config.attacks.of(attack)
     untrained: dict[str, Any] = {}
     if run.rounds == 0:  # else weights say how many they are, and hold the noise
         untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
@@ -93,7 +96,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
         "model": run.model,
         "defense": defense.model_dump(mode="json"),
         "level": run.level,
-        "config": settings if isinstance(settings, dict) else settings.model_dump(mode="json"),
+        "config": config.attacks.all()[attack].model_dump(mode="json"),
         "seed": config.seed,
         "device": config.device,
     }
@@ -102,23 +105,24 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     """Iterations of the built-in attacks on all replicas; that of others is not known."""
     config, size, replicas = table.config.attacks, table.size(run.dataset), run.replicas
-    at = {"model": run.model, "colors": size.colors}
     if attack == "membership":
         count, one = min(size.members, size.test), config.membership
         steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
-        yield Work("membership", replicas * min(one.epochs, _PATIENT) * len(one.learning_rates) * steps, **at)
-        yield Work("predict", replicas * 2 * count, **at)
+        yield Work(
+            "membership", replicas * min(one.epochs, _PATIENT) * len(one.learning_rates) * steps, run.model, size.colors
+        )
+        yield Work("predict", replicas * 2 * count, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights))
-        yield Work("invert", replicas * config.model_inversion.iterations * images, **at)
+        yield Work("invert", replicas * config.model_inversion.iterations * images, run.model, size.colors)
     elif attack == "gradient_inversion":
         tries = config.gradient_inversion
         images = tries.tuning_images * len(tries.tv_weights) + 2 * tries.images
-        yield Work("match", replicas * tries.iterations * images, **at)
+        yield Work("match", replicas * tries.iterations * images, run.model, size.colors)
         yield Work("disk", 24 * replicas * tries.images * size.pixels)
     elif attack == "gradient_capacity":
         records = min(config.gradient_capacity.records, size.members)
-        yield Work("step_dpsgd", replicas * records / STEP_RECORDS, **at)
+        yield Work("step_dpsgd", replicas * records / STEP_RECORDS, run.model, size.colors)
 
 
 def attack(
@@ -133,27 +137,29 @@ def attack(
     moments: MomentsOption = None,
 ) -> None:
     """Run one attack on all replicas of a run."""
+    from leakbound.registry import ATTACKS, load
     from leakbound.storage.provenance import collect
 
     check_outputs(rows, arrays, provenance)
     asked = read_settings(settings, AttackSettings)
+    config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
     device, images = device_name(asked.device), read_dataset(dataset)
     arguments: dict[str, Any] = {
         "model": asked.model,
         "dataset": images,
-        "config": attack_settings(asked.attack, asked.config),
+        "config": config,
         "seed": asked.seed,
         "slug": asked.slug,
         "device": device,
     }
     if weights is None:
-        arguments |= _gradient_inputs(asked, images, channel, spectrum, moments)
+        arguments |= _gradient_inputs(asked, config, images, channel, spectrum, moments)
     else:
-        arguments["weights"] = _weights(weights, asked, images)
-        if asked.attack == "gradient_capacity":
-            arguments |= _clipping(asked)
+        arguments["weights"] = _weights(weights, asked, config, images)
+        if config.knows_defense:
+            arguments |= _defense(asked)
     began = time.time()
-    found, kept = ATTACKS.get(asked.attack)(**arguments)
+    found, kept = load(config.function, f"function of {asked.attack}")(**arguments)
     storage.write_rows(rows, found)
     storage.write_arrays(arrays, kept)
     files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
@@ -165,7 +171,7 @@ def attack(
     storage.write_json(provenance, record)
 
 
-def _weights(path: Path, asked: AttackSettings, images: ImageDataset) -> dict[str, Any]:
+def _weights(path: Path, asked: AttackSettings, config: Attack, images: ImageDataset) -> dict[str, Any]:
     """Weights of all replicas as tensors.
 
     Raises:
@@ -176,7 +182,7 @@ def _weights(path: Path, asked: AttackSettings, images: ImageDataset) -> dict[st
 
     from leakbound.models import build
 
-    if asked.attack == "gradient_inversion":
+    if not config.trained:
         raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
     found = storage.read_arrays(path)
     network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
@@ -193,16 +199,21 @@ def _weights(path: Path, asked: AttackSettings, images: ImageDataset) -> dict[st
     return {name: torch.from_numpy(array) for name, array in found.items()}
 
 
-def _clipping(asked: AttackSettings) -> dict[str, Any]:
-    """What a client does to its gradients, for what looks at them."""
+def _defense(asked: AttackSettings) -> dict[str, Any]:
+    """Defense of the client and its level, for attacks that know them."""
     return {"defense": asked.defense, "level": asked.level}
 
 
 def _gradient_inputs(
-    asked: AttackSettings, images: ImageDataset, channel: Path | None, spectrum: Path | None, moments: Path | None
+    asked: AttackSettings,
+    config: Attack,
+    images: ImageDataset,
+    channel: Path | None,
+    spectrum: Path | None,
+    moments: Path | None,
 ) -> dict[str, Any]:
-    """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
-    if moments is None or asked.attack in (*TRAINED_ATTACKS, *TRAINED_MEASURES):
+    """Knowledge of an attack on gradients beside the images: the defense, its channel, and the data's moments."""
+    if moments is None or config.trained:
         raise typer.BadParameter(f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments")
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
     values = math.prod(images.train.images.shape[1:])
@@ -212,7 +223,7 @@ def _gradient_inputs(
     return {
         "channel": found,
         "moments": known,
-        **_clipping(asked),
+        **_defense(asked),
         **asked.model_dump(include={"replicas", "batch_size", "privacy_noise"}, exclude_none=True),
     }
 

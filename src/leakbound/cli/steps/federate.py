@@ -75,7 +75,9 @@ class FederateSettings(JobSettings):
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each federated run, whatever tables show it."""
     config, section = table.config, table.config.federated
-    for slug, run in table.all_federated().items() if section else ():
+    if section is None:
+        return
+    for slug, run in table.all_federated().items():
         settings = {
             "run": asdict(run),
             "most_clients": None if section.records else section.most_clients(),

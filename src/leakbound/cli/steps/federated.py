@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Strict, model_validator
 
@@ -41,26 +41,24 @@ class FederatedSettings(JobSettings):
     @model_validator(mode="after")
     def _has_its_source(self) -> FederatedSettings:
         if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
-            raise ValueError(
-                f"table = {self.table!r}: {_CLOSED} has federated, all others have runs, at least one"
-            )
+            raise ValueError(f"table = {self.table!r}: {_CLOSED} has federated, all others have runs, at least one")
         return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each table."""
     config, section = table.config, table.config.federated
-    for name, runs in table.federated.items() if section else ():
+    if section is None:
+        return
+    for name, runs in table.federated.items():
+        settings: dict[str, Any] = {"table": name, "runs": [asdict(run) for run in runs]}
+        files = [table.file("federate", run.slug, "rows") for run in runs]
+        uses: dict[str, list[str]] = {}
         if name == _CLOSED:
             settings = {"table": name, "federated": section.model_dump(mode="json", include=_KEPT)}
             files = [table.file("prepare", dataset) for dataset in section.models]
             uses = {"models": sorted(set(section.models.values()))}
-        else:
-            settings = {"table": name, "runs": [asdict(run) for run in runs]}
-            files, uses = [table.file("federate", run.slug, "rows") for run in runs], {}
-        yield new_job(
-            config, "federated", name, settings, inputs={"runs": files}, uses=uses, purpose="federated"
-        )
+        yield new_job(config, "federated", name, settings, inputs={"runs": files}, uses=uses, purpose="federated")
 
 
 def federated(settings: SettingsOption, root: RootOption, rows: RowsOption) -> None:

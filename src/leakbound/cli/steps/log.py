@@ -63,14 +63,19 @@ def jobs(table: RunTable) -> Iterator[Job]:
         files: dict[str, Any] = {"attacks": attacks, **table.channel_files(run)}
         files.pop("spectrum", None)
         if run.rounds > 0:
-            files |= {"provenance": table.file("train", slug, "provenance"), "curves": table.file("train", slug, "rows")}
+            files |= {
+                "provenance": table.file("train", slug, "provenance"),
+                "curves": table.file("train", slug, "rows"),
+            }
         else:
             files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
         studies = {name for name, slugs in table.studies.items() if slug in slugs}
         shown = [key for key, figure in table.figures.items() if figure.study in studies]
         facts = {**run.facts(), "mechanism": config.defense(run.defense).mechanism}
         yield _job(table, facts, shown, files, table.first_study[slug])
-    for slug, one in table.all_federated().items() if section else ():
+    if section is None:
+        return
+    for slug, one in table.all_federated().items():
         tables = {f"federated/{name}" for name, runs in table.federated.items() if one in runs}
         shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
         facts = one.facts(section.communication_rounds, section.batch_size, section.replicas or config.replicas)

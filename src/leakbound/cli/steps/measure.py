@@ -87,14 +87,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
         },
         uses={"models": timed.models},
         purpose=EFFICIENCY,
-        work=partial(_work, table),
+        work=partial(_work, table, timed),
     )
 
 
-def _work(table: RunTable) -> Iterable[Work]:
+def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
     """Turns of all defenses and networks; that a turn may end early is left out."""
-    timed = table.config.efficiency
-    for model in timed.models if timed else ():
+    for model in timed.models:
         for run in table.timed_runs().values():
             yield step_work(table, replace(run, model=model), (timed.repeats + 1) * timed.steps)
 

@@ -68,9 +68,7 @@ def spectrum(
         if rest:
             raise typer.BadParameter(f"{moments}: {found.dimension} pixels are no {IMAGE_SIDE}×{IMAGE_SIDE} images")
         box = asked.weights
-        weights = box_weights(
-            colors, IMAGE_SIDE, IMAGE_SIDE, rows=box.rows, columns=box.columns, weight=box.weight
-        )
+        weights = box_weights(colors, IMAGE_SIDE, IMAGE_SIDE, rows=box.rows, columns=box.columns, weight=box.weight)
     result = shape.decompose(found, weights=weights)
     storage.write_arrays(out, result.arrays(), result.metadata())
 

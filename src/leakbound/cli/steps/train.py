@@ -28,7 +28,7 @@ from leakbound.cli.files import (
     read_table,
 )
 from leakbound.cli.live import LiveOption, PresetOption, watching
-from leakbound.cli.trainings import TrainingSettings, step_work, training_request, training_settings, training_uses
+from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
 from leakbound.config.settings import Replicas, Steps
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
@@ -70,7 +70,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                     **table.channel_files(run),
                     "trials": table.file("tune", table.search_name(run)),
                 },
-                uses=training_uses(table, run),
+                **looked_up(table, run),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run),
             )

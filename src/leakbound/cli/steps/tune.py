@@ -19,7 +19,7 @@ from leakbound.cli.files import (
     read_channel,
     read_settings,
 )
-from leakbound.cli.trainings import TrainingSettings, step_work, training_request, training_settings, training_uses
+from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
@@ -41,7 +41,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             name,
             training_settings(table, run, name, _KEPT),
             inputs={"dataset": table.file("prepare", run.dataset), **table.channel_files(run)},
-            uses=training_uses(table, run),
+            **looked_up(table, run),
             purpose=table.first_study[run.slug],
             work=partial(_work, table, run),
         )
