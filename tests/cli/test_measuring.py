@@ -2,8 +2,9 @@ import math
 
 import pytest
 
-from leakbound.cli.plan.costs import UnitCosts
-from leakbound.cli.plan.measuring import measure_unit_costs
+from leakbound.cli.costs import UnitCosts
+from leakbound.cli.measuring import measure_unit_costs
+from leakbound.jobs.work import Work
 
 
 @pytest.fixture(scope="module")
@@ -14,9 +15,8 @@ def measured():
 def test_measured_costs_answer_every_question_of_a_plan(measured):
     costs = UnitCosts(measured.to_dict("records"), "cpu")
     kinds = ("none", "natural", "white", "dpsgd", "dppsac", "parameter_noise", "gradient_compression")
-    seconds = [costs.step(kind, "mlp", 1, 64, 1) for kind in kinds]
-    seconds += [costs.iteration(unit, "mlp", 1, 1) for unit in ("predict", "invert", "match")]
-    seconds.append(costs.attack_step("mlp", 1))
+    units = [*(f"step_{kind}" for kind in kinds), "predict", "invert", "match", "membership"]
+    seconds = [costs.seconds(Work(unit, 1.0, "mlp", 1)) for unit in units]
     assert all(second > 0 and math.isfinite(second) for second in seconds)
     assert costs.notes == set()
 

@@ -3,48 +3,41 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.cli.plan.costs import PACKAGED, UnitCosts, read_costs
-from leakbound.cli.plan.estimates import Job, jobs_of, networks, shared_runs
-from leakbound.cli.plan.report import Machine, as_text
-from leakbound.cli.plan.sizes import size_of
+from leakbound.cli.costs import PACKAGED, UnitCosts, read_costs
+from leakbound.cli.plan import Estimate, Machine, estimate, plan_text
+from leakbound.cli.results import job_list
 from leakbound.config import reading
-from leakbound.config.studies import EfficiencyConfig
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.sizes import size_of
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
 QUICK = reading.quick()
+ON_DEVICE = {"tune", "train", "attack", "measure", "federate"}
 
 
-def plan(config=QUICK, device="cpu") -> list[Job]:
-    return jobs_of(table(config), UnitCosts(ROWS, device))
+def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:
+    costs = UnitCosts(rows, device)
+    return [estimate(job, costs) for job in job_list(config)]
 
 
-def table(config=QUICK) -> RunTable:
-    return RunTable(config, reading.load_catalogue(REPOSITORY / config.catalogue, config))
+def seconds(found, step) -> float:
+    return sum(one.cpu_seconds for one in found if one.job.step == step)
 
 
-def hours(jobs, kind) -> float:
-    return sum(job.cpu_seconds + job.gpu_seconds for job in jobs if job.kind == kind)
-
-
-def test_plan_has_every_run_search_and_attack_once():
-    jobs, runs = plan(), table()
-    counts = Counter(job.kind for job in jobs)
-    assert len({(job.kind, job.name) for job in jobs}) == len(jobs)
-    assert counts["train"] == len(runs.trained())
-    assert counts["tune"] == len({runs.tuning_name(runs.runs[slug]) for slug in runs.trained()})
-    assert counts["attack"] == sum(map(len, runs.attacks.values()))
-    assert counts["plot"] == len(runs.figures)
-    assert counts["tabulate"] == len(QUICK.studies)
+def on_gpu() -> list[dict]:
+    """Times as a GPU might have that is a hundred times as fast."""
+    measured = [row for row in ROWS if row["device"] == "cpu" and row["model"] and row["unit"] != "parameters"]
+    return [*ROWS, *({**row, "device": "cuda", "value": float(row["value"]) / 100} for row in measured)]
 
 
 def test_shared_run_counts_for_the_first_study_alone():
+    table = job_list(QUICK).table
+    shared = sum(table.first_study[slug] != "comparison" for slug in table.studies["comparison"])
     alone = QUICK.model_copy(update={"studies": {"comparison": QUICK.studies["comparison"]}})
-    both = [job for job in plan() if job.study == "comparison" and job.kind == "train"]
-    assert len(both) + shared_runs(table(), "comparison") == sum(job.kind == "train" for job in plan(alone))
-    assert shared_runs(table(), "comparison") > 0
-    assert shared_runs(table(), "capacity") == 0
+    own = [one for one in estimates() if one.job.purpose == "comparison" and one.job.step == "train"]
+    assert len(own) + shared == sum(one.job.step == "train" for one in estimates(alone))
+    assert shared > 0
+    assert all(table.first_study[slug] == "capacity" for slug in table.studies["capacity"])
 
 
 @pytest.mark.parametrize("factor", [2, 3])
@@ -53,50 +46,56 @@ def test_training_time_is_proportional_to_rounds_and_replicas(factor):
         name: study.model_copy(update={"rounds": tuple(factor * one for one in study.rounds)})
         for name, study in QUICK.studies.items()
     }
-    fixed = UnitCosts(ROWS, "cpu").job("train") * sum(job.kind == "train" for job in plan())
-    once = hours(plan(), "train") - fixed
-    longer = hours(plan(QUICK.model_copy(update={"studies": studies})), "train") - fixed
-    wider = hours(plan(QUICK.model_copy(update={"replicas": factor * QUICK.replicas})), "train") - fixed
+    found = estimates()
+    fixed = UnitCosts(ROWS, "cpu").start("train") * sum(one.job.step == "train" for one in found)
+    once = seconds(found, "train") - fixed
+    longer = seconds(estimates(QUICK.model_copy(update={"studies": studies})), "train") - fixed
+    wider = seconds(estimates(QUICK.model_copy(update={"replicas": factor * QUICK.replicas})), "train") - fixed
     assert once < longer <= factor * once  # curves take no longer
     assert wider == pytest.approx(factor * once)
 
 
 def test_weights_take_the_disk_of_their_parameters():
     parameters = UnitCosts(ROWS, "cpu").parameters("lenet", 1)
-    disks = [job.disk for job in plan() if job.kind == "train"]
+    disks = [one.disk for one in estimates() if one.job.step == "train"]
     assert disks == [4 * parameters * QUICK.replicas] * len(disks)
 
 
 def test_gpu_does_what_trains_and_attacks_and_nothing_else():
-    for job in plan(device="cuda"):
-        assert (job.gpu_seconds > 0) == (job.kind in {"tune", "train", "attack", "measure", "federate"}), job
+    for one in estimates(device="cuda", rows=on_gpu()):
+        assert (one.gpu_seconds > 0) == (one.job.step in ON_DEVICE), one.job.name
 
 
-def test_measuring_of_times_is_bounded_by_its_longest_turn():
-    timed = {"dataset": "digits", "models": ("lenet",), "defenses": {"none": ()}, "repeats": 3, "steps": 10**6}
-    config = QUICK.model_copy(update={"efficiency": EfficiencyConfig(**timed, max_seconds=5.0)})
-    assert hours(plan(config), "measure") == pytest.approx(UnitCosts(ROWS, "cpu").job("measure") + 4 * 5.0)
-    assert networks(table(config)) == [("lenet", 1), ("lenet_sigmoid", 1)]
+def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
+    found = estimates(device="cuda")
+    assert {one.gpu_seconds for one in found if one.job.step in ON_DEVICE} == {None}
+    assert Machine().wall_seconds(found) is None
+    costs = UnitCosts(ROWS, "cuda")
+    text = plan_text(job_list(QUICK), costs, Machine(), "of a test")
+    assert "Wall time with 2 jobs side by side, 1 of them on the GPU: unknown" in text
+    assert "on a GPU: not measured" in text
 
 
 def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
-    jobs = [Job("s", "train", str(index), 100.0) for index in range(8)]
-    one, four, many = (Machine(count).wall_seconds(jobs) for count in (1, 4, 100))
+    job = next(iter(job_list(QUICK)))
+    found = [Estimate(job, 100.0, 0.0, 0.0) for _ in range(8)]
+    one, four, many = (Machine(count).wall_seconds(found) for count in (1, 4, 100))
     assert 100 <= many < four < one
     assert one == pytest.approx(4 * four, rel=0.1)
 
 
 def test_jobs_on_the_gpu_wait_for_each_other():
-    jobs = [Job("s", "train", str(index), 1.0, 99.0) for index in range(8)]
-    assert Machine(8, 1).wall_seconds(jobs) > 7 * Machine(8, 8).wall_seconds(jobs)
+    job = next(iter(job_list(QUICK)))
+    found = [Estimate(job, 1.0, 99.0, 0.0) for _ in range(8)]
+    assert Machine(8, 1).wall_seconds(found) > 7 * Machine(8, 8).wall_seconds(found)
 
 
 def test_plan_as_text_adds_up():
-    costs = UnitCosts(ROWS, "cpu")
-    jobs = jobs_of(table(), costs)
-    text = as_text(table(), jobs, costs, Machine(2), "of a test")
+    jobs = job_list(QUICK)
+    text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
     assert int(body["total"].split()[1]) == len(jobs)
+    assert sum(Counter(job.step for job in jobs).values()) == len(jobs)
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
 
@@ -104,9 +103,11 @@ def test_plan_as_text_adds_up():
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_committed_preset_can_be_planned(path):
     config = reading.load(path)
-    jobs = plan(config, "cuda" if config.resources.train.gpu else "cpu")
-    assert all(job.cpu_seconds > 0 for job in jobs)
-    assert {job.study for job in jobs} >= set(config.studies)
+    costs = UnitCosts(ROWS, "cpu")
+    found = [estimate(job, costs) for job in job_list(config)]
+    assert all(one.cpu_seconds > 0 for one in found)
+    assert {one.job.purpose for one in found} >= set(config.studies)
+    assert not any("start is not measured" in note for note in costs.notes)
 
 
 def test_sizes_are_those_of_the_configuration_or_of_the_original():

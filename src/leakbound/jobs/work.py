@@ -24,7 +24,7 @@ class Work:
     """
 
     kind: str
-    amount: float
+    amount: int | float
     model: str = ""
     colors: int = 0
     slots: int = 1

@@ -1,15 +1,21 @@
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leakbound.cli.steps import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense
+from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.whole import Config
+from leakbound.jobs.job import JobList
+from leakbound.jobs.paths import OUTPUTS, names_of
 from leakbound.jobs.runs import Run, level_text, runs_of
 from leakbound.jobs.table import RunTable
 
@@ -19,6 +25,14 @@ NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 
 def table(config=QUICK) -> RunTable:
     return RunTable(config, Catalogue(figures=()))
+
+
+def job_list(config=QUICK, figures=None) -> JobList:
+    return JobList(RunTable(config, CATALOGUE if figures is None else Catalogue(figures=figures)), all_steps())
+
+
+def settings_of(jobs: JobList, step: str, name: str):
+    return jobs.job(step, name).settings
 
 
 @given(
@@ -66,8 +80,8 @@ def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
     shared = table(QUICK.model_copy(update={"studies": studies}))
     slug = "digits/lenet/none/n300-b32"
     assert shared.runs[slug].replicas == 7
-    assert slug in shared.members["capacity"]
-    assert slug in shared.members["comparison"]
+    assert slug in shared.studies["capacity"]
+    assert slug in shared.studies["comparison"]
 
 
 def test_fresh_and_frozen_noise_share_one_calibrated_channel():
@@ -87,39 +101,39 @@ def test_channel_with_own_weights_has_its_own_files():
 
 def test_delta_is_that_of_the_dataset():
     defense = DPSGD(delta=1e-5, deltas={"celeba": 3e-6})
-    jobs = table(QUICK.model_copy(update={"defenses": {"dpsgd": defense}}))
+    own = table(QUICK.model_copy(update={"defenses": {"dpsgd": defense}}))
     runs = [Run(name, "lenet", "dpsgd", 1.0, 10, 8) for name in ("celeba", "digits")]
-    assert [jobs.training_settings(run)["defense"]["delta"] for run in runs] == [3e-6, 1e-5]
+    assert [own.defense_of(run).delta for run in runs] == [3e-6, 1e-5]
     other = table(QUICK.model_copy(update={"defenses": {"dpsgd": DPSGD(delta=1e-5)}}))
-    assert jobs.training_settings(runs[1]) == other.training_settings(runs[1])
+    assert own.defense_of(runs[1]) == other.defense_of(runs[1])
 
 
 def test_run_without_channel_reads_no_channel_files():
     assert table().channel_files(Run("digits", "lenet", "dpsgd", 1.0, 10, 8)) == {}
 
 
-class Part(Settings):
+class Table(Settings):
     points: int = 3
 
 
-class World(Settings):
-    """A section of a world with what its parts share, and two parts of which one may be left out."""
+class Section(Settings):
+    """A section with settings that its tables share, and two tables of which one may be left out."""
 
     servers: int = 20
-    first: Part = Part()
-    second: Part | None = None
+    first: Table = Table()
+    second: Table | None = None
 
     def parts(self) -> tuple[str, ...]:
         return ("first",) if self.second is None else ("first", "second")
 
 
-class ConfigWithWorld(Config):
-    consensus: World | None = None  # type: ignore[assignment,unused-ignore]
+class ConfigWithSection(Config):
+    consensus: Section | None = None  # type: ignore[assignment,unused-ignore]
 
 
-def world_of(**settings) -> RunTable:
+def table_with(**settings) -> RunTable:
     figures = [figure(name, table=f"consensus/{name}") for name in ("first", "second")]
-    config = ConfigWithWorld(**{**dict(QUICK), "consensus": World(**settings)})
+    config = ConfigWithSection(**{**dict(QUICK), "consensus": Section(**settings)})
     return RunTable(config, Catalogue(figures=tuple(figures)))
 
 
@@ -127,30 +141,27 @@ def figure(name, **source) -> FigureConfig:
     return FigureConfig(id=name, paper="beyond", title="t", plot="lines", caption="Times.", **source)
 
 
-def test_every_part_of_a_world_has_a_table():
-    both = world_of(second=Part())
-    assert both.tables["consensus/second"] == "results/quick/tables/consensus/second.parquet"
-    assert both.rows_file(both.figures["beyond/second"]) == both.tables["consensus/second"]
-    assert {"capacity", "consensus/first"} <= both.tables.keys()
+def test_every_table_of_a_section_has_a_file():
+    both = table_with(second=Table())
+    assert both.rows_file(both.figures["beyond/second"]) == "results/quick/tables/consensus/second.parquet"
+    assert {"capacity", "consensus/first", "consensus/second"} <= set(both.tables)
 
 
 def test_figure_whose_table_is_not_made_is_left_out():
-    assert set(world_of().figures) == {"beyond/first"}
+    assert set(table_with().figures) == {"beyond/first"}
 
 
-def test_part_of_a_world_depends_on_no_other_part():
-    alone, both = world_of(), world_of(second=Part(points=9))
-    first = both.world_settings("consensus", "first")
-    assert first == alone.world_settings("consensus", "first")
-    assert first == {"part": "first", "config": {"servers": 20, "first": {"points": 3}}, "seed": 0}
-    assert first != world_of(servers=5).world_settings("consensus", "first")
+def test_table_of_a_section_depends_on_no_other_table():
+    alone, both = (dict(one.section("consensus")) for one in (table_with(), table_with(second=Table(points=9))))
+    assert both["first"] == alone["first"] == {"servers": 20, "first": {"points": 3}}
+    assert both["first"] != dict(table_with(servers=5).section("consensus"))["first"]
 
 
 def test_table_of_times_is_there_only_if_they_are_measured():
     shown = figure("table02", table="efficiency")
     efficiency = EfficiencyConfig(dataset="digits", models=("lenet",), defenses={"none": ()}, repeats=7)
     measured = RunTable(QUICK.model_copy(update={"efficiency": efficiency}), Catalogue(figures=(shown,)))
-    assert measured.tables["efficiency"] == "results/quick/tables/efficiency.parquet"
+    assert measured.rows_file(shown) == "results/quick/tables/efficiency.parquet"
     assert measured.caption("beyond/table02") == "Times. Data: digits. Networks: lenet. n = 7 repetitions."
     unmeasured = RunTable(QUICK.model_copy(update={"efficiency": None}), Catalogue(figures=(shown,)))
     assert unmeasured.figures == {}
@@ -168,58 +179,91 @@ def test_verdicts_are_counted_only_if_a_figure_claims_something():
 
 def test_attack_on_gradients_is_told_the_size_of_a_batch():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"batch_sizes": (1, 8), "defenses": {"none": ()}})
-    jobs = table(QUICK.model_copy(update={"studies": {"batch": study}}))
-    one, eight = (jobs.runs[f"digits/lenet_sigmoid/none/n0-b{size}"] for size in (1, 8))
-    assert jobs.attack_settings("gradient_inversion", eight)["batch_size"] == 8
-    assert "batch_size" not in jobs.attack_settings("gradient_inversion", one)
-    trained = jobs.attack_settings("membership", Run("digits", "lenet", "none", None, 10, 8))
-    assert "batch_size" not in trained
+    jobs = job_list(QUICK.model_copy(update={"studies": {"batch": study, "capacity": QUICK.studies["capacity"]}}))
+    one, eight = (f"digits/lenet_sigmoid/none/n0-b{size}/gradient_inversion" for size in (1, 8))
+    assert settings_of(jobs, "attack", eight)["batch_size"] == 8
+    assert "batch_size" not in settings_of(jobs, "attack", one)
+    assert "batch_size" not in settings_of(jobs, "attack", "digits/lenet/none/n300-b32/membership")
 
 
 def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
-    jobs = table(QUICK.model_copy(update={"privacy_noise": "secure"}))
+    jobs = job_list(QUICK.model_copy(update={"privacy_noise": "secure"}))
     noisy = {"natural", "white", "personalized", "dpsgd", "dppsac"}
-    for run in jobs.runs.values():
-        told = {"privacy_noise": "secure"} if run.defense in noisy else {}
-        if run.rounds > 0:
-            found = [jobs.tuning_settings(run), jobs.training_settings(run)]
-            assert "privacy_noise" not in jobs.attack_settings("membership", run)
-        else:
-            found = [jobs.attack_settings("gradient_inversion", run)]
-        for settings in found:
-            assert {name: settings[name] for name in settings if name == "privacy_noise"} == told, run.slug
-    assert jobs.world_settings("consensus", "averaging")["privacy_noise"] == "secure"
-    assert "privacy_noise" not in jobs.world_settings("consensus", "privacy")
-    assert "privacy_noise" not in jobs.world_settings("theory", "case1")
+    for job in jobs.of("tune", "train", "attack"):
+        run = next(
+            run for run in jobs.table.runs.values() if job.settings["slug"] in (run.slug, jobs.table.search_name(run))
+        )
+        draws = run.defense in noisy and (job.step != "attack" or run.rounds == 0)
+        assert job.settings.get("privacy_noise") == ("secure" if draws else None), job.name
+    assert settings_of(jobs, "consensus", "averaging")["privacy_noise"] == "secure"
+    assert "privacy_noise" not in settings_of(jobs, "consensus", "privacy")
+    assert "privacy_noise" not in settings_of(jobs, "theory", "case1")
 
 
 def test_origin_of_noise_reaches_the_table_of_times():
     for defenses, told in (({"none": (), "natural": (4.0,)}, True), ({"none": ()}, False)):
         efficiency = EfficiencyConfig(dataset="digits", models=("lenet",), defenses=defenses)
-        jobs = table(QUICK.model_copy(update={"efficiency": efficiency}))
-        assert ("privacy_noise" in jobs.efficiency_settings()) is told
+        jobs = job_list(QUICK.model_copy(update={"efficiency": efficiency}))
+        assert ("privacy_noise" in settings_of(jobs, "measure", "efficiency")) is told
 
 
-def job_settings(config) -> str:
+def test_every_job_is_told_what_its_command_accepts():
+    """Settings are made by one half of a step's file and read by the other."""
+    for path in sorted((ROOT / "config").glob("*.yaml")):
+        jobs = job_list(reading.load(path))
+        for job in jobs:
+            if job.step != "report":  # told the whole configuration
+                parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
+
+
+def test_every_file_that_a_job_reads_is_written_by_exactly_one_other_job():
+    for path in sorted((ROOT / "config").glob("*.yaml")):
+        jobs = job_list(reading.load(path))
+        written = Counter(file for job in jobs for file in job.outputs.values())
+        assert set(written.values()) == {1}
+        assert all(file in written for job in jobs for file in job.input_files())
+
+
+def test_every_name_has_the_form_that_its_rule_accepts_and_no_other_rule_writes_the_file():
+    jobs = job_list(reading.load(ROOT / "config/small.yaml"))
+    forms = {
+        (step, role): re.compile(re.escape(pattern).replace(r"\{name\}", f"(?P<name>{names_of(step)})"))
+        for step, roles in OUTPUTS.items()
+        for role, pattern in roles.items()
+    }
+    for job in jobs:
+        for role, path in job.outputs.items():
+            inside = path.removeprefix("results/small/")
+            assert [key for key, form in forms.items() if form.fullmatch(inside)] == [(job.step, role)], path
+
+
+def test_only_jobs_that_a_final_one_needs_are_made():
+    unused = QUICK.datasets["digits"]
+    jobs = job_list(QUICK.model_copy(update={"datasets": {**QUICK.datasets, "unused": unused}}))
+    assert [job.name for job in jobs.of("prepare")] == ["digits"]
+
+
+def test_options_name_every_file_of_a_job_but_those_it_finds_below_the_root():
+    jobs = job_list()
+    train = jobs.job("train", "digits/lenet/natural-4/n300-b32").options()
+    for role in ("dataset", "channel", "spectrum", "trials", "weights", "rows", "provenance"):
+        assert f"--{role} results/quick/" in train
+    assert "--root" not in train
+    assert "--root results/quick" in jobs.job("tabulate", "capacity").options()
+    log = jobs.job("log", "digits/lenet/none/n300-b32").options()
+    assert "--attacks membership=results/quick/attacks/digits/lenet/none/n300-b32/membership.parquet" in log
+
+
+def all_settings(config) -> str:
     """All that any job of a configuration is told, as one text."""
-    jobs = RunTable(config, CATALOGUE)
-    runs = [run for run in jobs.runs.values() if run.rounds > 0]
-    parts = [jobs.prepare_settings(name) for name in config.datasets]
-    parts += [jobs.tuning_settings(run) for run in runs] + [jobs.training_settings(run) for run in runs]
-    parts += [jobs.attack_settings(attack, run) for run in jobs.runs.values() for attack in jobs.attacks[run.slug]]
-    families = {jobs.family(run.defense) for run in runs} - {None}
-    parts += [jobs.spectrum_settings(family) for family in sorted(families)]
-    parts += [jobs.channel_settings(key) for key in sorted({jobs.channel_key(run) for run in runs} - {None})]
-    parts += [jobs.illustration_settings(name) for name in config.illustrations]
-    parts += [jobs.table_settings(name) for name in config.studies]
-    parts += [jobs.world_settings(*name.split("/")) for name in jobs.tables if "/" in name]
-    parts += [jobs.tracking_settings(slug) for slug in jobs.runs] if config.tracking.enabled else []
-    parts += [jobs.claims_settings(), sorted(jobs.figures), config.resources.model_dump(), config.catalogue]
-    parts.append(config.tracking.ui)  # the report's links; its rule is told the whole configuration
-    return repr(parts)
+    jobs = job_list(config)
+    told = [(job.step, job.name, job.settings) for job in jobs if job.step != "report"]
+    # The report's job is told the whole configuration; of that its page uses the address of MLflow.
+    return repr([told, config.resources.model_dump(), config.catalogue, config.tracking.ui])
 
 
-CATALOGUE = reading.load_catalogue(Path(__file__).parents[2] / "config" / "figures", QUICK)
+ROOT = Path(__file__).parents[2]
+CATALOGUE = reading.load_catalogue(ROOT / "config" / "figures", QUICK)
 
 
 def leaves(values, trail=()):
@@ -282,4 +326,4 @@ def test_every_setting_reaches_a_job(trail):
     for key in trail[:-1]:
         inner = inner.setdefault(key, {})
     inner[trail[-1]] = CHANGES[trail]
-    assert job_settings(reading.check(values, "test")) != job_settings(QUICK), f"{trail} reaches no job"
+    assert all_settings(reading.check(values, "test")) != all_settings(QUICK), f"{trail} reaches no job"
