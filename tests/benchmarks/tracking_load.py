@@ -29,10 +29,11 @@ from stored_rows import (
     expected_rows,
     faults,
     made_record,
+    server_store,
     stored_rows,
     table,
-    team_server,
 )
+from team_server import team_server
 
 from leakbound.tracking import RunRecord, log
 
@@ -169,7 +170,7 @@ def main() -> None:
     try:
         if asked.store in ("server", "both"):
             with team_server(asked.workers) as server:
-                found["server"], more = measure("server on PostgreSQL", size, folder / "one", server.store)
+                found["server"], more = measure("server on PostgreSQL", size, folder / "one", server_store(server))
                 wrong += more
         if asked.store in ("sqlite", "both"):
             uri = f"sqlite:///{folder / 'mlflow.db'}"

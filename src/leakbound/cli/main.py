@@ -22,6 +22,7 @@ from leakbound.cli import (
     report,
     theory,
     tracking,
+    tracking_server,
     training,
     verify,
 )
@@ -57,8 +58,7 @@ for command in (
     federated.log_federated,
     tracking.sync,
     tracking.ui,
-    tracking.tracking_server,
-    tracking.tracking_server_stop,
+    tracking_server.tracking_server,
     configuration.config,
     report.report,
     reference.reference,
