@@ -143,7 +143,7 @@ def code(command, **names):
 
 def tracking_code(command):
     """Fingerprint of a command that logs, and of how it describes runs; how it sends them changes no value."""
-    return code_fingerprint(f"leakbound.cli.tracking:{command}", "leakbound.tracking.jobs")
+    return code_fingerprint(f"leakbound.cli.tracking:{command}", "leakbound.tracking.description")
 
 
 def trainer_of(run):

@@ -81,6 +81,7 @@ def log(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> Non
         provenance,
         channel=tracking.channel_facts(channel) if channel else None,
         files=[source, *([channel] if channel else [])],
+        over_units={"model_inversion": "median"},  # over classes, as the paper has it
     )
     outcome = tracking.log(record, job.uri, marker)
     sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason or ''}\n")

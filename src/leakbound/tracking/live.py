@@ -8,7 +8,7 @@ import time
 
 import pandas as pd
 
-from leakbound.tracking.jobs import RunFacts, metric_name
+from leakbound.tracking.description import RunFacts, metric_name
 from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_of
 from leakbound.tracking.store import connect, is_server
 

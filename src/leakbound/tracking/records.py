@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 from leakbound.storage import file_hash
 from leakbound.storage.provenance import settings_hash
 
+Status = Literal["FINISHED", "FAILED"]
+
 
 class Point(NamedTuple):
     """One value of a metric; ``timestamp`` is in milliseconds since 1970 and comes from the job's files."""
@@ -68,7 +70,7 @@ class RunRecord:
     start: int
     end: int
     about: str = ""
-    status: Literal["FINISHED", "FAILED"] = "FINISHED"
+    status: Status = "FINISHED"
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Point, ...] = ()
