@@ -92,7 +92,7 @@ def made_record(name: str, children: int, metrics: int, steps: int, files: Itera
 
 
 def expected_rows(records: Iterable[RunRecord]) -> Rows:
-    """What a store holds that has taken the records once."""
+    """Rows of a store that has taken the records once."""
     rows: Rows = {kind: Counter() for kind in KINDS}
     waiting = list(records)
     while waiting:
@@ -163,7 +163,7 @@ def table(counts: dict[str, Count]) -> str:
 
 
 def faults(name: str, counts: dict[str, Count]) -> list[str]:
-    """What is missing or more than once, in words."""
+    """Rows that are missing or there more than once, in words."""
     return [
         f"{name}: {one.lost} of {one.expected} {kind} are missing, {one.doubled} are double"
         for kind, one in counts.items()

@@ -24,7 +24,7 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def installed() -> bool:
-    """Whether PostgreSQL's programs are there."""
+    """True where PostgreSQL's programs are installed."""
     return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
 

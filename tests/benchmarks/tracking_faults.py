@@ -1,4 +1,4 @@
-"""What a tracking server costs that dies, hangs or has no room: times of trainings in turns, and every row counted.
+"""Costs of a tracking server that dies, hangs or has no room: times of trainings in turns, and every row counted.
 
     python tests/benchmarks/tracking_faults.py [--turns 7] [--rounds 4000] [--parts training sending full] [--out FILE]
 

@@ -50,7 +50,7 @@ def assert_stored_once(team, *records: RunRecord) -> None:
 
 
 def status(address: str, login: str | None = None, host: str | None = None) -> int:
-    """What a server answers to a request."""
+    """Status of a server's answer to a request."""
     headers = {} if login is None else {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
     request = urllib.request.Request(f"{address}?max_results=1", headers=headers | ({"Host": host} if host else {}))
     try:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
-from leakbound.tracking.records import Artifact, Point, RunRecord, Status
+from leakbound.tracking.records import Artifact, Point, RunRecord, RunStatus
 
 _SCORE_STEP = 0  # a metric without other steps is drawn as bars over runs, not as a curve of one point
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
@@ -121,7 +121,7 @@ def describe(
     replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
 
     def record(key: str, name: str, failed: bool, **content: Any) -> RunRecord:
-        status: Status = "FAILED" if failed else "FINISHED"
+        status: RunStatus = "FAILED" if failed else "FINISHED"
         return RunRecord(key, facts.experiment, name, start, end, status=status, **content)
 
     children = []

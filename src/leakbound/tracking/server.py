@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from leakbound.tracking.store import check_uri, failures, is_server, reason, sqlite_file, upgrade_store
+from leakbound.tracking.store import failures, is_database, reason, sqlite_file, upgrade_store
 
 PASSWORD = "LEAKBOUND_TRACKING_PASSWORD"
 """Environment variable with the administrator's password, read when accounts are first made."""
@@ -32,7 +32,7 @@ auth_cache_ttl_seconds = 60
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on ``host``."""
+    """True if only this machine can reach a server that listens on ``host``."""
     with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     return False
@@ -42,12 +42,11 @@ def prepare_database(database: str) -> None:
     """Make MLflow's tables, or bring them up to date, before several workers would do it at once.
 
     Raises:
-        ValueError: If ``database`` is none, does not answer or refuses.
+        ValueError: If ``database`` is no address of a database, or the database does not answer or refuses.
     """
     from sqlalchemy import create_engine
 
-    check_uri(database)
-    if is_server(database):
+    if not is_database(database):
         raise ValueError("--database: must be the address of a database (postgresql://..., sqlite:///...)")
     expected: tuple[type[Exception], ...] = (*failures(), ImportError)  # also of a kind whose driver is not there
     try:
