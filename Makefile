@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run test fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference \
-  tracking-server tracking-server-stop tracking-load tracking-faults
+  tracking-server tracking-database tracking-database-stop tracking-load tracking-faults
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -50,15 +50,36 @@ ui: .venv/ready
 sync: .venv/ready
 	leakbound sync --configfile $(CONFIG)
 
-# An MLflow server on PostgreSQL, in the background; for this machine only, unless TRACKING_HOST says otherwise.
+# An MLflow server for this machine, unless TRACKING_HOST says otherwise, until Ctrl-C. Below it is a PostgreSQL of its
+# own, in the background, or the database that LEAKBOUND_TRACKING_DATABASE names.
 TRACKING_FOLDER ?= results/tracking-server
 TRACKING_HOST ?= 127.0.0.1
 TRACKING_PORT ?= 5000
-tracking-server: .venv/ready
-	leakbound tracking-server --folder $(TRACKING_FOLDER) --host $(TRACKING_HOST) --port $(TRACKING_PORT)
+tracking-server: .venv/ready $(if $(LEAKBOUND_TRACKING_DATABASE),,tracking-database)
+	export LEAKBOUND_TRACKING_DATABASE="$${LEAKBOUND_TRACKING_DATABASE:-postgresql:///postgres?host=$(POSTGRES_FOLDER)}"; \
+	leakbound tracking-server --folder $(TRACKING_FOLDER) --host $(TRACKING_HOST) --port $(TRACKING_PORT) $(TRACKING_OPTIONS)
 
-tracking-server-stop: .venv/ready
-	leakbound tracking-server-stop --folder $(TRACKING_FOLDER)
+# It listens on no network, only on a socket in a folder that nobody else can enter, and knows its user from the system.
+# PostgreSQL refuses to be root: then it is the user postgres. Debian keeps its programs off the PATH.
+POSTGRES_FOLDER = $(abspath $(TRACKING_FOLDER))/postgres
+AS_ROOT := $(filter 0,$(shell id -u))
+POSTGRES = $(if $(AS_ROOT),runuser -u postgres --) \
+  env PATH="$$PATH:$(shell ls -d /usr/lib/postgresql/*/bin 2> /dev/null | sort -V | tail -n 1)"
+tracking-database: $(TRACKING_FOLDER)/postgres
+	@cd / && if ! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null; then \
+	  $(POSTGRES) pg_ctl start -w -t 120 -D $(POSTGRES_FOLDER) -l $(POSTGRES_FOLDER)/server.log \
+	    -o "-k $(POSTGRES_FOLDER) -c listen_addresses= -c max_connections=200"; fi
+
+tracking-database-stop:
+	@cd / && ! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null || \
+	  $(POSTGRES) pg_ctl stop -w -t 120 -m fast -D $(POSTGRES_FOLDER)
+
+$(TRACKING_FOLDER)/postgres: # whole or not at all
+	@install -d -m $(if $(AS_ROOT),711,700) $(TRACKING_FOLDER)
+	@rm -rf $@.new && install -d -m 700 $(if $(AS_ROOT),-o postgres) $@.new
+	@cd / && $(POSTGRES) initdb -D $(POSTGRES_FOLDER).new --username="$$(id -un)" --encoding=UTF8 --no-locale \
+	  --auth-local=peer --auth-host=reject --data-checksums > /dev/null
+	@mv $@.new $@
 
 # 16 jobs write at once to such a server, then to SQLite; every row is counted.
 tracking-load: .venv/ready

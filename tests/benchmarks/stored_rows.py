@@ -1,35 +1,23 @@
-"""What MLflow holds, counted by SQL and held against what it should hold; and a server to count on.
-
-Shared by ``tracking_load.py`` and ``tracking_faults.py``.
-"""
+"""Rows of a store, counted by SQL and held against the records that it was sent."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-import psutil
 from sqlalchemy import create_engine, text
+from team_server import TeamServer
 
 from leakbound.tracking import Artifact, Point, RunRecord
-from leakbound.tracking.postgres import Cluster
 from leakbound.tracking.sending import KEY
-from leakbound.tracking.server import running_server
 
-COMMAND = [sys.executable, "-c", "from leakbound.cli.main import main; main()"]
 KINDS = ("runs", "params", "tags", "metrics", "artifacts")
 START = 1_700_000_000_000  # milliseconds since 1970: of the records, which no clock may date
 _KEPT = """
@@ -78,78 +66,6 @@ class Store:
     artifacts: Path | None = None
 
 
-class TeamServer:
-    """A server as ``leakbound tracking-server`` starts it, on a free port, in a folder of its own.
-
-    Args:
-        workers: Processes that answer.
-    """
-
-    def __init__(self, workers: int = 4) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="leakbound-server-"))
-        self.home.chmod(0o711)  # PostgreSQL runs as another user where root starts it
-        self.folder = self.home / "server"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.workers = workers
-
-    @property
-    def store(self) -> Store:
-        """The store that it serves."""
-        database = Cluster(self.folder).uri("mlflow")
-        return Store(f"http://127.0.0.1:{self.port}", database, self.folder / "artifacts")
-
-    def begin(self) -> subprocess.Popen[str]:
-        """Start it without waiting until it answers."""
-        words = ["--folder", str(self.folder), "--port", str(self.port), "--workers", str(self.workers)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen([*COMMAND, "tracking-server", *words], text=True, **pipes)
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        self.finish(self.begin())
-
-    def finish(self, starting: subprocess.Popen[str]) -> None:
-        """Wait until it answers."""
-        said, _ = starting.communicate()
-        if starting.returncode:
-            sys.exit(f"the server does not start: {said}")
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes, those of PostgreSQL too."""
-        for process in self.processes():
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-
-    def processes(self) -> list[psutil.Process]:
-        """Its processes: MLflow's, then PostgreSQL's."""
-        server = running_server(self.folder)
-        if server is None:
-            sys.exit(f"the server in {self.folder} has ended by itself; its log is server.log there")
-        postgres = (self.folder / "database" / "postmaster.pid").read_text(encoding="utf-8").split()[0]
-        tops = [psutil.Process(server.pid), psutil.Process(int(postgres))]
-        return [process for top in tops for process in (top, *top.children(recursive=True))]
-
-    def remove(self) -> None:
-        """End it, and remove all that it holds."""
-        subprocess.run(
-            [*COMMAND, "tracking-server-stop", "--folder", str(self.folder)], capture_output=True, check=True
-        )
-        shutil.rmtree(self.home)
-
-
-@contextmanager
-def team_server(workers: int = 4) -> Iterator[TeamServer]:
-    """A server that answers, removed at the end."""
-    server = TeamServer(workers)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 def made_record(name: str, children: int, metrics: int, steps: int, files: Iterable[Path] = ()) -> RunRecord:
     """A record of the size that is asked for, with values that follow from their place."""
     points = tuple(
@@ -176,7 +92,7 @@ def made_record(name: str, children: int, metrics: int, steps: int, files: Itera
 
 
 def expected_rows(records: Iterable[RunRecord]) -> Rows:
-    """What a store holds that has taken the records once."""
+    """Rows of a store that has taken the records once."""
     rows: Rows = {kind: Counter() for kind in KINDS}
     waiting = list(records)
     while waiting:
@@ -193,8 +109,13 @@ def expected_rows(records: Iterable[RunRecord]) -> Rows:
     return rows
 
 
+def server_store(server: TeamServer) -> Store:
+    """The store that a server serves."""
+    return Store(server.uri, server.database, server.folder / "artifacts")
+
+
 def stored_rows(store: Store) -> Rows:
-    """What a store holds in runs that are not in the bin."""
+    """Rows that a store holds of runs that are not in the bin."""
     engine = create_engine(store.database)
     key = {"key": KEY}
     try:
@@ -242,7 +163,7 @@ def table(counts: dict[str, Count]) -> str:
 
 
 def faults(name: str, counts: dict[str, Count]) -> list[str]:
-    """What is missing or more than once, in words."""
+    """Rows that are missing or there more than once, in words."""
     return [
         f"{name}: {one.lost} of {one.expected} {kind} are missing, {one.doubled} are double"
         for kind, one in counts.items()

@@ -1,4 +1,4 @@
-"""What a tracking server costs that dies, hangs or has no room: times of trainings in turns, and every row counted.
+"""Costs of a tracking server that dies, hangs or has no room: times of trainings in turns, and every row counted.
 
     python tests/benchmarks/tracking_faults.py [--turns 7] [--rounds 4000] [--parts training sending full] [--out FILE]
 
@@ -33,17 +33,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from stored_rows import (
-    COMMAND,
-    TeamServer,
     compare,
     conclude,
     expected_rows,
     faults,
     made_record,
+    server_store,
     stored_rows,
     table,
-    team_server,
 )
+from team_server import COMMAND, TeamServer, team_server
 
 from leakbound import storage
 from leakbound.tracking import Outcome, RunFacts, RunRecord, describe, log, sync
@@ -103,7 +102,7 @@ class Trainings:
         rows, provenance = folder / "training.parquet", folder / "provenance.json"
         words = ["--settings", json.dumps(settings), "--dataset", self.dataset, "--trials", self.trials]
         words += ["--weights", folder / "weights.safetensors", "--rows", rows, "--provenance", provenance]
-        words += ["--live", self.server.store.uri, "--preset", preset] if live else []
+        words += ["--live", self.server.uri, "--preset", preset] if live else []
         began = time.monotonic()
         with _on(self.core):
             process = subprocess.Popen([*COMMAND, "train", *map(str, words)], stderr=subprocess.PIPE, text=True)
@@ -119,19 +118,17 @@ class Trainings:
 
     def turn(self, arm: str, number: int, usual: float) -> float:
         """Train once in one of the ways; the server lives before and after."""
-        preset, back = f"{arm}{number}", None
 
         def disturb(began: float) -> None:
-            nonlocal back
             _until(began + AWAY * usual)
             self.server.send(signal.SIGKILL if arm == "killed" else signal.SIGSTOP)
             if arm == "killed":
                 _until(began + BACK * usual)
-                back = self.server.begin()
+                self.server.begin()
 
-        seconds = self.train(preset, arm != "without", disturb if arm in ("killed", "hanging") else None)
-        if back is not None:
-            self.server.finish(back)
+        seconds = self.train(f"{arm}{number}", arm != "without", disturb if arm in ("killed", "hanging") else None)
+        if arm == "killed":
+            self.server.wait()
         if arm == "hanging":
             self.server.send(signal.SIGCONT)
         return seconds
@@ -197,13 +194,13 @@ def _sent_later(server: TeamServer, records: list[RunRecord], folder: Path) -> t
     times, wrong = [], []
     for record in records:
         began = time.monotonic()
-        outcome = log(record, server.store.uri, folder / f"{record.experiment}.json")
+        outcome = log(record, server.uri, folder / f"{record.experiment}.json")
         times.append(time.monotonic() - began)
         wrong += [] if outcome.status == "pending" else [f"{record.experiment}: a dead server has taken it"]
     server.start()
     print(f"logging to the dead server: {np.median(times):.2f} s each", flush=True)
-    outcomes = sync(folder, server.store.uri)
-    again = sync(folder, server.store.uri, everything=True)
+    outcomes = sync(folder, server.uri)
+    again = sync(folder, server.uri, everything=True)
     found = {"seconds_of_logging_to_a_dead_server": [round(one, 3) for one in times]}
     return found | {"sent_later": len(outcomes)}, wrong + _counted(
         "training", server, records, [*outcomes, *again], found
@@ -214,7 +211,7 @@ def _counted(
     name: str, server: TeamServer, records: list[RunRecord], outcomes: list[Outcome], found: dict[str, Any]
 ) -> list[str]:
     """Count what the server holds into ``found``; returns what is wrong with it."""
-    counts = compare(expected_rows(records), stored_rows(server.store))
+    counts = compare(expected_rows(records), stored_rows(server_store(server)))
     print(f"{name}\n{table(counts)}\n", flush=True)
     found["rows"] = {kind: asdict(count) for kind, count in counts.items()}
     left = [f"{name}: {one.marker.name} is {one.status}: {one.reason}" for one in outcomes if one.status != "stored"]
@@ -231,7 +228,7 @@ def sending(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], li
 
         def job() -> None:
             for number, record in enumerate(records):
-                first.append(log(record, server.store.uri, folder / "tracking" / f"{number}.json"))
+                first.append(log(record, server.uri, folder / "tracking" / f"{number}.json"))
 
         thread = threading.Thread(target=job)
         thread.start()
@@ -243,7 +240,7 @@ def sending(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], li
         stored = sum(outcome.status == "stored" for outcome in first)
         print(f"killed while a job logged: {stored} of {len(records)} records were stored", flush=True)
         server.start()
-        outcomes = sync(folder / "tracking", server.store.uri)
+        outcomes = sync(folder / "tracking", server.uri)
         found: dict[str, Any] = {"stored_before": stored, "sent_later": len(outcomes)}
         wrong = _counted("sending", server, records, outcomes, found)
         return found, wrong + ([] if 0 < stored < len(records) else ["sending: the kill came too early or too late"])
@@ -258,7 +255,8 @@ def full(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[
     file.write_bytes(b"artifact" * 8000)
     records = [made_record(f"run {number}", 2, 4, 50, [file]) for number in range(3)]
     with team_server(asked.workers) as server:
-        place = server.store.artifacts
+        place = server.folder / "artifacts"
+        place.mkdir(exist_ok=True)
         mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", place], capture_output=True, text=True
         )
@@ -268,14 +266,12 @@ def full(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[
         try:
             (place / "ballast").write_bytes(bytes(SMALL_DISK - 8192))
             began = time.monotonic()
-            first = [
-                log(record, server.store.uri, folder / "tracking" / f"{n}.json") for n, record in enumerate(records)
-            ]
+            first = [log(record, server.uri, folder / "tracking" / f"{n}.json") for n, record in enumerate(records)]
             seconds = (time.monotonic() - began) / len(records)
             wrong = [f"full: {one.marker.name} is stored without room" for one in first if one.status == "stored"]
             (place / "ballast").unlink()
             print(f"full: {seconds:.2f} s for each record without room: {first[0].reason}", flush=True)
-            outcomes = sync(folder / "tracking", server.store.uri)
+            outcomes = sync(folder / "tracking", server.uri)
             found: dict[str, Any] = {"seconds_of_logging": round(seconds, 2), "sent_later": len(outcomes)}
             return found, wrong + _counted("full", server, records, outcomes, found)
         finally:

@@ -29,10 +29,11 @@ from stored_rows import (
     expected_rows,
     faults,
     made_record,
+    server_store,
     stored_rows,
     table,
-    team_server,
 )
+from team_server import team_server
 
 from leakbound.tracking import RunRecord, log
 
@@ -41,7 +42,7 @@ PATIENCE = 3600.0  # seconds for all jobs
 
 @dataclass(frozen=True)
 class Size:
-    """How much is written: jobs at once, runs of each, and what a run has."""
+    """Size of the load: jobs at once, runs of each, and what a run has."""
 
     jobs: int
     runs: int
@@ -52,11 +53,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Job:
-    """What became of one job.
+    """Fate of one job's records.
 
     Attributes:
-        pending: Why records were not taken, one reason for each.
-        again: How often the store was tried again.
+        pending: Reasons why records were not taken, one for each.
+        again: Number of times that the store was tried again.
         seconds: Time of each record.
     """
 
@@ -76,7 +77,7 @@ class _Counting(logging.Handler):
 
 
 def records_of(job: int, size: Size, folder: Path) -> list[RunRecord]:
-    """What a job logs; its files are made."""
+    """Records that a job logs; their files are made."""
     found = []
     for run in range(size.runs):
         files = [folder / f"job {job}" / f"run {run}" / name for name in ("provenance.json", "channel.bin")]
@@ -126,7 +127,7 @@ def load(size: Size, folder: Path, store: Store) -> tuple[list[Job], float, dict
 
 
 def summary(jobs: list[Job], seconds: float, counts: dict[str, Count]) -> dict[str, Any]:
-    """What came out, as plain values."""
+    """The outcome, as plain values."""
     times = sorted(time for job in jobs for time in job.seconds)
     return {
         "rows": {kind: asdict(count) for kind, count in counts.items()},
@@ -169,7 +170,7 @@ def main() -> None:
     try:
         if asked.store in ("server", "both"):
             with team_server(asked.workers) as server:
-                found["server"], more = measure("server on PostgreSQL", size, folder / "one", server.store)
+                found["server"], more = measure("server on PostgreSQL", size, folder / "one", server_store(server))
                 wrong += more
         if asked.store in ("sqlite", "both"):
             uri = f"sqlite:///{folder / 'mlflow.db'}"

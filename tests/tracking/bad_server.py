@@ -104,7 +104,7 @@ class BadServer:
         return Handler
 
     def _passed_on(self, handler: BaseHTTPRequestHandler, content: bytes) -> Answer:
-        """What the server behind answers."""
+        """Answer of the server behind."""
         if self._target is None:
             return 200, b"{}"
         connection = http.client.HTTPConnection("127.0.0.1", self._target, timeout=600)

@@ -1,4 +1,4 @@
-"""How often a store is asked that fails: once if it does not answer at all, again if it has shown that it lives."""
+"""Attempts to reach a store that fails: one if it does not answer at all, more if it has shown that it lives."""
 
 import os
 import time

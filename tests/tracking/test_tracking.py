@@ -34,7 +34,7 @@ from leakbound.tracking import (
     sync,
     upgrade_store,
 )
-from leakbound.tracking.jobs import metric_name
+from leakbound.tracking.description import metric_name
 from leakbound.tracking.sending import experiment_id
 from leakbound.tracking.store import connect
 
@@ -186,7 +186,7 @@ def test_record_has_intervals_only_below_single_replicas():
 
 def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():
     rows = {"model_inversion": INVERSION, "gradient_inversion": INVERSION.assign(variant="attack")}
-    found = values(describe(FACTS, curves(), rows, PROVENANCE))
+    found = values(describe(FACTS, curves(), rows, PROVENANCE, over_units={"model_inversion": "median"}))
     assert found["model_inversion/printed/mse"][0][2] == 2
     assert found["gradient_inversion/attack/mse"][0][2] == 4
 

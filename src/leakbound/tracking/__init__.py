@@ -1,6 +1,6 @@
 """MLflow as a window on finished jobs: the truth stays in their files, and any store can be filled from them again."""
 
-from leakbound.tracking.jobs import RunFacts, channel_facts, describe, describe_figures
+from leakbound.tracking.description import RunFacts, channel_facts, describe, describe_figures
 from leakbound.tracking.live import LiveCurves
 from leakbound.tracking.markers import Outcome, log, sync
 from leakbound.tracking.records import Artifact, Point, RunRecord

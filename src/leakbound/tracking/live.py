@@ -8,8 +8,9 @@ import time
 
 import pandas as pd
 
-from leakbound.tracking.jobs import RunFacts, metric_name
-from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_of
+from leakbound.tracking.description import RunFacts, metric_name
+from leakbound.tracking.records import Point
+from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_of, send_values
 from leakbound.tracking.store import connect, is_server
 
 _LOGGER = logging.getLogger(__name__)
@@ -25,14 +26,14 @@ class LiveCurves:
         uri: Tracking address; only ``http`` and ``https`` are watched live.
         facts: The run in training.
         pause: Seconds between two looks.
-        patience: Seconds that :meth:`close` waits at most.
+        patience: Seconds that the end of the training waits at most.
     """
 
     def __init__(self, uri: str, facts: RunFacts, *, pause: float = 10.0, patience: float = 3.0) -> None:
         self._uri, self._facts, self._pause, self._patience = uri, facts, pause, patience
         self._rows: pd.DataFrame | None = None
-        self._seen: dict[tuple[int, int, str], tuple[int, float]] = {}
-        self._sent: set[tuple[int, int, str]] = set()
+        self._seen: dict[tuple[int, int, str], Point] = {}  # in the order in which they are sent
+        self._sent = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="live curves")
         if is_server(uri):
@@ -42,23 +43,19 @@ class LiveCurves:
         """Take the curves so far (replica, step, metric, value); returns at once."""
         self._rows = rows
 
-    def close(self) -> None:
-        """Send what is left, if that takes no longer than ``patience``."""
-        self._closing.set()
-        if self._thread.ident is not None:
-            self._thread.join(self._patience)
-
     def __enter__(self) -> LiveCurves:
         """Start of the training."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End of the training, well or not."""
-        self.close()
+        """End of the training, well or not: send what is left, if that takes no longer than ``patience``."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join(self._patience)
 
     def _watch(self) -> None:
         """Look again and again until closed, then once more."""
-        run_id: str | None = None
+        run_id = None
         closing = False
         while not closing:
             closing = self._closing.wait(self._pause)
@@ -79,24 +76,13 @@ class LiveCurves:
 
     def _send(self, run_id: str) -> None:
         """Send the rows that the server has not got; a row keeps its first time, so a repeat is no second value."""
-        from mlflow.entities import Metric
-
         rows = self._rows
         if rows is None:
             return
         now = int(time.time() * 1000)
         for row in rows.itertuples(index=False):
-            self._seen.setdefault((int(row.replica), int(row.step), str(row.metric)), (now, float(row.value)))
-        fresh = [key for key in self._seen if key not in self._sent]
-        client = connect(self._uri)
-        for start in range(0, len(fresh), 1000):
-            part = fresh[start : start + 1000]
-            client.log_batch(
-                run_id,
-                [
-                    Metric(metric_name(f"replica {replica}", metric), value, stamp, step)
-                    for replica, step, metric in part
-                    for stamp, value in [self._seen[replica, step, metric]]
-                ],
-            )
-            self._sent.update(part)
+            replica, step, metric = key = int(row.replica), int(row.step), str(row.metric)
+            self._seen.setdefault(key, Point(metric_name(f"replica {replica}", metric), step, now, float(row.value)))
+        fresh = list(self._seen.values())[self._sent :]
+        send_values(connect(self._uri), run_id, fresh, {})
+        self._sent += len(fresh)

@@ -19,13 +19,13 @@ Status = Literal["stored", "pending", "damaged"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one record.
+    """Fate of one record.
 
     Attributes:
         marker: The file that keeps the record.
         status: ``stored``; ``pending`` if the store did not take it; ``damaged`` if the file cannot be read.
-        reason: Why it is not stored.
-        place: Where the run stands in the store, if it is stored.
+        reason: Obstacle, if it is not stored.
+        place: Identifiers of the run in the store, if it is stored.
     """
 
     marker: Path
@@ -79,26 +79,18 @@ def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
 
 
 def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
-    """Push a record and write its marker."""
+    """Push a record and write its marker, with artifacts as paths relative to it."""
     expected: tuple[type[Exception], ...] = (*failures(), OutdatedRecordError)
     try:
         outcome = Outcome(marker, "stored", place=push(record, uri))
     except expected as error:
         outcome = Outcome(marker, "pending", reason(error))
-    _write(outcome, record)
-    return outcome
-
-
-def _write(outcome: Outcome, record: RunRecord) -> None:
-    """Write a marker: status, reason, place in the store, and the record with artifacts as paths relative to it."""
-    value = {
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "place": None if outcome.place is None else outcome.place._asdict(),
-        "record": record.to_dict(outcome.marker.parent),
-    }
-    with atomic(outcome.marker) as temporary:
+    place = outcome.place and outcome.place._asdict()
+    kept = record.to_dict(marker.parent)
+    value = {"status": outcome.status, "reason": outcome.reason, "place": place, "record": kept}
+    with atomic(marker) as temporary:
         temporary.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    return outcome
 
 
 def _read(marker: Path) -> tuple[Status, RunRecord]:

@@ -1,8 +1,7 @@
-"""What one MLflow run shall hold, as a plain value that can be kept as JSON until a store takes it."""
+"""Content of one MLflow run, as a plain value that can be kept as JSON until a store takes it."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from leakbound.storage import file_hash
 from leakbound.storage.provenance import settings_hash
+
+RunStatus = Literal["FINISHED", "FAILED"]
 
 
 class Point(NamedTuple):
@@ -50,10 +51,10 @@ class RunRecord:
     Attributes:
         key: Name that never changes, unique within the experiment.
         experiment: Experiment's name.
-        name: What people read in the list of runs.
+        name: Name in the list of runs.
         start: Milliseconds since 1970.
         end: Milliseconds since 1970.
-        about: What the experiment holds, in one sentence.
+        about: Description of the experiment, one sentence.
         status: FAILED for a run that diverged.
         params: Name to text.
         tags: Name to text.
@@ -68,7 +69,7 @@ class RunRecord:
     start: int
     end: int
     about: str = ""
-    status: Literal["FINISHED", "FAILED"] = "FINISHED"
+    status: RunStatus = "FINISHED"
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Point, ...] = ()
@@ -91,17 +92,11 @@ class RunRecord:
         metrics: dict[str, list[list[float]]] = defaultdict(list)
         for point in self.metrics:
             metrics[point.key].append([point.step, point.timestamp, point.value])
-        return {
-            **{name: getattr(self, name) for name in ("key", "experiment", "name", "start", "end", "about", "status")},
-            "params": dict(self.params),
-            "tags": dict(self.tags),
-            "metrics": dict(metrics),
-            "artifacts": [
-                {**dataclasses.asdict(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()}
-                for item in self.artifacts
-            ],
-            "children": [child.to_dict(folder) for child in self.children],
-        }
+        artifacts = [
+            {**vars(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()} for item in self.artifacts
+        ]
+        children = [child.to_dict(folder) for child in self.children]
+        return {**vars(self), "metrics": dict(metrics), "artifacts": artifacts, "children": children}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], folder: Path) -> RunRecord:
@@ -117,8 +112,7 @@ class RunRecord:
             for step, timestamp, value in points
         )
         artifacts = tuple(
-            Artifact(Path(os.path.normpath(folder / item["path"])), item["folder"], item["sha256"])
-            for item in values["artifacts"]
+            Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))}) for item in values["artifacts"]
         )
         children = tuple(cls.from_dict(child, folder) for child in values["children"])
         return cls(**{**values, "metrics": metrics, "artifacts": artifacts, "children": children})

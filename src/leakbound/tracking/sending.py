@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from leakbound.storage import file_hash
-from leakbound.tracking.records import Artifact, RunRecord
+from leakbound.tracking.records import Artifact, Point, RunRecord
 from leakbound.tracking.store import (
-    artifact_location,
     connect,
     failures,
     is_server,
@@ -31,7 +31,7 @@ _PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has shown t
 
 
 class Place(NamedTuple):
-    """Where a run stands in a store: the identifiers that its page is found by."""
+    """Identifiers that a run's page in a store is found by."""
 
     experiment_id: str
     run_id: str
@@ -64,7 +64,7 @@ def push(record: RunRecord, uri: str) -> Place:
         uri: Database or server.
 
     Returns:
-        Where the run stands now.
+        Identifiers of the run.
 
     Raises:
         OutdatedRecordError: If an artifact is not the file that was recorded.
@@ -91,7 +91,7 @@ class _Push:
     """The attempts to send one record.
 
     Attributes:
-        answered: Whether the store has answered in any of them.
+        answered: True once the store has answered in any of them.
     """
 
     def __init__(self, record: RunRecord, uri: str) -> None:
@@ -128,7 +128,7 @@ class _Push:
             if parent is None:
                 self._made.add(str(run.info.run_id))
         run_id = run.info.run_id
-        _log_values(client, run_id, record)
+        send_values(client, run_id, record.metrics, record.params)
         for child in record.children:
             self._bring(client, experiment, child, run_id)
         if record.artifacts and run.data.tags.get(ARTIFACTS) != record.artifacts_content:
@@ -147,8 +147,10 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
 
     found = client.get_experiment_by_name(name)
     if found is None:
+        database = sqlite_file(uri)  # beside which artifacts lie; other stores decide themselves
+        artifacts = None if database is None else (database.parent / "mlartifacts" / name).as_uri()
         try:
-            return client.create_experiment(name, artifact_location(uri, name), {"mlflow.note.content": about})
+            return client.create_experiment(name, artifacts, {"mlflow.note.content": about})
         except MlflowException:
             found = client.get_experiment_by_name(name)  # another job may have made it in between
             if found is None:
@@ -185,12 +187,12 @@ def _discard(client: Any, experiment: str, run_id: str) -> None:
     client.delete_run(run_id)
 
 
-def _log_values(client: Any, run_id: str, record: RunRecord) -> None:
-    """Send params and metrics in as few calls as MLflow allows; values that are there already stay single."""
+def send_values(client: Any, run_id: str, points: Sequence[Point], params: Mapping[str, str]) -> None:
+    """Send metrics and params in as few calls as MLflow allows; values that are there already stay single."""
     from mlflow.entities import Metric, Param
 
-    metrics = [Metric(point.key, point.value, point.timestamp, point.step) for point in record.metrics]
-    params = [Param(name, value) for name, value in record.params.items()]
-    while metrics or params:
-        client.log_batch(run_id, metrics[:_MAX_METRICS], params[:_MAX_PARAMS])
-        metrics, params = metrics[_MAX_METRICS:], params[_MAX_PARAMS:]
+    metrics = [Metric(point.key, point.value, point.timestamp, point.step) for point in points]
+    settings = [Param(name, value) for name, value in params.items()]
+    while metrics or settings:
+        client.log_batch(run_id, metrics[:_MAX_METRICS], settings[:_MAX_PARAMS])
+        metrics, settings = metrics[_MAX_METRICS:], settings[_MAX_PARAMS:]

@@ -1,4 +1,4 @@
-"""Where MLflow keeps runs: which addresses are allowed, one writer at a time, and a schema that is ready."""
+"""Stores of MLflow: addresses that keep runs safely, one writer at a time, and a schema that is ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from leakbound.storage import atomic
 from leakbound.storage.locks import exclusive
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_SERVERS = ("http", "https")
 _TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _BUSY = "60"  # seconds for an answer of a server that lives: it may have many writers
 _ENVIRONMENT = {
@@ -31,18 +30,23 @@ def check_uri(uri: str) -> None:
     Raises:
         ValueError: If ``uri`` is neither a database nor a server, or a database in memory.
     """
-    scheme, separator, rest = uri.partition("://")
-    if not separator or scheme.partition("+")[0] not in (*_DATABASES, *_SERVERS):
+    if not (is_database(uri) or is_server(uri)):
         raise ValueError(
             f"tracking.uri = {uri!r}: MLflow no longer keeps runs in plain folders; give a database "
             "(sqlite:///results/mlflow.db, postgresql://...) or a server (http://127.0.0.1:5000)"
         )
-    if scheme.startswith("sqlite") and rest.lstrip("/") in ("", ":memory:"):
+    if uri.startswith("sqlite") and uri.partition("://")[2].lstrip("/") in ("", ":memory:"):
         raise ValueError(f"tracking.uri = {uri!r}: names no file; give one, e.g. sqlite:///results/mlflow.db")
 
 
+def is_database(uri: str) -> bool:
+    """True for the address of a database, whatever its driver."""
+    scheme, separator, _ = uri.partition("://")
+    return bool(separator) and scheme.partition("+")[0] in _DATABASES
+
+
 def is_server(uri: str) -> bool:
-    """Whether ``uri`` is a tracking server."""
+    """True for the address of a tracking server."""
     return uri.startswith(("http://", "https://"))
 
 
@@ -52,12 +56,6 @@ def sqlite_file(uri: str) -> Path | None:
         return None
     path = uri.partition("://")[2].partition("?")[0]
     return Path(path.removeprefix("/")).absolute()
-
-
-def artifact_location(uri: str, experiment: str) -> str | None:
-    """Folder for the artifacts of a new experiment: beside a SQLite file, or None where the store decides."""
-    database = sqlite_file(uri)
-    return None if database is None else (database.parent / "mlartifacts" / experiment).as_uri()
 
 
 def writing(uri: str) -> AbstractContextManager[None]:
@@ -103,7 +101,7 @@ def upgrade_store(uri: str) -> None:
 
 
 def _make(database: Path | None) -> None:
-    """Make a SQLite file with all tables, if it is not there: half of MLflow's migrations cannot be gone on from."""
+    """Make a SQLite file with all tables, if it is not there: MLflow cannot continue migrations that broke off."""
     if database is None or database.exists():
         return
     from mlflow.db import upgrade
@@ -113,7 +111,7 @@ def _make(database: Path | None) -> None:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What a store that is away, slow, full or locked raises."""
+    """Errors of a store that is away, slow, full or locked."""
     _quieten()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -123,7 +121,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """Wait longer for answers, of a server that has just given one; a time that the environment sets stays."""
+    """Wait longer for a server that has just answered; a time that the environment sets stays."""
     usual = _ENVIRONMENT[_TIMEOUT]
     if os.environ.get(_TIMEOUT) != usual:
         yield
@@ -136,34 +134,29 @@ def patient() -> Iterator[None]:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether what a store raised, after it had answered, may be gone in a moment.
+    """True for a failure, after the store had answered, that may be gone in a moment.
 
-    Not if it refuses this user, and not if it was waited for in vain: that took long enough.
+    Not a refusal of this user, and not an answer that was waited for in vain: that took long enough.
     """
+    import requests
     from mlflow.exceptions import MlflowException
+    from urllib3.exceptions import NewConnectionError, TimeoutError
 
     if isinstance(error, MlflowException):
         status = error.get_http_status_code()
     else:
         status = getattr(getattr(error, "response", None), "status_code", None)
-    return status not in (401, 403) and not _timed_out(error)
-
-
-def _timed_out(error: BaseException | None) -> bool:
-    """Whether an error was raised because an answer took too long, however MLflow and requests have wrapped it."""
-    import requests
-    from urllib3.exceptions import NewConnectionError, TimeoutError
-
-    while error is not None:
-        refused = isinstance(error, NewConnectionError)  # which urllib3 counts among the others
-        if isinstance(error, requests.Timeout | TimeoutError) and not refused:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    cause: BaseException | None = error  # MLflow and requests wrap it several times
+    while cause is not None:
+        refused = isinstance(cause, NewConnectionError)  # which urllib3 counts among the timeouts
+        if isinstance(cause, requests.Timeout | TimeoutError) and not refused:
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return status not in (401, 403)
 
 
 def unreachable(uri: str) -> str | None:
-    """Why the store does not answer, or None if it does."""
+    """Reason why the store does not answer, or None if it does."""
     try:
         with writing(uri):
             connect(uri).search_experiments(max_results=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import Field, Strict
@@ -51,6 +51,7 @@ class LogSettings(JobSettings):
     papers: Lines
     figures: Lines
     uri: Line
+    over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -72,6 +73,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
         studies = {name for name, slugs in table.studies.items() if slug in slugs}
         shown = [key for key, figure in table.figures.items() if figure.study in studies]
         facts = {**run.facts(), "mechanism": config.defense(run.defense).mechanism}
+        known = {name: config.attacks.all()[name].over_units for name in attacks}
+        facts["over_units"] = {name: how for name, how in known.items() if how is not None}
         yield _job(table, facts, shown, files, table.first_study[slug])
     if section is None:
         return
@@ -117,12 +120,13 @@ def log(
     elif facts.get("leakage"):
         scores["accounting"] = _leakage_rows(facts["leakage"])
     record = tracking.describe(
-        tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri"})),
+        tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
         scores,
         facts,
         channel=tracking.channel_facts(channel) if channel else None,
         files=[provenance, *([channel] if channel else [])],
+        over_units=asked.over_units,
     )
     outcome = tracking.log(record, asked.uri, marker)
     sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")

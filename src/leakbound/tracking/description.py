@@ -1,0 +1,299 @@
+"""From the files of a finished job to the record of its MLflow run: pure functions, no clock and no store."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+
+from leakbound.storage import read_arrays_and_metadata
+from leakbound.tracking.records import Artifact, Point, RunRecord, RunStatus
+
+_SCORE_STEP = 0  # a metric without other steps is drawn as bars over runs, not as a curve of one point
+_EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
+_LEVELS = {
+    "channel": "{} nats",
+    "dpsgd": "noise {}",
+    "dppsac": "noise {}",
+    "parameter_noise": "std {}",
+    "gradient_compression": "fraction {}",
+    "large_batch": "factor {}",
+    "compression": "direction {}",
+}
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Name of a run, and all that it is found by.
+
+    Attributes:
+        preset: Name of the configuration.
+        slug: Name of the run, e.g. ``digits/lenet/natural-4/n600-b64``.
+        level: As the defense means it, e.g. capacity κ in nats; or none.
+        rounds: Training steps, or communication rounds of a federated run.
+        replicas: Number of seeds.
+        mechanism: What the defense does, e.g. ``none``, ``channel``, ``dpsgd`` or ``custom``.
+        papers: Papers whose figures show the run.
+        figures: Those figures, ``paper/id``.
+    """
+
+    preset: str
+    slug: str
+    dataset: str
+    model: str
+    defense: str
+    level: float | None
+    rounds: int
+    batch_size: int
+    replicas: int
+    mechanism: str
+    papers: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+    @property
+    def experiment(self) -> str:
+        """Experiment that holds the run: one for each preset and dataset."""
+        return f"{self.preset}/{self.dataset}"
+
+    @property
+    def about(self) -> str:
+        """Description of that experiment."""
+        return f"Runs on {self.dataset} under preset {self.preset}: means over seeds, with a child run for each seed"
+
+    @property
+    def name(self) -> str:
+        """Defense first, so that a list sorted by name has its levels together."""
+        level = "" if self.level is None else " " + _LEVELS.get(self.mechanism, "{}").format(f"{self.level:g}")
+        return f"{self.defense}{level}, {self.model}, n{self.rounds} b{self.batch_size}"
+
+
+class _Value(NamedTuple):
+    """One value of one replica; -1 stands for all replicas."""
+
+    kind: Literal["curve", "score", "interval"]
+    replica: int
+    point: Point
+
+
+def describe(
+    facts: RunFacts,
+    curves: pd.DataFrame | None,
+    scores: Mapping[str, pd.DataFrame],
+    provenance: Mapping[str, Any],
+    *,
+    channel: Mapping[str, float | str] | None = None,
+    files: Sequence[Path] = (),
+    over_units: Mapping[str, str] | None = None,
+) -> RunRecord:
+    """The MLflow run of a finished job, federated or not: means and spread over replicas, and one child per replica.
+
+    A value that is not finite is no measurement and is left out. If a replica diverged, the run is FAILED and shows
+    curves as far as all replicas have them, but no mean of its scores: it is never mixed into a result.
+
+    Args:
+        facts: Name of the run, and all that it is found by.
+        curves: Rows (replica, step, metric, value) of its training; None for an untrained network.
+        scores: Source (``membership``, ``accounting``, ``federated``, ...) to rows (replica, variant, unit, metric,
+            value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
+        provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
+            ``learning_rate``, ``events`` (privacy events) and ``diverged`` (one flag for each replica).
+        channel: Facts about the channel, as :func:`channel_facts` gives them.
+        files: Artifacts.
+        over_units: Source to the summary of its rows over units, by pandas' name for it; all others have their mean.
+
+    Raises:
+        ValueError: If the provenance does not say when the job ran.
+    """
+    start, end = _times(provenance)
+    values = [
+        *_curve_values(curves, start, end, facts.rounds),
+        *(one for source in sorted(scores) for one in _score_values(source, scores[source], end, over_units or {})),
+    ]
+    diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
+    diverged |= {one.replica for one in values if one.kind == "curve" and not math.isfinite(one.point.value)}
+    replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
+
+    def record(key: str, name: str, failed: bool, **content: Any) -> RunRecord:
+        status: RunStatus = "FAILED" if failed else "FINISHED"
+        return RunRecord(key, facts.experiment, name, start, end, status=status, **content)
+
+    children = []
+    for replica in replicas:
+        own = [
+            one.point for one in values if one.replica == replica and (one.kind == "curve" or replica not in diverged)
+        ]
+        tags = {"replica": str(replica), "slug": facts.slug, "mlflow.source.name": "leakbound"}
+        content = {
+            "params": {"replica": str(replica)},
+            "tags": tags,
+            "metrics": tuple(point for point in own if math.isfinite(point.value)),
+        }
+        children.append(record(f"{facts.slug}#{replica}", f"replica {replica}", replica in diverged, **content))
+    return record(
+        facts.slug,
+        facts.name,
+        bool(diverged),
+        about=facts.about,
+        params=_params(facts, provenance, channel or {}),
+        tags=_tags(facts, provenance, diverged),
+        metrics=tuple(_means(values, len(replicas), bool(diverged))),
+        artifacts=tuple(map(Artifact.of, files)),
+        children=tuple(children),
+    )
+
+
+def describe_figures(
+    preset: str, files: Sequence[Path], root: Path, claims: Mapping[str, int], tags: Mapping[str, str] | None = None
+) -> RunRecord:
+    """The MLflow run that keeps all figures, tables and verdicts of a configuration.
+
+    Args:
+        preset: Name of the configuration.
+        files: Artifacts; the newest one's time of change dates the run.
+        root: Folder that holds them; their folders below it are kept.
+        claims: Verdict to number of claims.
+        tags: Further tags, e.g. the commit.
+
+    Raises:
+        ValueError: If there are no files.
+    """
+    if not files:
+        raise ValueError(f"{root}: there are no figures to log; draw them first")
+    end = max(int(path.stat().st_mtime * 1000) for path in files)
+    return RunRecord(
+        key="figures",
+        experiment=f"{preset}/figures",
+        name="figures, tables, claims",
+        start=end,
+        end=end,
+        about=f"Figures, tables and verdicts on claims under preset {preset}",
+        tags={"preset": preset, "mlflow.source.name": "leakbound", **(tags or {})},
+        metrics=tuple(Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())),
+        artifacts=tuple(
+            Artifact.of(path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files
+        ),
+    )
+
+
+def channel_facts(path: Path) -> dict[str, float | str]:
+    """Shape, capacity in nats per use, and noise variances in squared pixel units of a stored channel.
+
+    Raises:
+        DamagedFileError: If the file cannot be read.
+    """
+    arrays, metadata = read_arrays_and_metadata(path)
+    variances = arrays["variances"]
+    return {
+        "shape": metadata["shape"],
+        "capacity": float(metadata["capacity"]),
+        "noise_variance_min": float(variances.min()),
+        "noise_variance_mean": float(variances.mean()),
+        "noise_variance_max": float(variances.max()),
+    }
+
+
+def metric_name(*words: str) -> str:
+    """Words joined by slashes, each in the characters that every MLflow store allows."""
+    return "/".join(re.sub(r"[^A-Za-z0-9_. -]", "_", word).strip(".") or "_" for word in words if word)[:250]
+
+
+def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
+    """Start and end of the job, in milliseconds since 1970."""
+    started = provenance.get("started")
+    if started is None:
+        raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
+    if isinstance(started, str):
+        moment = datetime.fromisoformat(started)
+        started = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    start = round(float(started) * 1000)
+    return start, start + round(float(provenance.get("seconds", 0.0)) * 1000)
+
+
+def _curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[_Value]:
+    """Values of curves; the time that the job took is spread evenly over its steps."""
+    for row in () if curves is None else curves.itertuples():
+        share = min(row.step / rounds, 1.0) if rounds else 1.0
+        time = start + round(share * (end - start))
+        yield _Value(
+            "curve", int(row.replica), Point(metric_name(str(row.metric)), int(row.step), time, float(row.value))
+        )
+
+
+def _score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping[str, str]) -> Iterator[_Value]:
+    """One value for each metric, the one for all units or the summary over them, and its interval if known."""
+    for (replica, variant, metric), group in rows.groupby(["replica", "variant", "metric"], sort=True):
+        whole = group[group["unit"] == -1]
+        summed = group if whole.empty else whole
+        for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
+            if column in summed and (column == "value" or not whole.empty):
+                value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
+                key = metric_name(source, str(variant), f"{metric}{suffix}")
+                kind: Literal["score", "interval"] = "interval" if suffix else "score"
+                yield _Value(kind, int(replica), Point(key, _SCORE_STEP, end, value))
+
+
+def _means(values: list[_Value], replicas: int, diverged: bool) -> Iterator[Point]:
+    """Mean and standard deviation over replicas of every curve and, unless one diverged, of every score.
+
+    Of a score that stands for all replicas there is nothing to average. A mean of values that are not finite is none.
+    """
+    groups: dict[tuple[str, str, int], list[_Value]] = defaultdict(list)
+    for one in values:
+        groups[one.kind, one.point.key, one.point.step].append(one)
+    for (kind, key, step), group in sorted(groups.items()):
+        whole = [one for one in group if one.replica == -1]
+        complete = len(group) == replicas if kind == "curve" else kind == "score" and bool(whole or not diverged)
+        known = pd.Series([one.point.value for one in whole or group])
+        if complete and all(map(math.isfinite, known)):
+            time = group[0].point.timestamp
+            yield Point(key, step, time, float(known.mean()))
+            if len(known) > 1:
+                yield Point(f"{key}_std", step, time, float(known.std()))
+
+
+def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]) -> dict[str, str]:
+    """Settings as text, without what the run does not have."""
+    events = provenance.get("events") or [{}]
+    names = ("dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
+    return _texts(
+        {
+            **{name: getattr(facts, name) for name in names},
+            "learning_rate": provenance.get("learning_rate"),
+            "privacy_noise": provenance.get("settings", {}).get("privacy_noise"),
+            **{name: events[0].get(name) for name in _EVENT_PARAMS},
+            "uses": max((event.get("uses", 0) for event in events), default=0) or None,
+            **channel,
+        }
+    )
+
+
+def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) -> dict[str, str]:
+    """All that a run is found by."""
+    known = _texts(
+        {
+            **{name: getattr(facts, name) for name in ("slug", "preset", "dataset", "model", "defense", "level")},
+            "paper": ",".join(facts.papers),
+            "figures": ",".join(facts.figures),
+            "diverged_replicas": ",".join(map(str, sorted(diverged))),
+            **{name: provenance.get(name) for name in ("commit", "dirty", "settings_hash", "device")},
+            "mlflow.source.name": "leakbound",
+            "mlflow.source.git.commit": provenance.get("commit"),
+        }
+    )
+    return {name: text for name, text in known.items() if text}
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Shortest texts of the values that are there; whole floats have no point."""
+    return {
+        name: repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+        for name, value in values.items()
+        if value is not None
+    }

@@ -1,0 +1,139 @@
+"""A server as a team has it, on a free port and a PostgreSQL of its own, from `make tracking-database` to `kill -9`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+COMMAND = [sys.executable, "-c", "from leakbound.cli.main import main; main()"]
+PATIENCE = 600.0  # seconds for a start: a busy machine needs minutes
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def installed() -> bool:
+    """True where PostgreSQL's programs are installed."""
+    return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TeamServer:
+    """A folder from which a server runs, when asked to.
+
+    Args:
+        workers: Processes that answer.
+    """
+
+    def __init__(self, workers: int = 4) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="leakbound-server-"))
+        self._home.chmod(0o711)  # PostgreSQL runs as another user where root starts it
+        self.folder, self.log = self._home / "server", self._home / "server.log"
+        self.database = f"postgresql:///postgres?host={self.folder / 'postgres'}"
+        self.port = free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.host, self._workers = "", workers
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process, and group of processes, that serves."""
+        if self._process is None or self._process.poll() is not None:
+            sys.exit(f"the server has ended by itself: {self._said()}")
+        return self._process.pid
+
+    def start(self, host: str = "127.0.0.1", **environment: str) -> None:
+        """Let it run on a host, and wait until it answers."""
+        if self._process is not None and host != self.host:
+            self.stop()
+        if self._process is None:
+            self.begin(host, **environment)
+        self.wait()
+
+    def begin(self, host: str = "127.0.0.1", **environment: str) -> None:
+        """Start it without waiting until it answers."""
+        self._make("tracking-database")
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "LEAKBOUND_"))}
+        own |= {"LEAKBOUND_TRACKING_DATABASE": self.database, **environment}
+        words = ["--folder", self.folder, "--host", host, "--port", self.port, "--workers", self._workers]
+        command = [*COMMAND, "tracking-server", *map(str, words)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)
+        self.host = host
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        end = time.monotonic() + PATIENCE
+        while self.pid and time.monotonic() < end:
+            with suppress(OSError), urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                return
+            time.sleep(0.1)
+        sys.exit(f"the server does not answer: {self._said()}")
+
+    def stop(self) -> None:
+        """End MLflow as Ctrl-C does, then PostgreSQL."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGINT)
+            self._process.wait(PATIENCE)
+            self._process = None
+        self._make("tracking-database-stop")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all of its processes, those of PostgreSQL too; wait for the end of those that are killed."""
+        found = self.processes()
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        if number == signal.SIGKILL and self._process is not None:
+            self._process.wait(PATIENCE)
+            self._process = None
+            psutil.wait_procs(found, PATIENCE)  # no other PostgreSQL starts until the system has let go of this one
+
+    def processes(self) -> list[psutil.Process]:
+        """Its processes: MLflow's, then PostgreSQL's."""
+        main = (self.folder / "postgres" / "postmaster.pid").read_text(encoding="utf-8").split()[0]
+        tops = [psutil.Process(self.pid), psutil.Process(int(main))]
+        return [process for top in tops for process in (top, *top.children(recursive=True))]
+
+    def remove(self) -> None:
+        """End it, and remove all that it holds."""
+        self.stop()
+        shutil.rmtree(self._home)
+
+    def _make(self, target: str) -> None:
+        words = ["make", "--silent", "--directory", str(_CHECKOUT), target, f"TRACKING_FOLDER={self.folder}"]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"make {target} fails: {done.stdout}")
+
+    def _said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+
+@contextmanager
+def team_server(workers: int = 4) -> Iterator[TeamServer]:
+    """A server that answers, removed at the end."""
+    server = TeamServer(workers)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
