@@ -76,9 +76,9 @@ def settings_of(table: RunTable) -> Iterator[tuple[type[jobs.Job], dict[str, Any
         yield jobs.MeasureJob, table.efficiency_settings()
     for world, kind in (("consensus", jobs.ConsensusJob), ("theory", jobs.TheoryJob)):
         if section := getattr(config, world):
-            yield from ((kind, table.world_settings(world, part)) for part in section.parts())
+            yield from ((kind, table.world_settings(world, part)) for part in section.tables())
     if config.federated:
-        yield from ((jobs.FederatedJob, federated.table_settings(config, part)) for part in config.federated.parts())
+        yield from ((jobs.FederatedJob, federated.table_settings(config, part)) for part in config.federated.tables())
         for run in list(federated.all_runs(config.federated).values())[:5]:
             yield jobs.FederateJob, federated.run_settings(config, run)
             yield jobs.LogFederatedJob, federated.tracking_settings(config, run, {})

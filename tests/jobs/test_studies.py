@@ -109,7 +109,7 @@ class World(Settings):
     first: Part = Part()
     second: Part | None = None
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         return ("first",) if self.second is None else ("first", "second")
 
 

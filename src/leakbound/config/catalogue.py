@@ -13,8 +13,8 @@ EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
-WORLDS = ("theory", "consensus", "federated")
-"""Sections of a configuration that make tables of their own, ``<world>/<part>``, beside the chain."""
+SECTIONS = ("theory", "consensus", "federated")
+"""Sections of a configuration that make tables of their own, ``<section>/<table>``, beside the chain."""
 
 
 def _condition(wanted: Any) -> Any:
@@ -59,7 +59,7 @@ class FigureConfig(Settings):
     illustration: Name | None = None
     """Illustration whose rows it shows."""
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
-    """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or a world and its part: ``theory/case2``."""
+    """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or that of a section: ``theory/case2``."""
     select: Conditions = {}
     """Conditions that its rows meet."""
     plot: Name

@@ -18,7 +18,7 @@ Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composi
 class FederatedConfig(Settings):
     """Federated averaging with noise at clients or server, and with personalized budgets; defaults as in the paper."""
 
-    PARTS: ClassVar[tuple[str, ...]] = get_args(Sweep)
+    TABLES: ClassVar[tuple[str, ...]] = get_args(Sweep)
 
     models: dict[Name, Name] = {"mnist": "mlp", "cifar10": "cnn"}
     """Dataset to the network that is trained on it."""
@@ -85,7 +85,7 @@ class FederatedConfig(Settings):
     max_stack: Count | Literal["auto"] = "auto"
     """Clients trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         """Names of the tables that are made."""
         return self.sweeps
 

@@ -107,9 +107,9 @@ class GeneralCase(Settings):
 
 
 class TheoryConfig(Settings):
-    """Utility against privacy in closed form; a part that is null is left out."""
+    """Utility against privacy in closed form; a table that is null is left out."""
 
-    PARTS: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")
+    TABLES: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")
 
     case1: IndependentCase | None = IndependentCase()
     """Independent parameters, independent noise."""
@@ -122,6 +122,6 @@ class TheoryConfig(Settings):
     general: GeneralCase | None = GeneralCase()
     """Any covariance, a budget for each client."""
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         """Tables that this configuration makes."""
-        return tuple(part for part in self.PARTS if getattr(self, part) is not None)
+        return tuple(name for name in self.TABLES if getattr(self, name) is not None)

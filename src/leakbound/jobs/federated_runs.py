@@ -32,7 +32,7 @@ def part_runs(config: FederatedConfig, part: str) -> list[FederatedRun]:
 
 def all_runs(config: FederatedConfig) -> dict[str, FederatedRun]:
     """Slug to run, of all tables; what several tables show is there once."""
-    return {run.slug: run for part in config.parts() for run in part_runs(config, part)}
+    return {run.slug: run for part in config.tables() for run in part_runs(config, part)}
 
 
 def _runs(config: FederatedConfig, part: str, dataset: str, model: str) -> Iterator[FederatedRun]:
@@ -98,7 +98,7 @@ def tracking_settings(config: Config, run: FederatedRun, figures: dict[str, str]
         figures: ``paper/id`` of each figure of a federated table to the name of that table.
     """
     federated = _section(config)
-    parts = {f"federated/{part}" for part in federated.parts() if run in part_runs(federated, part)}
+    parts = {f"federated/{part}" for part in federated.tables() if run in part_runs(federated, part)}
     return {
         "preset": config.preset,
         "run": asdict(run),

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, WORLDS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
 from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.whole import Config
 from leakbound.jobs.runs import Run, level_text, runs_of
@@ -62,9 +62,9 @@ class RunTable:
         yield from self.members
         if self.config.efficiency is not None:
             yield EFFICIENCY
-        for world in WORLDS:
+        for world in SECTIONS:
             section = getattr(self.config, world, None)
-            yield from (f"{world}/{part}" for part in (section.parts() if section else ()))
+            yield from (f"{world}/{part}" for part in (section.tables() if section else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
         """Whether the configuration has what a figure shows: its illustration, its table, or its study's rows."""
@@ -279,7 +279,7 @@ class RunTable:
     def world_settings(self, world: str, part: str) -> dict[str, Any]:
         """What the table ``<world>/<part>`` depends on: its world's section without what belongs to other parts."""
         section = getattr(self.config, world)
-        others = {name for name in section.parts() if name != part}
+        others = {name for name in section.tables() if name != part}
         return {
             "part": part,
             "config": section.model_dump(mode="json", exclude=others, exclude_none=True),
