@@ -18,7 +18,7 @@ SECTIONS = ("theory", "consensus", "federated")
 
 
 def _condition(wanted: Any) -> Any:
-    """What a column is compared with, if it can be: a value, several, or ``{not: ...}`` with those that are not meant.
+    """Condition on a column, if it is one: a value, several, or ``{not: ...}`` with those that are not meant.
 
     Raises:
         ValueError: If it is anything else.
@@ -42,7 +42,7 @@ class ClaimConfig(Settings):
     test: Name
     """Registered claim test."""
     options: dict[str, Any] = {}
-    """What the test compares: selections, columns, margins."""
+    """Options of the test: selections, columns, margins."""
     across: Annotated[tuple[Literal["dataset", "model"], ...], Strict(False)] = ()
     """``model`` for a statement about several networks together, ``dataset`` likewise; else each is tested alone."""
 
@@ -87,7 +87,7 @@ class FigureConfig(Settings):
         return tuple(name for name in names if (name in listed) == (refused is None))
 
     def compares(self, column: str) -> bool:
-        """Whether several values of a column have their place in the figure: along an axis, or as series."""
+        """True if several values of a column have their place in the figure: along an axis, or as series."""
         series = self.options.get("series")
         drawn = [self.options.get("x"), self.options.get("along")]
         drawn += series if isinstance(series, list | tuple) else ()

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration whose values are all of the right type: unknown names, levels, sizes, sweeps."""
+"""Mistakes of a configuration whose values are all of the right type: unknown names, levels, sizes, sweeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_RUNS = 100_000
 
 
 def mistakes_of(config: Config) -> Iterator[str]:
-    """What the types cannot see: names that nothing answers to, and settings that contradict each other."""
+    """Mistakes that the types cannot see: names that nothing answers to, and settings that contradict each other."""
     yield from _product_mistakes(config)
     readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():

@@ -18,7 +18,7 @@ class AveragingConfig(Settings):
     runs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
     """Repetitions of each scheme; only the servers' noise is drawn anew."""
     batches: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Equal parts of the repetitions; the mean over a part is one replica."""
+    """Batches of equally many repetitions; the mean over a batch is one replica."""
 
     @model_validator(mode="after")
     def _splits_evenly(self) -> AveragingConfig:

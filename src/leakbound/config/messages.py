@@ -164,7 +164,7 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
 
 
 def _unfit(values: Any) -> Iterator[str]:
-    """What no setting can be, wherever it stands: values that JSON has no word for, and too many or too deep ones."""
+    """Values that no setting can have, wherever they stand: no JSON, too many, or too deep."""
     waiting = [("", values, 0)]
     count = 0
     while waiting:
@@ -201,7 +201,7 @@ def _problem_of(value: Any) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether text can be written to a file; JSON's escapes can make halves of characters."""
+    """True if text can be written to a file; JSON's escapes can make halves of characters."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -213,11 +213,11 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
     """One pydantic finding as ``key = value: what is allowed``."""
     location = detail["loc"]
     key = "".join(
-        f"[{part}]"
-        if isinstance(part, int)
-        else f".{part if len(part) <= _LONGEST_KEY else part[:_LONGEST_KEY] + '...'}"
-        for part in location
-        if part != "[key]"
+        f"[{step}]"
+        if isinstance(step, int)
+        else f".{step if len(step) <= _LONGEST_KEY else step[:_LONGEST_KEY] + '...'}"
+        for step in location
+        if step != "[key]"
     ).lstrip(".")
     if detail["type"] == "extra_forbidden":
         known = _keys_at(model, values, location[:-1])
@@ -237,7 +237,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
 
 
 def _number_hint(detail: ErrorDetails) -> str:
-    """How to write a number that YAML has taken for text, e.g. ``1e3``; nothing for anything else."""
+    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``; empty for anything else."""
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
     try:

@@ -97,9 +97,9 @@ class GeneralCase(Settings):
     factors: Annotated[int, Field(ge=1, le=1000)] = 2
     """Common factors that the drawn parameters depend on."""
     common: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """Part of each parameter's variance that the factors explain."""
+    """Fraction of each parameter's variance that the factors explain."""
     spread: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Budgets lie within this part of their mean."""
+    """Budgets lie within this fraction of their mean."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 10
     """Draws of covariance and budgets, one replica each."""
     mi_budgets: Budgets = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
