@@ -1,4 +1,4 @@
-"""Find datasets, models, channel shapes, attacks and plots by name, importing them only when used.
+"""Find datasets, models, mechanisms of defenses, attacks and plots by name, importing them only when used.
 
 A built-in is one line here. A package of somebody else's adds one through an entry point of the group
 ``leakbound.<kind>``; a configuration adds one by ``plugins: {<kind>: {<name>: "module:attribute"}}``.

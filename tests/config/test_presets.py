@@ -181,7 +181,7 @@ def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
     figure = {"id": "x", "paper": "beyond", "title": "x", "table": table, "plot": "levels", "caption": "x"}
     path = tmp_path / "figures.yaml"
     path.write_text(yaml.safe_dump({"figures": [figure]}))
-    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/PART"):
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/TABLE"):
         reading.load_catalogue(path, reading.quick())
 
 

@@ -19,7 +19,7 @@ SMALL = ConsensusConfig(averaging=AveragingConfig(runs=500))
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
-    return {f"consensus/{part}": rows_of(part, SMALL, 0) for part in SMALL.parts()}
+    return {f"consensus/{part}": rows_of(part, SMALL, 0) for part in SMALL.tables()}
 
 
 def value(rows: pd.DataFrame, **conditions) -> float:

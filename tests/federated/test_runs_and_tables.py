@@ -23,12 +23,12 @@ def test_the_paper_settings_are_the_defaults():
     assert paper.client_counts == tuple(range(20, 201, 20))
     assert paper.max_param_norms == tuple(np.arange(1, 9) * 2.5)
     assert paper.most_clients() == 200
-    assert set(paper.parts()) == set(FederatedConfig.PARTS)
+    assert set(paper.tables()) == set(FederatedConfig.TABLES)
 
 
 def test_runs_that_several_tables_show_are_there_once():
     runs = all_runs(SMALL)
-    listed = [run.slug for part in SMALL.parts() for run in part_runs(SMALL, part)]
+    listed = [run.slug for part in SMALL.tables() for run in part_runs(SMALL, part)]
     assert len(runs) == len(set(listed)) < len(listed)
     assert "digits/mlp/client-m10-c10/n100" in {run.slug for run in part_runs(SMALL, "clients")}
     assert "digits/mlp/client-m10-c10/n100" in {run.slug for run in part_runs(SMALL, "thresholds")}

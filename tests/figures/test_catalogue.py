@@ -79,7 +79,7 @@ def worlds() -> dict[str, pd.DataFrame]:
     from leakbound.consensus.tables import rows_of as consensus_rows
 
     averaging = ConsensusConfig(averaging=AveragingConfig(runs=300))
-    return {f"consensus/{part}": consensus_rows(part, averaging, 0) for part in averaging.parts()}
+    return {f"consensus/{part}": consensus_rows(part, averaging, 0) for part in averaging.tables()}
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def tables() -> dict[str, pd.DataFrame]:
     generator = np.random.default_rng(4)
     made = {
         f"federated/{part}": tabulate({run: rows_of(run, generator) for run in part_runs(SECTION, part)})
-        for part in SECTION.parts()
+        for part in SECTION.tables()
         if part != "composition"
     }
     networks = {"mnist": ("mlp", 33_130), "cifar10": ("cnn", 26_346)}

@@ -123,7 +123,7 @@ class Section(Settings):
     first: Table = Table()
     second: Table | None = None
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         return ("first",) if self.second is None else ("first", "second")
 
 

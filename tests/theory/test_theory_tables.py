@@ -24,7 +24,7 @@ CONTRADICTED = {
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
-    return {part: theory.theory_rows(part, QUICK.theory, 0) for part in QUICK.theory.parts()}
+    return {part: theory.theory_rows(part, QUICK.theory, 0) for part in QUICK.theory.tables()}
 
 
 def test_every_table_is_tidy(tables):
@@ -56,7 +56,7 @@ def test_draws_depend_on_seed_and_replica_only():
 
 def test_a_part_that_is_left_out_is_not_made():
     settings = TheoryConfig(case1=None)
-    assert "case1" not in settings.parts()
+    assert "case1" not in settings.tables()
     with pytest.raises(ValueError, match="makes case2"):
         theory.theory_rows("case1", settings, 0)
 

@@ -1,4 +1,4 @@
-"""One of each kind from outside the package, as docs/extending.md describes them."""
+"""One of each kind from outside the package, as docs/extending.md describes them; settings in outside_settings.py."""
 
 import dataclasses
 
@@ -42,12 +42,13 @@ class Cautious(Natural):
 
 
 def train(request):
+    assert request.defense.care == 3
     return train_stack(request)
 
 
 def attack(weights, *, model, dataset, config, seed, slug, device="cpu"):
     replicas = len(next(iter(weights.values())))
-    columns = {"replica": range(replicas), "variant": "guess", "unit": -1, "metric": "auc", "value": config["auc"]}
+    columns = {"replica": range(replicas), "variant": "guess", "unit": -1, "metric": "auc", "value": config.auc}
     return pd.DataFrame(columns).assign(low=np.nan, high=np.nan), {}
 
 

@@ -11,8 +11,8 @@ PLUGINS = {
     "datasets": {"mine": "outside:read"},
     "models": {"tiny": "outside:Tiny"},
     "shapes": {"cautious": "outside:Cautious"},
-    "trainers": {"own": "outside:train"},
-    "attacks": {"guess": "outside:attack"},
+    "mechanisms": {"homemade": "outside_settings:Homemade"},
+    "attacks": {"guess": "outside_settings:Guess"},
     "plots": {"dots": "outside:draw"},
     "illustrations": {"numbers": "outside:table"},
     "claim_tests": {"always": "outside:always"},
@@ -30,7 +30,8 @@ FIGURE = {"paper": "beyond", "title": "Mine", "plot": "dots", "options": {"marke
 
 
 def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
-    shutil.copy(Path(__file__).with_name("outside.py"), fresh.folder / "src")
+    for name in ("outside.py", "outside_settings.py"):
+        shutil.copy(Path(__file__).with_name(name), fresh.folder / "src")
     figures = [
         {"id": "guesses", "study": "own_study", "select": {"metric": "auc"}, "claims": [CLAIM], **FIGURE},
         {"id": "numbers", "illustration": "numbers", **FIGURE},
@@ -38,7 +39,7 @@ def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
     (fresh.folder / "config" / "own.yaml").write_text(yaml.safe_dump({"figures": figures}))
     defenses = {
         "careful": {"mechanism": "channel", "shape": "cautious"},
-        "homemade": {"mechanism": "custom", "trainer": "own"},
+        "homemade": {"mechanism": "homemade", "care": 3},
     }
     fresh.configure(
         {
@@ -64,6 +65,9 @@ def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
     assert (fresh.results / "figures" / "beyond" / "guesses.svg").is_file()
     provenance = json.loads((fresh.results / "runs/mine/tiny/careful-16/n4-b16/provenance.json").read_text())
     assert provenance["settings"]["plugins"]["models"] == {"tiny": "outside:Tiny"}
+
+    provenance = json.loads((fresh.results / "runs/mine/tiny/homemade-1/n4-b16/provenance.json").read_text())
+    assert provenance["settings"]["defense"] == {"mechanism": "homemade", "learning_rates": None, "care": 3}
 
     module = fresh.folder / "src" / "outside.py"
     module.write_text(module.read_text().replace("stride=4", "stride=5"))

@@ -54,7 +54,7 @@ class MembershipConfig(Attack):
     function: ClassVar[str] = "leakbound.attacks.membership:attack"
 
     known_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Part of the members, and of the non-members, that the attacker knows and learns from; the rest is scored."""
+    """Fraction of the members, and of the non-members, that the attacker knows and learns from; the rest is scored."""
     epochs: Steps = 60
     """Most passes of the attack network over what the attacker knows."""
     learning_rates: Rates = (1e-4, 1e-3)
@@ -102,7 +102,7 @@ class GradientInversionConfig(Attack):
 
 
 class GradientCapacityConfig(Attack):
-    """What one step of DP training tells, by the gradients of a trained network; no attack, but evaluated like one."""
+    """Capacity of one step of DP training, by the gradients of a trained network; no attack, but evaluated like one."""
 
     function: ClassVar[str] = "leakbound.attacks.gradient_capacity:measure"
     knows_defense: ClassVar[bool] = True

@@ -13,12 +13,12 @@ EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
-WORLDS = ("theory", "consensus", "federated")
-"""Sections of a configuration that make tables of their own, ``<world>/<part>``, beside the chain."""
+SECTIONS = ("theory", "consensus", "federated")
+"""Sections of a configuration that make tables of their own, ``<section>/<table>``, beside the chain."""
 
 
 def _condition(wanted: Any) -> Any:
-    """What a column is compared with, if it can be: a value, several, or ``{not: ...}`` with those that are not meant.
+    """Condition on a column, if it is one: a value, several, or ``{not: ...}`` with those that are not meant.
 
     Raises:
         ValueError: If it is anything else.
@@ -42,7 +42,7 @@ class ClaimConfig(Settings):
     test: Name
     """Registered claim test."""
     options: dict[str, Any] = {}
-    """What the test compares: selections, columns, margins."""
+    """Options of the test: selections, columns, margins."""
     across: Annotated[tuple[Literal["dataset", "model"], ...], Strict(False)] = ()
     """``model`` for a statement about several networks together, ``dataset`` likewise; else each is tested alone."""
 
@@ -59,7 +59,7 @@ class FigureConfig(Settings):
     illustration: Name | None = None
     """Illustration whose rows it shows."""
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
-    """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or a world and its part: ``theory/case2``."""
+    """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or that of a section: ``theory/case2``."""
     select: Conditions = {}
     """Conditions that its rows meet."""
     plot: Name
@@ -87,7 +87,7 @@ class FigureConfig(Settings):
         return tuple(name for name in names if (name in listed) == (refused is None))
 
     def compares(self, column: str) -> bool:
-        """Whether several values of a column have their place in the figure: along an axis, or as series."""
+        """True if several values of a column have their place in the figure: along an axis, or as series."""
         series = self.options.get("series")
         drawn = [self.options.get("x"), self.options.get("along")]
         drawn += series if isinstance(series, list | tuple) else ()

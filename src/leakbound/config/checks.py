@@ -1,4 +1,4 @@
-"""What is wrong with a configuration whose values are all of the right type: unknown names, levels, sizes, sweeps."""
+"""Mistakes of a configuration whose values are all of the right type: unknown names, levels, sizes, sweeps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, FigureConfig
 from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.messages import shown, unknown_name
+from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.whole import Config
 
@@ -21,7 +21,7 @@ MOST_RUNS = 100_000
 
 
 def mistakes_of(config: Config) -> Iterator[str]:
-    """What the types cannot see: names that nothing answers to, and settings that contradict each other."""
+    """Mistakes that the types cannot see: names that nothing answers to, and settings that contradict each other."""
     yield from _product_mistakes(config)
     readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
@@ -201,3 +201,41 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
                 records = declared[name].records_in_step(level, largest)
                 if records > left:
                     yield f"{key}.defenses.{name}[{index}] = {level}: makes batches of {records}, but {advice}"
+
+
+def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Names that a figure uses and nothing answers to, options that nobody understands, runs that it would mix up."""
+    key = f"figures.{figure.paper}/{figure.id}"
+    yield from unknown_name(f"{key}.plot", figure.plot, "plot", registry.PLOTS.names(config.plugins.plots))
+    owners = [(f"{key}.options", registry.PLOT_OPTIONS, figure.plot, figure.options)]
+    tests = registry.CLAIM_TESTS.names(config.plugins.claim_tests)
+    for claim in figure.claims:
+        yield from unknown_name(f"{key}.claims.{claim.id}.test", claim.test, "claim test", tests)
+        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_OPTIONS, claim.test, claim.options))
+    for where, models, name, options in owners:
+        if name in models.names():  # those of outside ones are not known here
+            try:
+                parse(models.get(name), options, where)
+            except ConfigError as error:
+                yield from str(error).splitlines()
+    if figure.table is not None:
+        yield from _table_mistakes(f"{key}.table", figure.table, config)
+    study = config.studies.get(figure.study or "")
+    for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
+        if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
+            yield (
+                f"{key}: compares runs of one length and batch size, but studies.{figure.study}.{field} = "
+                f"{shown(getattr(study, field))}; put the others into a study of their own, or draw them, e.g. "
+                f"by options.x: {column}"
+            )
+
+
+def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
+    """The message for a figure's table if no configuration can make it, or if its section makes none of that name."""
+    section, _, name = table.partition("/")
+    if name and section in SECTIONS:
+        kind = getattr(config, section)
+        return [] if kind is None else unknown_name(key, name, f"table of {section}", sorted(kind.TABLES))
+    alone = (EFFICIENCY, SCOREBOARD)
+    known = [*alone, *(f"{section}/TABLE" for section in SECTIONS)]
+    return unknown_name(key, table, "table", known) if table not in alone else []

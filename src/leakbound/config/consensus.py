@@ -18,7 +18,7 @@ class AveragingConfig(Settings):
     runs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
     """Repetitions of each scheme; only the servers' noise is drawn anew."""
     batches: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Equal parts of the repetitions; the mean over a part is one replica."""
+    """Batches of equally many repetitions; the mean over a batch is one replica."""
 
     @model_validator(mode="after")
     def _splits_evenly(self) -> AveragingConfig:
@@ -30,7 +30,7 @@ class AveragingConfig(Settings):
 class ConsensusConfig(Settings):
     """Servers that average their contributors' data over a network, with one of several schemes of noise."""
 
-    PARTS: ClassVar[tuple[str, ...]] = ("averaging", "privacy")
+    TABLES: ClassVar[tuple[str, ...]] = ("averaging", "privacy")
 
     servers: Annotated[int, Field(ge=2, le=1000)] = 20
     """n, servers of the network."""
@@ -78,6 +78,6 @@ class ConsensusConfig(Settings):
             joined = before | {end for edge in self.edges if before & set(edge) for end in edge}
         return joined
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         """Tables that this section makes: the simulated averaging, and what observers learn."""
-        return self.PARTS
+        return self.TABLES

@@ -1,4 +1,4 @@
-"""Settings of datasets: which images are members, non-members and the attacker's own."""
+"""Settings of datasets, and facts of the known ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from leakbound.config.settings import Line, Name, Records, Settings
 IMAGE_SIDE = 32
 """Pixels of a row and of a column of every prepared image."""
 MOST_COLORS = 3
+"""Planes of a colour image."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ ORIGINALS = {
 
 
 class DatasetConfig(Settings):
-    """Which images are members, non-members and the attacker's own."""
+    """Choice of the images that are members, non-members and the attacker's own."""
 
     reader: Name | None = None
     """Registered reader; by default the one of the dataset's own name."""
     source: Literal["auto", "folder", "hub"] = "auto"
-    """Where images come from: the folder LEAKBOUND_DATA, the Hugging Face hub, or (auto) the folder if it is set."""
+    """Source of the images: the folder LEAKBOUND_DATA, the Hugging Face hub, or (auto) the folder if it is set."""
     members: Annotated[Records, Field(ge=10)] | None = None
     """Training records (the members), drawn from the original training split; all that are left if not given."""
     test: Annotated[Records, Field(ge=10)] | None = None

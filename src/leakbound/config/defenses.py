@@ -234,7 +234,7 @@ class GradientCompression(Defense):
 
     mechanism: Literal["gradient_compression"] = "gradient_compression"
     error_feedback: bool = True
-    """Whether what was not sent is kept and added to the next gradient."""
+    """Keep what was not sent, and add it to the next gradient."""
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless the level is a fraction."""

@@ -10,18 +10,18 @@ from leakbound.config.settings import Line, Name, Settings, Target
 
 
 class TrackingConfig(Settings):
-    """Where MLflow keeps runs."""
+    """Settings of MLflow's store of runs."""
 
     enabled: bool = True
-    """Whether finished jobs are logged at all."""
+    """Log finished jobs at all."""
     uri: Line = "sqlite:///results/mlflow.db"
     """Tracking store: a database or a server; files stay the truth whatever happens to it."""
     ui: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
-    """Where MLflow's pages on a database are shown, for links from the report; a server shows its own."""
+    """Address of MLflow's pages on a database, for links from the report; a server shows its own."""
 
 
 class ResourceConfig(Settings):
-    """What one job of a rule asks for."""
+    """Resources that one job of a rule asks for."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """CPU threads."""
@@ -32,14 +32,14 @@ class ResourceConfig(Settings):
 
 
 class ComputeConfig(ResourceConfig):
-    """What one job that trains or attacks asks for."""
+    """Resources that one job that trains or attacks asks for."""
 
     gpu: Annotated[int, Field(ge=0, le=8)] = 0
     """GPUs."""
 
 
 class ResourcesConfig(Settings):
-    """Resources per box of the chain."""
+    """Resources of the jobs of each step of the chain."""
 
     prepare: ResourceConfig = ResourceConfig(mem_mb=3000)
     covariance: ResourceConfig = ResourceConfig(mem_mb=3000)

@@ -18,7 +18,7 @@ Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composi
 class FederatedConfig(Settings):
     """Federated averaging with noise at clients or server, and with personalized budgets; defaults as in the paper."""
 
-    PARTS: ClassVar[tuple[str, ...]] = get_args(Sweep)
+    TABLES: ClassVar[tuple[str, ...]] = get_args(Sweep)
 
     models: dict[Name, Name] = {"mnist": "mlp", "cifar10": "cnn"}
     """Dataset to the network that is trained on it."""
@@ -36,7 +36,7 @@ class FederatedConfig(Settings):
     records: Records | None = None
     """Records of each client; as many as the largest number of clients leaves to each if not given."""
     split: Literal["iid", "dirichlet"] = "iid"
-    """Whether clients hold alike records, or classes in proportions of their own."""
+    """Alike records for all clients (iid), or classes in proportions of their own (dirichlet)."""
     concentration: Positive = 0.5
     """Concentration of the Dirichlet law of those proportions; the split ``iid`` ignores it."""
     communication_rounds: Steps = 100
@@ -48,7 +48,7 @@ class FederatedConfig(Settings):
     learning_rate: Annotated[float, Field(gt=0, le=100)] = 0.01
     """Of plain SGD."""
     clipped: Literal["parameters", "update"] = "parameters"
-    """Whether a client clips its parameters, as the paper does, or their change, which needs a smaller threshold."""
+    """Clipped by a client: its parameters, as in the paper, or their change, which needs a smaller threshold."""
     max_param_norm: Positive = 10.0
     """Clipping threshold C, except where it is swept; the first one where thresholds follow the norms."""
     clip_rate: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -85,7 +85,7 @@ class FederatedConfig(Settings):
     max_stack: Count | Literal["auto"] = "auto"
     """Clients trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         """Names of the tables that are made."""
         return self.sweeps
 

@@ -6,7 +6,6 @@ import datetime
 import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -75,29 +74,64 @@ def read_yaml(path: Path) -> dict[Any, Any]:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise ConfigError(str(path), [f"has more than {LARGEST_FILE} bytes, so it is no configuration"])
-        text = content.decode("utf-8")
-        _check_structure(text)
-        values = yaml.load(text, Loader=_Loader)
+        values = _values(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"cannot be read: {error}"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError(str(path), [f"cannot be read: {_where(error)}"]) from error
+        raise ConfigError(str(path), [f"cannot be read: {_place_of(error)}"]) from error
     if not isinstance(values, dict):
         raise ConfigError(str(path), ["must hold a mapping of settings at its top"])
     return values
 
 
-def _where(error: yaml.YAMLError) -> str:
-    """What is wrong with a text that is no YAML, and the line and column where it was noticed."""
+def _place_of(error: yaml.YAMLError) -> str:
+    """Fault of a text that is no YAML, after the line and column where it was noticed."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return " ".join(str(error).split())
     mark = error.problem_mark or error.context_mark
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return place + ", ".join(part for part in (error.context, error.problem) if part)
+    return place + ", ".join(text for text in (error.context, error.problem) if text)
+
+
+def _values(text: str) -> Any:
+    """Plain values from YAML, from which PyYAML would take the last of equal keys and any depth of brackets.
+
+    Raises:
+        yaml.YAMLError: With the first fault.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_SafeLoader):  # before nodes are made, by a recursion that can crash
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", event)
+    loader = _Loader(text)
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    waiting = [(node, 0)]
+    for one, depth in waiting:  # follows aliases, which can multiply and lead back
+        if len(waiting) > MOST_VALUES:
+            raise _problem(f"more than {MOST_VALUES} values, aliases counted", one)
+        if depth > DEEPEST:
+            raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", one)
+        pairs = one.value if isinstance(one, yaml.MappingNode) else ()
+        first: dict[str, yaml.Node] = {}
+        for key, _ in pairs:
+            if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key) is not key:
+                line = first[key.value].start_mark.line + 1
+                raise _problem(f"{shown(key.value)} is set twice, first in line {line}", key)
+        inner = one.value if isinstance(one, yaml.SequenceNode) else [node for pair in pairs for node in pair]
+        waiting += [(node, depth + 1) for node in inner]
+    return loader.construct_document(node)
+
+
+def _problem(text: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    """An error at the place of an event or a node."""
+    return yaml.MarkedYAMLError(problem=text, problem_mark=place.start_mark)  # type: ignore[arg-type]
 
 
 class _Loader(_SafeLoader):
-    """Plain values from YAML; a number, date or text that is none is an error of the file."""
+    """Loader that names a number, date or text which cannot be one as an error of the file."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """The value of a node."""
@@ -105,77 +139,7 @@ class _Loader(_SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:  # what the constructors of numbers and dates raise
             kind = str(node.tag).rpartition(":")[2]
-            raise yaml.MarkedYAMLError(
-                problem=f"{shown(node.value)} is no {kind}", problem_mark=node.start_mark
-            ) from error
-
-
-@dataclass
-class _Collection:
-    """A mapping or list whose end has not come yet.
-
-    Attributes:
-        keys: Of a mapping, the line of each key so far; None for a list.
-        values: Values in it so far, itself included.
-        at_key: Whether a mapping's next value is a key.
-    """
-
-    anchor: str | None
-    keys: dict[str, int] | None
-    values: int = 1
-    at_key: bool = True
-
-
-def _check_structure(text: str) -> None:
-    """Refuse YAML that nobody means, before values are made of it: keys that come twice, bombs of aliases or brackets.
-
-    Raises:
-        yaml.YAMLError: If it is no YAML, or with the first such place.
-    """
-    sizes: dict[str, int] = {}
-    waiting: list[_Collection] = []
-    for event in yaml.parse(text, Loader=_SafeLoader):
-        if isinstance(event, yaml.NodeEvent) and waiting:
-            _check_key(waiting[-1], event)
-        if isinstance(event, yaml.CollectionStartEvent):
-            waiting.append(_Collection(event.anchor, {} if isinstance(event, yaml.MappingStartEvent) else None))
-            if len(waiting) > DEEPEST:
-                raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", event)
-            continue
-        if isinstance(event, yaml.CollectionEndEvent):
-            ended = waiting.pop()
-            anchor, size = ended.anchor, ended.values
-        elif isinstance(event, yaml.AliasEvent):
-            if any(one.anchor == event.anchor for one in waiting):
-                raise _problem(f"*{event.anchor} is inside of what it stands for", event)
-            anchor, size = None, sizes.get(event.anchor or "", 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            anchor, size = event.anchor, 1
-        else:
-            continue
-        if anchor:
-            sizes[anchor] = size
-        if waiting:
-            waiting[-1].values += size
-        if size > MOST_VALUES:
-            raise _problem(f"more than {MOST_VALUES} values, aliases counted", event)
-
-
-def _check_key(home: _Collection, event: yaml.NodeEvent) -> None:
-    """Note the key of a mapping, unless it has come before."""
-    if home.keys is None:
-        return
-    if home.at_key and isinstance(event, yaml.ScalarEvent):
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if event.value in home.keys:
-            raise _problem(f"{shown(event.value)} is set twice, first in line {home.keys[event.value]}", event)
-        home.keys[event.value] = line
-    home.at_key = not home.at_key
-
-
-def _problem(text: str, event: yaml.Event) -> yaml.MarkedYAMLError:
-    """An error at the place of an event."""
-    return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)  # type: ignore[arg-type]
+            raise _problem(f"{shown(node.value)} is no {kind}", node) from error
 
 
 def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
@@ -200,7 +164,7 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
 
 
 def _unfit(values: Any) -> Iterator[str]:
-    """What no setting can be, wherever it stands: values that JSON has no word for, and too many or too deep ones."""
+    """Values that no setting can have, wherever they stand: no JSON, too many, or too deep."""
     waiting = [("", values, 0)]
     count = 0
     while waiting:
@@ -237,7 +201,7 @@ def _problem_of(value: Any) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether text can be written to a file; JSON's escapes can make halves of characters."""
+    """True if text can be written to a file; JSON's escapes can make halves of characters."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -249,11 +213,11 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
     """One pydantic finding as ``key = value: what is allowed``."""
     location = detail["loc"]
     key = "".join(
-        f"[{part}]"
-        if isinstance(part, int)
-        else f".{part if len(part) <= _LONGEST_KEY else part[:_LONGEST_KEY] + '...'}"
-        for part in location
-        if part != "[key]"
+        f"[{step}]"
+        if isinstance(step, int)
+        else f".{step if len(step) <= _LONGEST_KEY else step[:_LONGEST_KEY] + '...'}"
+        for step in location
+        if step != "[key]"
     ).lstrip(".")
     if detail["type"] == "extra_forbidden":
         known = _keys_at(model, values, location[:-1])
@@ -273,7 +237,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
 
 
 def _number_hint(detail: ErrorDetails) -> str:
-    """How to write a number that YAML has taken for text, e.g. ``1e3``; nothing for anything else."""
+    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``; empty for anything else."""
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What all sections of a configuration share: names, lists, and the strict base class."""
+"""Types shared by all sections of a configuration: names, lists, and the strict base class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Steps = Annotated[int, Field(ge=1, le=10**8)]
 Records = Annotated[int, Field(ge=1, le=10**9)]
 """Records of a dataset or a batch."""
 Count = Annotated[int, Field(ge=1, le=100_000)]
-"""What a job holds in memory, or makes, for each."""
+"""Things that a job makes, or holds in memory."""
 Seconds = Annotated[float, Field(gt=0)]
 """A span of time."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

@@ -97,9 +97,9 @@ class GeneralCase(Settings):
     factors: Annotated[int, Field(ge=1, le=1000)] = 2
     """Common factors that the drawn parameters depend on."""
     common: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """Part of each parameter's variance that the factors explain."""
+    """Fraction of each parameter's variance that the factors explain."""
     spread: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Budgets lie within this part of their mean."""
+    """Budgets lie within this fraction of their mean."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 10
     """Draws of covariance and budgets, one replica each."""
     mi_budgets: Budgets = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
@@ -107,9 +107,9 @@ class GeneralCase(Settings):
 
 
 class TheoryConfig(Settings):
-    """Utility against privacy in closed form; a part that is null is left out."""
+    """Utility against privacy in closed form; a table that is null is left out."""
 
-    PARTS: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")
+    TABLES: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")
 
     case1: IndependentCase | None = IndependentCase()
     """Independent parameters, independent noise."""
@@ -122,6 +122,6 @@ class TheoryConfig(Settings):
     general: GeneralCase | None = GeneralCase()
     """Any covariance, a budget for each client."""
 
-    def parts(self) -> tuple[str, ...]:
+    def tables(self) -> tuple[str, ...]:
         """Tables that this configuration makes."""
-        return tuple(part for part in self.PARTS if getattr(self, part) is not None)
+        return tuple(name for name in self.TABLES if getattr(self, name) is not None)

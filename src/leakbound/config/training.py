@@ -10,7 +10,7 @@ from leakbound.config.settings import Count, Rates, Seconds, Settings, Steps
 
 
 class TrainingConfig(Settings):
-    """How target models are trained, the same for every defense."""
+    """Training of target models, the same for every defense."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD."""
@@ -19,7 +19,7 @@ class TrainingConfig(Settings):
     search_rounds: Steps = 300
     """Steps of each trial of the learning-rate search."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Part of the members that the search holds out to judge a trial."""
+    """Fraction of the members that the search holds out to judge a trial."""
     evaluations: Count = 10
     """Points of the accuracy and loss curves, the last one at the end."""
     checkpoint_seconds: Seconds = 30.0

@@ -28,12 +28,12 @@ class Config(Settings):
     seed: Seed = 0
     """Every random number derives from it, but secure privacy noise."""
     privacy_noise: PrivacyNoise = "seeded"
-    """Where noise that protects records comes from: seeded repeats, and whoever knows the seed can subtract it; secure
+    """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it; secure
     comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     replicas: Replicas = 3
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where models are trained and attacked."""
+    """Device that models are trained and attacked on."""
     catalogue: Line = "config/figures"
     """Catalogue of figures, a file or a folder; those are drawn whose rows the configuration makes."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
@@ -47,7 +47,7 @@ class Config(Settings):
     studies: dict[Name, StudyConfig]
     illustrations: dict[Name, IllustrationConfig] = {}
     efficiency: EfficiencyConfig | None = None
-    """What table02 measures; nothing if not given."""
+    """Training times that table02 measures; nothing if not given."""
     consensus: ConsensusConfig | None = None
     """Private average consensus; nothing if not given, ``{}`` for the paper's settings."""
     federated: FederatedConfig | None = None

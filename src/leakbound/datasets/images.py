@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,12 @@ from leakbound.registry import nearest
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
 
-SplitName = Literal["train", "test"]
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """Where a dataset lies on the Hugging Face hub and what its columns are called there.
+    """Place of a dataset on the Hugging Face hub, and the names of its columns there.
 
     Attributes:
         repository: Hub id, ``owner/name``.
@@ -111,7 +111,7 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
         raise DatasetError(f"{path}: cannot be read as Parquet ({error}). Copy or download it again.") from error
 
 
-def _table_of_hub(name: str, hub: HubSource, split: SplitName) -> pa.Table:
+def _table_of_hub(name: str, hub: HubSource, split: str) -> pa.Table:
     """One split as the hub has it, images still encoded."""
     import datasets
 
@@ -155,19 +155,13 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
         raise DatasetError(f"{origin}: has no column {image!r}; {nearest(image, schema.names)}. Write images there.")
     kind = schema.field(image).type
     encoded = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
-    if encoded < 0 or not _is_binary(kind.field(encoded).type):
+    if encoded < 0 or not any(is_kind(kind.field(encoded).type) for is_kind in _BINARY):
         raise DatasetError(
             f"{origin}: column {image!r} is {kind}, expected is struct<bytes: binary, path: string> with encoded "
             "PNG, WebP or JPEG files, as Hugging Face datasets writes images."
         )
     if label not in schema.names:
         raise DatasetError(f"{origin}: has no column {label!r} to use as the label; {nearest(label, schema.names)}")
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    """Whether values of a type are bytes."""
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
-    return any(test(kind) for test in tests)
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:

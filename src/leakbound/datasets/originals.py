@@ -1,4 +1,4 @@
-"""What the original files of a dataset hold, so that images are prepared again when somebody edits them.
+"""Fingerprints of the original files of a dataset, so that images are prepared again when somebody edits them.
 
 Snakemake compares parameters, so this is one: by content, since the folder may move. It is asked for each time that the
 workflow is looked at, so a file that has the size and time of change that were recorded is not read again.

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from PIL import Image
 
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.datasets.records import DatasetError
 
-SIZE = 32
-"""Height and width of every prepared image."""
 LARGEST = 2**22
 """Pixels of an image that is decoded, e.g. 2,048×2,048; one of 32×32 is made of it, so more would be wasted memory."""
 _FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
@@ -39,7 +38,7 @@ def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray
     if pixels is None:
         raise DatasetError(
             f"{origin}: row {row}: the image has {size[0]}×{size[1]} pixels, allowed are {LARGEST} in all, and only "
-            f"{SIZE}×{SIZE} are made of them. Make it smaller, or drop this row."
+            f"{IMAGE_SIDE}×{IMAGE_SIDE} are made of them. Make it smaller, or drop this row."
         )
     if mode not in ("L", "RGB"):
         raise DatasetError(
@@ -57,8 +56,11 @@ def resized(
     is rounded; images of 32×32 keep their exact values. The aspect ratio is not kept.
     """
     planes = np.moveaxis(pixels, -1, 1).astype(np.float32)
-    if planes.shape[2:] != (SIZE, SIZE):
+    if planes.shape[2:] != (IMAGE_SIDE, IMAGE_SIDE):
         flat = planes.reshape(-1, *planes.shape[2:])
-        small = [np.asarray(Image.fromarray(plane).resize((SIZE, SIZE), Image.Resampling.BILINEAR)) for plane in flat]
-        planes = np.stack(small).reshape(*planes.shape[:2], SIZE, SIZE)
+        small = [
+            np.asarray(Image.fromarray(plane).resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BILINEAR))
+            for plane in flat
+        ]
+        planes = np.stack(small).reshape(*planes.shape[:2], IMAGE_SIDE, IMAGE_SIDE)
     return np.ascontiguousarray(np.clip(planes / np.float32(127.5) - np.float32(1), -1, 1))

@@ -1,4 +1,4 @@
-"""What a reader returns: labels of all records, and pixels only of those that are asked for."""
+"""Records as a reader returns them: labels of all, and pixels only of those that are asked for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RawDataset:
 
 
 def may_be_published(reader: object) -> bool:
-    """Whether a reader says that its images may be shown in public; one that says nothing means no.
+    """True if a reader says that its images may be shown in public; one that says nothing means no.
 
     Args:
         reader: Registered reader of a dataset, ``publishable`` if its terms allow it.

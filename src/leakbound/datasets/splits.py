@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from leakbound.config.data import DatasetConfig
+from leakbound.config.data import IMAGE_SIDE, DatasetConfig
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash
 
 _SPLITS = ("train", "test", "aux")
+_PARTS = ("images", "labels")
 _POOL_TEST_FRACTION = 0.2
 _CHUNK = 256  # images decoded at once: large ones are held in memory until they are resized
 
@@ -39,7 +40,7 @@ class ImageDataset:
         classes: Name of each class; a label is an index into it.
         train: The members.
         test: The non-members.
-        aux: What the attacker owns, disjoint from both.
+        aux: Records that the attacker owns, disjoint from both.
     """
 
     name: str
@@ -55,12 +56,7 @@ class ImageDataset:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays for storage: ``train_images``, ``train_labels``, ``test_images`` and so on."""
-        found: dict[str, np.ndarray] = {}
-        for name in _SPLITS:
-            split: Split = getattr(self, name)
-            found[f"{name}_images"] = split.images
-            found[f"{name}_labels"] = split.labels
-        return found
+        return {f"{name}_{part}": getattr(getattr(self, name), part) for name in _SPLITS for part in _PARTS}
 
     @classmethod
     def from_arrays(cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> ImageDataset:
@@ -69,15 +65,12 @@ class ImageDataset:
         Raises:
             DatasetError: If an array is missing, or they do not fit each other.
         """
-        from leakbound.datasets.pixels import SIZE
-
-        missing = [f"{s}_{part}" for s in _SPLITS for part in ("images", "labels") if f"{s}_{part}" not in arrays]
-        if missing:
+        if missing := [key for name in _SPLITS for part in _PARTS if (key := f"{name}_{part}") not in arrays]:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
         colors = arrays["train_images"].shape[1:2]
         for split in _SPLITS:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-            if (images.dtype, images.shape[1:]) != (np.float32, (*colors, SIZE, SIZE)):
+            if (images.dtype, images.shape[1:]) != (np.float32, (*colors, IMAGE_SIDE, IMAGE_SIDE)):
                 raise DatasetError(f"{name}: stored {split} images are {images.dtype} of shape {images.shape}.")
             if (labels.dtype, labels.shape) != (np.int64, images.shape[:1]) or not len(labels):
                 raise DatasetError(f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}.")

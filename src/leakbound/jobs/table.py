@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, WORLDS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
 from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
@@ -61,9 +61,9 @@ class RunTable:
         yield from self.studies
         if self.config.efficiency is not None:
             yield EFFICIENCY
-        for section in WORLDS:
+        for section in SECTIONS:
             settings = getattr(self.config, section, None)
-            yield from (f"{section}/{table}" for table in (settings.parts() if settings else ()))
+            yield from (f"{section}/{table}" for table in (settings.tables() if settings else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
         """Whether the configuration has what a figure shows: its illustration, its table, or its study's rows."""
@@ -122,7 +122,7 @@ class RunTable:
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Tables of a section beside the chain, each with the settings that it depends on: not those of the others."""
         section = getattr(self.config, name)
-        tables = () if section is None else section.parts()
+        tables = () if section is None else section.tables()
         for table in tables:
             others = {one for one in tables if one != table}
             yield table, section.model_dump(mode="json", exclude=others, exclude_none=True)

@@ -38,15 +38,15 @@ def theory_rows(part: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
     """Table of one part.
 
     Args:
-        part: One of ``settings.parts()``.
+        part: One of ``settings.tables()``.
         settings: Settings of all parts.
         seed: Of the configuration; draws derive from it, the part and the replica.
 
     Raises:
         ValueError: If the configuration does not make this part.
     """
-    if part not in settings.parts():
-        raise ValueError(f"part = {part!r}: the configuration makes {', '.join(settings.parts()) or 'none'}")
+    if part not in settings.tables():
+        raise ValueError(f"part = {part!r}: the configuration makes {', '.join(settings.tables()) or 'none'}")
     makers: dict[str, Callable[[Any, int], Rows]] = {
         "case1": _case1,
         "case2": _case2,
