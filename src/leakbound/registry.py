@@ -146,8 +146,8 @@ TRAINERS = Registry(
         "gradient_compression": "leakbound.training.loop:train_stack",
         "large_batch": "leakbound.training.loop:train_stack",
         "compression": "leakbound.training.loop:train_stack",
-        "dpsgd": "leakbound.training.per_sample:train_dpsgd",
-        "dppsac": "leakbound.training.per_sample:train_dppsac",
+        "dpsgd": "leakbound.training.per_sample:train_per_sample",
+        "dppsac": "leakbound.training.per_sample:train_per_sample",
     },
 )
 

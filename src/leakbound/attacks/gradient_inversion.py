@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import metrics
-from leakbound.attacks.clients import Client, Upload
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
-from leakbound.attacks.regularizers import BOX, total_variation
+from leakbound.attacks.oracle import oracle
+from leakbound.attacks.regularizers import LARGEST_PIXEL, total_variation
 from leakbound.attacks.scoring import image_values, rows
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
@@ -35,6 +35,7 @@ from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, Upload, client_step
 
 
 def attack(
@@ -98,7 +99,10 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    client, size = Client.of(defense, level, channel, moments), records_in_step(defense, level, batch_size)
+    client, size = client_step(defense, level, channel, lambda: moments), records_in_step(defense, level, batch_size)
+    colors, height, width = dataset.train.images.shape[1:]
+    if problems := client.problems((colors, height, width)):
+        raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
     tables, pictures = [], []
     for replica in range(replicas):
         noise = partial(noise_source, privacy_noise, seed, slug, device=device)
@@ -112,7 +116,7 @@ def attack(
 def _reconstruct(
     scene: _Scene,
     dataset: ImageDataset,
-    client: Client,
+    client: ClientStep,
     moments: Moments,
     config: GradientInversionConfig,
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
@@ -127,7 +131,7 @@ def _reconstruct(
     pictures = {variant: solved[weight] for variant, weight in weights.items()}
     pictures["prior"] = np.broadcast_to(scene.prior.cpu().numpy(), observed.truth.shape).copy()
     released = observed.sent.images.cpu().numpy()
-    best = client.oracle(released, moments)
+    best = oracle(client, released, moments)
     if best is not None:
         pictures["oracle"] = best
     return _table(observed, pictures, weights), {"truth": observed.truth, "released": released, **pictures}
@@ -172,7 +176,7 @@ def invert(
         optimizer.step()
         schedule.step()
         with torch.no_grad():
-            candidates.clamp_(-BOX, BOX)
+            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
     return candidates.detach()
 
 
@@ -200,7 +204,7 @@ class _Scene:
         self,
         model: str,
         dataset: ImageDataset,
-        client: Client,
+        client: ClientStep,
         size: int,
         config: GradientInversionConfig,
         seed: int,
