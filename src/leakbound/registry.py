@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 _LONGEST = 80  # characters of a name in a message
@@ -40,11 +41,12 @@ class Registry:
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
         self.kind = kind
+        self.builtin = tuple(builtin)
         self._entries: dict[str, Any] = dict(builtin)
 
-    def names(self) -> list[str]:
-        """All known names, sorted, those of installed outside packages included."""
-        return sorted({*self._entries, *_outside(self.kind)})
+    def names(self, plugins: Iterable[str] = ()) -> list[str]:
+        """All known names, sorted: built in, of installed outside packages, and those of ``plugins``."""
+        return sorted({*self._entries, *_outside(self.kind), *plugins})
 
     def add(self, name: str, target: object) -> None:
         """Bind ``name`` to an object or to a ``"module:attribute"`` path.
@@ -56,42 +58,55 @@ class Registry:
             raise ValueError(f"{self.kind} {name!r} is registered already; choose another name")
         self._entries[name] = target
 
-    def path(self, name: str) -> str:
+    def path(self, name: str, plugins: Mapping[str, str] = MappingProxyType({})) -> str:
         """The ``"module:attribute"`` path behind ``name``, without importing it.
+
+        Args:
+            name: As a configuration says it.
+            plugins: Name to path of things that are known beside the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.
         """
-        target = self._target(name)
+        target = self._target(name, plugins)
         return target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str, plugins: Mapping[str, str] = MappingProxyType({})) -> Any:
         """The object behind ``name``, imported if need be.
 
         Raises:
             UnknownNameError: If no entry has this name.
             ImportError: If the entry's path leads nowhere, or to something that cannot be called.
         """
-        target = self._target(name)
-        if not isinstance(target, str):
-            return target
-        module, _, attribute = target.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (AttributeError, ValueError) as error:
-            raise ImportError(f"{self.kind} {name!r} points to {target!r}, which does not exist") from error
-        if not callable(found):
-            raise ImportError(f"{self.kind} {name!r} points to {target!r}, which is neither a function nor a class")
-        return found
+        target = self._target(name, plugins)
+        return load(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
-    def _target(self, name: str) -> Any:
+    def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
         """The object or path bound to ``name``."""
-        if name in self._entries:
-            return self._entries[name]
-        outside = _outside(self.kind)
-        if name in outside:
-            return outside[name]
-        raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names())}")
+        for entries in (plugins, self._entries, _outside(self.kind)):
+            if name in entries:
+                return entries[name]
+        raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names(plugins))}")
+
+
+def load(path: str, what: str) -> Any:
+    """Function or class at ``"module:attribute"``.
+
+    Args:
+        path: Where it is.
+        what: Its name, for messages.
+
+    Raises:
+        ImportError: If there is nothing, or something that cannot be called.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (AttributeError, ValueError) as error:
+        raise ImportError(f"{what} points to {path!r}, which does not exist") from error
+    if not callable(found):
+        raise ImportError(f"{what} points to {path!r}, which is neither a function nor a class")
+    return found
 
 
 @cache
@@ -138,28 +153,31 @@ SHAPES = Registry(
     },
 )
 
-TRAINERS = Registry(
-    "trainer",
+MECHANISMS = Registry(
+    "mechanism",
     {
-        "sgd": "leakbound.training.loop:train_stack",
-        "parameter_noise": "leakbound.training.loop:train_stack",
-        "gradient_compression": "leakbound.training.loop:train_stack",
-        "large_batch": "leakbound.training.loop:train_stack",
-        "compression": "leakbound.training.loop:train_stack",
-        "dpsgd": "leakbound.training.per_sample:train_per_sample",
-        "dppsac": "leakbound.training.per_sample:train_per_sample",
+        "none": "leakbound.config.defenses:Undefended",
+        "channel": "leakbound.config.defenses:ChannelDefense",
+        "dpsgd": "leakbound.config.defenses:DPSGD",
+        "dppsac": "leakbound.config.defenses:DPPSAC",
+        "parameter_noise": "leakbound.config.defenses:ParameterNoise",
+        "gradient_compression": "leakbound.config.defenses:GradientCompression",
+        "large_batch": "leakbound.config.defenses:LargeBatch",
+        "compression": "leakbound.config.defenses:Compression",
     },
 )
+"""Mechanism of a defense to the class of its settings, which names its trainer."""
 
 ATTACKS = Registry(
     "attack",
     {
-        "membership": "leakbound.attacks.membership:attack",
-        "model_inversion": "leakbound.attacks.model_inversion:attack",
-        "gradient_inversion": "leakbound.attacks.gradient_inversion:attack",
-        "gradient_capacity": "leakbound.attacks.gradient_capacity:measure",
+        "membership": "leakbound.config.attacks:MembershipConfig",
+        "model_inversion": "leakbound.config.attacks:ModelInversionConfig",
+        "gradient_inversion": "leakbound.config.attacks:GradientInversionConfig",
+        "gradient_capacity": "leakbound.config.attacks:GradientCapacityConfig",
     },
 )
+"""Attack to the class of its settings, which names its function."""
 
 ILLUSTRATIONS = Registry(
     "illustration",

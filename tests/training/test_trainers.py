@@ -1,4 +1,5 @@
 import dataclasses
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -9,13 +10,13 @@ from leakbound.config.defenses import (
     DPSGD,
     ChannelDefense,
     Compression,
-    CustomDefense,
+    Defense,
     GradientCompression,
     LargeBatch,
     ParameterNoise,
 )
 from leakbound.models import Classifier
-from leakbound.registry import MODELS, TRAINERS, UnknownNameError
+from leakbound.registry import MODELS, UnknownNameError
 from leakbound.training import UntrainableError, train
 from leakbound.training.loop import train_stack
 
@@ -122,15 +123,22 @@ def test_unknown_model_is_named_before_any_step(request_for):
         train(request_for(model="lenett"))
 
 
-def test_outside_trainer_is_found_by_name(request_for, registered):
-    asked = []
+class Careful(Defense):
+    trainer: ClassVar[str] = f"{__name__}:train_carefully"
 
-    def trainer(request):
-        asked.append(request.defense.options)
-        return train_stack(request)
+    mechanism: Literal["careful"] = "careful"
+    care: int
 
-    registered(TRAINERS, "careful", trainer)
-    defense = CustomDefense(mechanism="custom", trainer="careful", options={"care": 3})
-    result = train(request_for(defense=defense, level=2.0))
-    assert asked == [{"care": 3}]
-    assert result.events[0].mechanism == "custom"
+
+def train_carefully(request):
+    ASKED.append(request.defense.care)
+    return train_stack(request)
+
+
+ASKED = []
+
+
+def test_outside_trainer_is_the_one_that_its_defense_names(request_for):
+    result = train(request_for(defense=Careful(care=3), level=2.0))
+    assert ASKED == [3]
+    assert result.events[0].mechanism == "careful"

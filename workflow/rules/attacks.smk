@@ -23,7 +23,7 @@ rule attack:
     params:
         settings=lambda w: as_text(TABLE.attack_settings(w.attack, run_of(w))),
         files=lambda w: options(attack_files(run_of(w))),
-        code=lambda w: code("attacks:attack", models=[run_of(w).model], attacks=[w.attack]),
+        code=lambda w: code("attacks:attack", *CONFIG.attacks.all()[w.attack].modules(), models=[run_of(w).model]),
     shell:
         "leakbound attack --settings {params.settings:q} --dataset {input.dataset} {params.files} "
         "--rows {output.rows} --arrays {output.arrays} --provenance {output.provenance} > {log} 2>&1"

@@ -125,32 +125,23 @@ def figure_rows(figure):
     return TABLE.rows_file(figure)
 
 
-def code(command, **names):
-    """Fingerprint of a command and of the registered things that it uses."""
+def code(command, *modules, **names):
+    """Fingerprint of a command and of the modules and registered things that it uses."""
     kinds = {
         "datasets": registry.DATASETS,
         "models": registry.MODELS,
         "shapes": registry.SHAPES,
-        "trainers": registry.TRAINERS,
-        "attacks": registry.ATTACKS,
         "plots": registry.PLOTS,
         "illustrations": registry.ILLUSTRATIONS,
         "claim_tests": registry.CLAIM_TESTS,
     }
     used = [module_of(kinds[kind], name, getattr(PLUGINS, kind)) for kind, given in names.items() for name in given]
-    return code_fingerprint(f"leakbound.cli.{command}", *used)
+    return code_fingerprint(f"leakbound.cli.{command}", *modules, *used)
 
 
 def tracking_code(command):
     """Fingerprint of a command that logs, and of how it describes runs; how it sends them changes no value."""
     return code_fingerprint(f"leakbound.cli.tracking:{command}", "leakbound.tracking.jobs")
-
-
-def trainer_of(run):
-    """Registered trainer of the run's defense."""
-    defense = CONFIG.defense(run.defense)
-    plain = {"none": "sgd", "channel": "sgd"}
-    return getattr(defense, "trainer", plain.get(defense.mechanism, defense.mechanism))
 
 
 def memory(box):

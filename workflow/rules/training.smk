@@ -25,7 +25,7 @@ rule tune:
     params:
         settings=lambda w: as_text(TABLE.tuning_settings(tuned_run(w))),
         channel=lambda w: options(channel_files(tuned_run(w))),
-        code=lambda w: code("training:tune", models=[w.model], trainers=[trainer_of(tuned_run(w))]),
+        code=lambda w: code("training:tune", *CONFIG.defense(tuned_run(w).defense).modules(), models=[w.model]),
     shell:
         "leakbound tune --settings {params.settings:q} --dataset {input.dataset} {params.channel} "
         "--out {output.trials} > {log} 2>&1"
@@ -56,8 +56,8 @@ rule train:
         channel=lambda w: options(channel_files(run_of(w))),
         code=lambda w: code(
             "training:train",
+            *CONFIG.defense(run_of(w).defense).modules(),
             models=[run_of(w).model],
-            trainers=[trainer_of(run_of(w))],
         ),
     shell:
         "leakbound train --settings {params.settings:q} --dataset {input.dataset} {params.channel} "

@@ -74,7 +74,7 @@ def measure(
         Tan et al. 2024, Theorem 4, with its factor ½ restored.
     """
     client = client_step(defense, level)
-    if not client.weighs_records or not level:
+    if not defense.clips or not level:
         raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
     network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, slug, "capacity")).to(device)
     parameters = sum(parameter.numel() for parameter in network.parameters())

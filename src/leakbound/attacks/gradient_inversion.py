@@ -29,7 +29,6 @@ from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import Defense
-from leakbound.config.levels import records_in_step
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
@@ -99,7 +98,8 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    client, size = client_step(defense, level, channel, lambda: moments), records_in_step(defense, level, batch_size)
+    client = client_step(defense, level, channel, lambda: moments)
+    size = defense.records_in_step(level, batch_size)
     colors, height, width = dataset.train.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))

@@ -26,16 +26,8 @@ from leakbound.cli.files import (
     read_settings,
 )
 from leakbound.cli.jobs import AttackJob
-from leakbound.config.attacks import (
-    TRAINED_ATTACKS,
-    TRAINED_MEASURES,
-    GradientCapacityConfig,
-    GradientInversionConfig,
-    MembershipConfig,
-    ModelInversionConfig,
-)
+from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
-from leakbound.config.settings import Settings
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
@@ -53,28 +45,29 @@ def attack(
     moments: Annotated[Path | None, typer.Option(help="Mean and covariance, written by `covariance`.")] = None,
 ) -> None:
     """Run one attack on all replicas of a run."""
-    from leakbound.registry import ATTACKS
+    from leakbound.registry import ATTACKS, load
     from leakbound.storage.provenance import collect
 
     check_outputs(rows, arrays, provenance)
     job = read_settings(settings, AttackJob)
+    config: Attack = parse(ATTACKS.get(job.attack), job.config, "--settings: config")
     device, images = device_name(job.device), read_dataset(dataset)
     arguments: dict[str, Any] = {
         "model": job.model,
         "dataset": images,
-        "config": _config(job.attack, job.config),
+        "config": config,
         "seed": job.seed,
         "slug": job.slug,
         "device": device,
     }
     if weights is None:
-        arguments |= _gradient_inputs(job, images, channel, spectrum, moments)
+        arguments |= _gradient_inputs(job, config, images, channel, spectrum, moments)
     else:
-        arguments["weights"] = _weights(weights, job, images)
-        if job.attack == "gradient_capacity":
-            arguments |= _clipping(job)
+        arguments["weights"] = _weights(weights, job, config, images)
+        if config.knows_defense:
+            arguments |= _defense(job)
     began = time.time()
-    found, kept = ATTACKS.get(job.attack)(**arguments)
+    found, kept = load(config.function, f"function of {job.attack}")(**arguments)
     storage.write_rows(rows, found)
     storage.write_arrays(arrays, kept)
     files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
@@ -86,18 +79,7 @@ def attack(
     storage.write_json(provenance, record)
 
 
-def _config(name: str, values: dict[str, Any]) -> Any:
-    """Settings of a built-in attack; those of an outside one stay plain."""
-    kinds: dict[str, type[Settings]] = {
-        "membership": MembershipConfig,
-        "model_inversion": ModelInversionConfig,
-        "gradient_inversion": GradientInversionConfig,
-        "gradient_capacity": GradientCapacityConfig,
-    }
-    return parse(kinds[name], values, "--settings: config") if name in kinds else values
-
-
-def _weights(path: Path, job: AttackJob, images: ImageDataset) -> dict[str, Any]:
+def _weights(path: Path, job: AttackJob, config: Attack, images: ImageDataset) -> dict[str, Any]:
     """Weights of all replicas as tensors.
 
     Raises:
@@ -108,7 +90,7 @@ def _weights(path: Path, job: AttackJob, images: ImageDataset) -> dict[str, Any]
 
     from leakbound.models import build
 
-    if job.attack == "gradient_inversion":
+    if not config.trained:
         raise typer.BadParameter(f"{job.attack} attacks untrained networks: leave out --weights, and give --moments")
     found = storage.read_arrays(path)
     network = build(job.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
@@ -125,16 +107,21 @@ def _weights(path: Path, job: AttackJob, images: ImageDataset) -> dict[str, Any]
     return {name: torch.from_numpy(array) for name, array in found.items()}
 
 
-def _clipping(job: AttackJob) -> dict[str, Any]:
-    """What a client does to its gradients, for what looks at them."""
+def _defense(job: AttackJob) -> dict[str, Any]:
+    """Defense of the client and its level, for attacks that know them."""
     return {"defense": job.defense, "level": job.level}
 
 
 def _gradient_inputs(
-    job: AttackJob, images: ImageDataset, channel: Path | None, spectrum: Path | None, moments: Path | None
+    job: AttackJob,
+    config: Attack,
+    images: ImageDataset,
+    channel: Path | None,
+    spectrum: Path | None,
+    moments: Path | None,
 ) -> dict[str, Any]:
     """What an attack on gradients knows beside the images: the defense, its channel, and the data's moments."""
-    if moments is None or job.attack in (*TRAINED_ATTACKS, *TRAINED_MEASURES):
+    if moments is None or config.trained:
         raise typer.BadParameter(f"{job.attack} needs --weights, or, if it attacks untrained networks, --moments")
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
     values = math.prod(images.train.images.shape[1:])
@@ -144,6 +131,6 @@ def _gradient_inputs(
     return {
         "channel": found,
         "moments": known,
-        **_clipping(job),
+        **_defense(job),
         **job.model_dump(include={"replicas", "batch_size", "privacy_noise"}, exclude_none=True),
     }

@@ -33,7 +33,7 @@ _KINDS = {
     "datasets": registry.DATASETS,
     "models": registry.MODELS,
     "shapes": registry.SHAPES,
-    "trainers": registry.TRAINERS,
+    "mechanisms": registry.MECHANISMS,
     "attacks": registry.ATTACKS,
     "plots": registry.PLOTS,
     "illustrations": registry.ILLUSTRATIONS,

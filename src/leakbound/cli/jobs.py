@@ -14,7 +14,6 @@ from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import BoxWeights, Defense
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.levels import level_problem
 from leakbound.config.settings import Count, Level, Line, Name, Names, Records, Replicas, Seed, Settings, Steps, Target
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig
 from leakbound.config.theory import TheoryConfig
@@ -67,7 +66,7 @@ class DefendedJob(Job):
 
     @model_validator(mode="after")
     def _has_a_possible_level(self) -> DefendedJob:
-        if (problem := level_problem(self.defense, self.level)) is not None:
+        if (problem := self.defense.level_problem(self.level)) is not None:
             raise ValueError(f"level = {self.level}: {problem}")
         return self
 

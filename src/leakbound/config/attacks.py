@@ -1,21 +1,57 @@
-"""Settings of the attackers."""
+"""Settings of attacks and their facts."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, field_validator
+from typing_extensions import TypedDict
 
-from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights
-
-TRAINED_ATTACKS = ("membership", "model_inversion")
-"""Built-in attacks that need a trained network; the other one attacks gradients of an untrained one."""
-TRAINED_MEASURES = ("gradient_capacity",)
-"""What else is evaluated on a trained network, and goes by the name of an attack in a study."""
+from leakbound.config.defenses import Defense
+from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
+from leakbound.registry import ATTACKS
 
 
-class MembershipConfig(Settings):
+class Attack(Settings):
+    """Settings of any attack, with the facts that the rest of the package asks it for.
+
+    An attack is a subclass, found by its name in ``registry.ATTACKS`` or in ``plugins.attacks``.
+
+    Attributes:
+        function: Function that attacks a run, ``module:attribute``.
+        trained: Whether it attacks a trained network; else the gradients of an untrained one.
+        knows_defense: Whether its function is told the defense and its level.
+        over_units: Summary over attacked classes or images that tables hold; None where the attack's rows have none.
+    """
+
+    model_config = ConfigDict(polymorphic_serialization=True)
+
+    function: ClassVar[str]
+    trained: ClassVar[bool] = True
+    knows_defense: ClassVar[bool] = False
+    over_units: ClassVar[Literal["mean", "median"] | None] = None
+
+    @classmethod
+    def modules(cls) -> tuple[str, ...]:
+        """Modules of its settings and its function, for fingerprints of code."""
+        return cls.__module__, cls.function.partition(":")[0]
+
+    @classmethod
+    def needs(cls, defense: Defense) -> tuple[str, ...]:
+        """Files that it reads beside the images: weights, or what gradients are made with."""
+        return ("weights",) if cls.trained else (*defense.needs, "moments")
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence that says why it cannot attack a defense at a level; None if it can."""
+        return None
+
+
+class MembershipConfig(Attack):
     """White-box membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1)."""
+
+    function: ClassVar[str] = "leakbound.attacks.membership:attack"
 
     known_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Part of the members, and of the non-members, that the attacker knows and learns from; the rest is scored."""
@@ -27,8 +63,11 @@ class MembershipConfig(Settings):
     """Records in a step of the attack network."""
 
 
-class ModelInversionConfig(Settings):
+class ModelInversionConfig(Attack):
     """Model inversion from the mean auxiliary image (Tan et al. 2024, Sec. 6.1), and a tuned attacker."""
+
+    function: ClassVar[str] = "leakbound.attacks.model_inversion:attack"
+    over_units: ClassVar[Literal["mean", "median"] | None] = "median"  # over classes, as the paper's metric
 
     iterations: Steps = 600
     """Adam steps."""
@@ -40,8 +79,13 @@ class ModelInversionConfig(Settings):
     """Moments of the optimisation at which the tuned attacker may stop."""
 
 
-class GradientInversionConfig(Settings):
+class GradientInversionConfig(Attack):
     """Gradient inversion by cosine distance and total variation (Geiping et al. 2020)."""
+
+    function: ClassVar[str] = "leakbound.attacks.gradient_inversion:attack"
+    trained: ClassVar[bool] = False
+    knows_defense: ClassVar[bool] = True
+    over_units: ClassVar[Literal["mean", "median"] | None] = "mean"
 
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
@@ -57,11 +101,21 @@ class GradientInversionConfig(Settings):
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
 
 
-class GradientCapacityConfig(Settings):
+class GradientCapacityConfig(Attack):
     """What one step of DP training tells, by the gradients of a trained network; no attack, but evaluated like one."""
+
+    function: ClassVar[str] = "leakbound.attacks.gradient_capacity:measure"
+    knows_defense: ClassVar[bool] = True
 
     records: Annotated[int, Field(ge=2, le=5000)] = 1000
     """Members whose gradients are taken; all are held in memory at once, 4 bytes for each parameter of the network."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence for anything but DP with noise: other steps have no capacity of this kind."""
+        if defense.clips and level:
+            return None
+        return "gradient_capacity measures steps of dpsgd and dppsac with noise; give it a study of its own"
 
 
 class AttackConfig(Settings):
@@ -71,5 +125,26 @@ class AttackConfig(Settings):
     model_inversion: ModelInversionConfig = ModelInversionConfig()
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
     gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
-    custom: dict[Name, dict[str, Any]] = {}
-    """Attack from outside the package to its options."""
+    custom: dict[Name, Annotated[Attack, WithJsonSchema({"type": "object"})]] = {}
+    """Attack from outside the package to its settings."""
+
+    @field_validator("custom", mode="before")
+    @classmethod
+    def _of_their_classes(cls, values: Any, info: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        kinds = {
+            name: type(given) if isinstance(given, Attack) else class_of(ATTACKS, name, Attack, info.context)
+            for name, given in values.items()
+        }
+        settings = TypeAdapter(TypedDict("custom", kinds))  # type: ignore[operator]
+        return settings.validate_python(values, context=info.context)
+
+    def all(self) -> dict[str, Attack]:
+        """Name to settings of every attack that a study may use."""
+        return {name: getattr(self, name) for name in ATTACKS.builtin} | self.custom
+
+
+def over_units(name: str) -> Literal["mean", "median"] | None:
+    """Summary over classes or images that tables hold of an attack; none of what is no registered attack."""
+    return ATTACKS.get(name).over_units if name in ATTACKS.names() else None

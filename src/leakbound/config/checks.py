@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 from leakbound import registry
-from leakbound.config.attacks import TRAINED_ATTACKS, TRAINED_MEASURES
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD
-from leakbound.config.data import COLORS
-from leakbound.config.defenses import DPSGD, ChannelDefense, CustomDefense, Defense, Undefended, default_defenses
+from leakbound.config.data import ORIGINALS
+from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.levels import level_problem, records_in_step
-from leakbound.config.messages import known_names, shown, unknown_name
+from leakbound.config.messages import shown, unknown_name
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.whole import Config
 
@@ -25,15 +23,12 @@ MOST_RUNS = 100_000
 def mistakes_of(config: Config) -> Iterator[str]:
     """What the types cannot see: names that nothing answers to, and settings that contradict each other."""
     yield from _product_mistakes(config)
-    readers = known_names(registry.DATASETS, config.plugins.datasets)
+    readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
         yield from unknown_name(key, dataset.reader or name, "dataset", readers)
     for name, defense in config.defenses.items():
         yield from _defense_mistakes(f"defenses.{name}", defense, config)
-    for name in config.attacks.custom:
-        known = known_names(registry.ATTACKS, config.plugins.attacks)
-        yield from unknown_name(f"attacks.custom.{name}", name, "attack", known)
     if config.efficiency is not None:
         yield from _efficiency_mistakes(config.efficiency, config)
     for name, study in config.studies.items():
@@ -42,14 +37,14 @@ def mistakes_of(config: Config) -> Iterator[str]:
         if name == SCOREBOARD:
             yield f"studies.{name}: its table would be that of all verdicts; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
-    known = known_names(registry.ILLUSTRATIONS, config.plugins.illustrations)
+    known = registry.ILLUSTRATIONS.names(config.plugins.illustrations)
     for name, illustration in config.illustrations.items():
         yield from unknown_name(f"illustrations.{name}", name, "illustration", known)
         if illustration.dataset is not None:
             key = f"illustrations.{name}.dataset"
             yield from unknown_name(key, illustration.dataset, "dataset", sorted(config.datasets))
         for shape in illustration.levels:
-            shapes = known_names(registry.SHAPES, config.plugins.shapes)
+            shapes = registry.SHAPES.names(config.plugins.shapes)
             yield from unknown_name(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
     if config.federated is not None:
         yield from _federated_mistakes(config.federated, config)
@@ -80,7 +75,7 @@ def _federated_mistakes(federated: FederatedConfig, config: Config) -> Iterator[
     clients, each = federated.most_clients(), federated.records or 1
     for source, model in federated.models.items():
         yield from unknown_name(f"federated.models.{source}", source, "dataset", sorted(config.datasets))
-        models = known_names(registry.MODELS, config.plugins.models)
+        models = registry.MODELS.names(config.plugins.models)
         yield from unknown_name(f"federated.models.{source}", model, "model", models)
         members = config.datasets[source].members if source in config.datasets else None
         if members is not None and clients * each > members:
@@ -92,13 +87,9 @@ def _federated_mistakes(federated: FederatedConfig, config: Config) -> Iterator[
 
 def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[str]:
     """Unknown shapes and trainers, and learning-rate searches of unequal budget."""
-    if isinstance(defense, ChannelDefense):
-        yield from unknown_name(
-            f"{key}.shape", defense.shape, "shape", known_names(registry.SHAPES, config.plugins.shapes)
-        )
-    if isinstance(defense, CustomDefense):
-        trainers = known_names(registry.TRAINERS, config.plugins.trainers)
-        yield from unknown_name(f"{key}.trainer", defense.trainer, "trainer", trainers)
+    if (channel := defense.channel) is not None:
+        shapes = registry.SHAPES.names(config.plugins.shapes)
+        yield from unknown_name(f"{key}.shape", channel.shape, "shape", shapes)
     if isinstance(defense, DPSGD):
         for name in defense.deltas:
             yield from unknown_name(f"{key}.deltas.{name}", name, "dataset", sorted(config.datasets))
@@ -118,7 +109,7 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     for index, name in enumerate(study.datasets):
         yield from unknown_name(f"{key}.datasets[{index}]", name, "dataset", sorted(config.datasets))
     for index, name in enumerate(study.models):
-        models = known_names(registry.MODELS, config.plugins.models)
+        models = registry.MODELS.names(config.plugins.models)
         yield from unknown_name(f"{key}.models[{index}]", name, "model", models)
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
@@ -126,41 +117,34 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     yield from _sweep_mistakes(key, study.defenses, study.datasets, config)
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
-    need_training = (*TRAINED_ATTACKS, *TRAINED_MEASURES)
-    attacks = sorted({*need_training, "gradient_inversion", *config.attacks.custom})
+    known = config.attacks.all()
     for index, name in enumerate(study.attacks):
         where = f"{key}.attacks[{index}]"
-        yield from unknown_name(where, name, "attack", attacks)
-        if name in need_training and 0 in study.rounds:
+        if name not in known:
+            yield from unknown_name(where, name, "attack", sorted(known))
+            continue
+        attack = known[name]
+        if attack.trained and 0 in study.rounds:
             yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {shown(study.rounds)}"
-        if name == "gradient_inversion" and any(study.rounds):
+        if not attack.trained and any(study.rounds):
             yield f"{where} = {name!r}: attacks the untrained network; give rounds: [0], not {shown(study.rounds)}"
-    if "gradient_capacity" in study.attacks:
-        yield from _capacity_mistakes(key, study, config)
+        for arm in {*study.defenses} & {*config.known_defenses()}:
+            levels = study.defenses[arm]
+            problems = {attack.problem(config.defense(arm), level) for level in levels or (None,)}
+            yield from (f"{key}.defenses.{arm} = {shown(levels)}: {problem}" for problem in problems - {None})
     yield from _size_mistakes(key, study, config)
-
-
-def _capacity_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Defenses whose steps have no capacity of the kind that ``gradient_capacity`` measures."""
-    declared = {*default_defenses(), *config.defenses}
-    for name, levels in study.defenses.items():
-        if name in declared and (not isinstance(config.defense(name), DPSGD) or 0.0 in levels):
-            yield (
-                f"{key}.defenses.{name} = {shown(levels)}: gradient_capacity measures steps of dpsgd and dppsac with "
-                "noise; give it a study of its own"
-            )
 
 
 def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...], colors: int | None) -> Iterator[str]:
     """Levels that a defense cannot have on images of so many colors."""
-    if isinstance(defense, Undefended):
+    if not defense.has_level:
         if levels:
             yield f"{key} = {shown(levels)}: an undefended run has no level; give []"
         return
     if not levels:
         yield f"{key}: needs at least one level"
     for index, level in enumerate(levels):
-        if (problem := level_problem(defense, level, colors)) is not None:
+        if (problem := defense.level_problem(level, colors)) is not None:
             yield f"{key}[{index}] = {level}: {problem}"
     if len(set(levels)) < len(levels):
         yield f"{key} = {shown(levels)}: a level appears twice"
@@ -169,12 +153,13 @@ def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...], color
 def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterator[str]:
     """Names that the table of training times uses and nobody declared, levels that do not fit, nothing to compare."""
     yield from unknown_name("efficiency.dataset", efficiency.dataset, "dataset", sorted(config.datasets))
-    models = known_names(registry.MODELS, config.plugins.models)
+    models = registry.MODELS.names(config.plugins.models)
     for index, name in enumerate(efficiency.models):
         yield from unknown_name(f"efficiency.models[{index}]", name, "model", models)
     yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
+    known = config.known_defenses()
     for name in efficiency.defenses:
-        if isinstance(config.defenses.get(name), CustomDefense):
+        if name in known and known[name].mechanism not in registry.MECHANISMS.builtin:
             yield f"efficiency.defenses.{name}: a trainer from outside cannot be timed step by step; leave it out"
     if "none" not in efficiency.defenses:
         yield "efficiency.defenses: lacks none, which all times are compared with; add none: []"
@@ -184,20 +169,20 @@ def _sweep_mistakes(
     key: str, sweep: dict[str, tuple[float, ...]], datasets: Iterable[str], config: Config
 ) -> Iterator[str]:
     """Defenses that nobody declared, and levels that a defense cannot have on one of the datasets."""
-    declared = sorted({*default_defenses(), *config.defenses})
+    declared = config.known_defenses()
     readers = [config.datasets[name].reader or name for name in datasets if name in config.datasets]
-    colors = min((COLORS[reader] for reader in readers if reader in COLORS), default=None)
+    colors = min((ORIGINALS[reader].colors for reader in readers if reader in ORIGINALS), default=None)
     for name, levels in sweep.items():
         where = f"{key}.defenses.{name}"
         if name not in declared:
-            yield from unknown_name(where, name, "defense", declared)
+            yield from unknown_name(where, name, "defense", sorted(declared))
         else:
-            yield from _level_mistakes(where, config.defense(name), levels, colors)
+            yield from _level_mistakes(where, declared[name], levels, colors)
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
     """Batches larger than the members that they, and those of the learning-rate search, are drawn from."""
-    declared = {*default_defenses(), *config.defenses}
+    declared = config.known_defenses()
     for dataset in study.datasets:
         members = config.datasets[dataset].members if dataset in config.datasets else None
         if members is None:
@@ -213,6 +198,6 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
         largest = max((size for size in study.batch_sizes if size <= left), default=0)
         for name, levels in study.defenses.items():
             for index, level in enumerate(levels if name in declared else ()):
-                records = records_in_step(config.defense(name), level, largest)
+                records = declared[name].records_in_step(level, largest)
                 if records > left:
                     yield f"{key}.defenses.{name}[{index}] = {level}: makes batches of {records}, but {advice}"

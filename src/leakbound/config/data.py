@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from leakbound.config.settings import Line, Name, Records, Settings
 
-COLORS = {"digits": 1, "mnist": 1, "fashion_mnist": 1, "cifar10": 3, "svhn": 3, "celeba": 3}
-"""Reader to the planes of its images, where they are known before anything is read."""
+IMAGE_SIDE = 32
+"""Pixels of a row and of a column of every prepared image."""
+MOST_COLORS = 3
+
+
+@dataclass(frozen=True)
+class Original:
+    """Facts of a dataset that are known before anything is read.
+
+    Attributes:
+        colors: Planes of an image.
+        classes: Number of labels.
+        train: Records of the original training split.
+        test: Records of the original test split.
+    """
+
+    colors: int
+    classes: int
+    train: int
+    test: int
+
+
+ORIGINALS = {
+    "digits": Original(colors=1, classes=10, train=1297, test=500),
+    "mnist": Original(colors=1, classes=10, train=60000, test=10000),
+    "fashion_mnist": Original(colors=1, classes=10, train=60000, test=10000),
+    "cifar10": Original(colors=3, classes=10, train=50000, test=10000),
+    "svhn": Original(colors=3, classes=10, train=73257, test=26032),
+    "celeba": Original(colors=3, classes=2, train=162770, test=19962),
+}
+"""Reader to what is known of its dataset."""
 
 
 class DatasetConfig(Settings):

@@ -1,13 +1,21 @@
-"""Settings of defenses; the level that each is swept over stands in the studies."""
+"""Settings of defenses and their facts; the level that each is swept over stands in the studies."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticKnownError
 
-from leakbound.config.settings import Name, Rates, Settings, Span
+from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
+from leakbound.config.settings import Name, Rates, Settings, Span, class_of
+from leakbound.registry import MECHANISMS
+
+_STEPS = "leakbound.training.client_steps"
 
 
 class BoxWeights(Settings):
@@ -24,21 +32,114 @@ class BoxWeights(Settings):
     def _inside_the_image(self) -> BoxWeights:
         for name in ("rows", "columns"):
             first, after = getattr(self, name)
-            if not 0 <= first < after <= 32:
-                raise ValueError(f"{name} = [{first}, {after}] must satisfy 0 <= first < after <= 32")
+            if not 0 <= first < after <= IMAGE_SIDE:
+                raise ValueError(f"{name} = [{first}, {after}] must satisfy 0 <= first < after <= {IMAGE_SIDE}")
         return self
 
 
-class Undefended(Settings):
-    """Plain SGD on the clean images."""
+class Defense(Settings):
+    """Settings of any defense, with the facts that the rest of the package asks it for; plain SGD unless it says more.
 
-    mechanism: Literal["none"] = "none"
+    A mechanism is a subclass, found by its name in ``registry.MECHANISMS`` or in ``plugins.mechanisms``. Where settings
+    are declared as ``Defense``, values become the class of their ``mechanism``.
+
+    Attributes:
+        draws_noise: Whether training draws noise that protects records.
+        secure_noise: Whether all of that noise comes from ``request.noise(replica)``, which may be secure.
+        has_level: Whether it is swept over a level.
+        stronger_with: Level that protects most; levels of different defenses are matched by their rank.
+        clips: Whether a step bounds the gradient of each record, as DP does, before it adds noise.
+        changes_gradients: Whether the server receives anything but the mean gradient of the images that were used.
+        trainer: Function that trains a request, ``module:attribute``.
+        client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
+        needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
+    """
+
+    model_config = ConfigDict(polymorphic_serialization=True)
+
+    draws_noise: ClassVar[bool] = True
+    secure_noise: ClassVar[bool] = False
+    has_level: ClassVar[bool] = True
+    stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "smaller level"
+    clips: ClassVar[bool] = False
+    changes_gradients: ClassVar[bool] = False
+    trainer: ClassVar[str] = "leakbound.training.loop:train_stack"
+    client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    mechanism: str
     learning_rates: Rates | None = None
     """Candidates of the learning-rate search; by default those of ``training``."""
 
+    @property
+    def channel(self) -> ChannelDefense | None:
+        """Settings of the channel that puts noise on the images; None without one."""
+        return None
 
-class ChannelDefense(Settings):
+    @classmethod
+    def modules(cls) -> tuple[str, ...]:
+        """Modules of its settings, trainer and client step, for fingerprints of code."""
+        return cls.__module__, cls.trainer.partition(":")[0], cls.client_step.partition(":")[0]
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Allowed levels, as a message, where ``level`` is none of them; None where it is.
+
+        Args:
+            level: As the defense means it.
+            colors: Of the images, if known; compression drops one of their principal directions.
+        """
+        return None
+
+    def records_in_step(self, level: float | None, batch_size: int) -> int:
+        """Records that one step averages over."""
+        return batch_size
+
+    def on(self, dataset: str) -> Defense:
+        """These settings as they hold on one dataset."""
+        return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_mechanism(cls, values: Any, handler: Any, info: Any) -> Any:
+        if cls is not Defense or isinstance(values, Defense):
+            return handler(values)
+        if not isinstance(values, Mapping):
+            raise PydanticKnownError("dict_type")
+        if "mechanism" not in values:
+            raise ValueError(f"mechanism is missing and has no default; known: {', '.join(MECHANISMS.names())}")
+        found = class_of(MECHANISMS, str(values["mechanism"]), Defense, info.context)
+        return found.model_validate(values, context=info.context)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """Schema of the class; where any defense may stand, that of the built-in ones, and of others what is known."""
+        if cls is not Defense:
+            return handler(core_schema)
+        names = MECHANISMS.builtin
+        other = {"properties": {"mechanism": {"not": {"enum": [*names]}, "type": "string"}}, "required": ["mechanism"]}
+        return {"anyOf": [*(handler(MECHANISMS.get(name).__pydantic_core_schema__) for name in names), other]}
+
+
+class Undefended(Defense):
+    """Plain SGD on the clean images."""
+
+    draws_noise: ClassVar[bool] = False
+    has_level: ClassVar[bool] = False
+    client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
+
+    mechanism: Literal["none"] = "none"
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message for any level but None."""
+        return None if level is None else "without a defense there is none"
+
+
+class ChannelDefense(Defense):
     """SGD on noisy images; a run's level is the capacity κ in nats per use."""
+
+    secure_noise: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("channel", "spectrum")
+    client_step: ClassVar[str] = f"{_STEPS}:ChannelStep"
 
     mechanism: Literal["channel"] = "channel"
     shape: Name = "natural"
@@ -47,12 +148,34 @@ class ChannelDefense(Settings):
     """Noise drawn anew at each use, or once per record and kept."""
     weights: BoxWeights = BoxWeights()
     """β of the personalized shapes; the others ignore it."""
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+
+    @property
+    def channel(self) -> ChannelDefense:
+        """These settings."""
+        return self
+
+    @property
+    def family(self) -> str:
+        """Name shared by all channels of one shape and weights."""
+        if self.weights == BoxWeights():
+            return self.shape
+        return f"{self.shape}_{hashlib.sha256(self.weights.model_dump_json().encode()).hexdigest()[:8]}"
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless the level is a positive capacity."""
+        allowed = 0 < _number(level) < math.inf
+        return None if allowed else 'a capacity must be > 0 nats. For no noise use the defense "none"'
 
 
-class DPSGD(Settings):
+class DPSGD(Defense):
     """DP-SGD (Abadi et al. 2016) by Opacus; a run's level is the noise multiplier, 0 for clipping alone."""
+
+    secure_noise: ClassVar[bool] = True
+    stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
+    clips: ClassVar[bool] = True
+    changes_gradients: ClassVar[bool] = True
+    trainer: ClassVar[str] = "leakbound.training.per_sample:train_per_sample"
+    client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
 
     mechanism: Literal["dpsgd"] = "dpsgd"
     max_grad_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = 1.0
@@ -63,8 +186,11 @@ class DPSGD(Settings):
     """Dataset to a δ of its own."""
     accountant: Literal["rdp", "prv"] = "rdp"
     """Opacus accountant that computes ε."""
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless the level is a noise multiplier."""
+        allowed = 0 <= _number(level) < math.inf
+        return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
 
     def on(self, dataset: str) -> DPSGD:
         """These settings on one dataset, with the δ that holds there."""
@@ -74,85 +200,98 @@ class DPSGD(Settings):
 class DPPSAC(DPSGD):
     """DP-PSAC (Xia et al. 2023): per-sample adaptive clipping, otherwise as DP-SGD."""
 
+    client_step: ClassVar[str] = f"{_STEPS}:AdaptivelyClippedStep"
+
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
     r: Annotated[float, Field(ge=1e-12, le=1e12)] = 0.1
     """Regulariser of the weight S / (‖g‖ + r / (‖g‖ + r))."""
 
 
-class ParameterNoise(Settings):
+class ParameterNoise(Defense):
     """SGD with Gaussian noise on the averaged gradient; a run's level is the noise's standard deviation.
 
     The noise is constant: it depends neither on the batch size nor on the data, and nothing is clipped.
     """
 
+    secure_noise: ClassVar[bool] = True
+    stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
+    changes_gradients: ClassVar[bool] = True
+    client_step: ClassVar[str] = f"{_STEPS}:NoisyAverageStep"
+
     mechanism: Literal["parameter_noise"] = "parameter_noise"
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless the level is a standard deviation."""
+        allowed = 0 <= _number(level) < math.inf
+        return None if allowed else "parameter_noise needs the standard deviation of its noise, >= 0"
 
 
-class GradientCompression(Settings):
+class GradientCompression(Defense):
     """SGD that uploads the largest coordinates of its gradient; a run's level is the fraction of them, in (0, 1].
 
     Source:
         Lin et al. 2018, "Deep gradient compression".
     """
 
+    draws_noise: ClassVar[bool] = False
+    changes_gradients: ClassVar[bool] = True
+    client_step: ClassVar[str] = f"{_STEPS}:LargestCoordinatesStep"
+
     mechanism: Literal["gradient_compression"] = "gradient_compression"
     error_feedback: bool = True
     """Whether what was not sent is kept and added to the next gradient."""
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless the level is a fraction."""
+        allowed = 0 < _number(level) <= 1
+        return None if allowed else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
 
 
-class LargeBatch(Settings):
+class LargeBatch(Defense):
     """SGD on batches that are ``level`` times as large as the study's; its level is a whole number of at least 1."""
 
+    draws_noise: ClassVar[bool] = False
+    stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
+    client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
+
     mechanism: Literal["large_batch"] = "large_batch"
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless the level is a factor."""
+        allowed = _number(level) % 1 == 0 and _number(level) >= 1
+        return None if allowed else "large_batch needs a factor on the batch size, a whole number >= 1"
+
+    def records_in_step(self, level: float | None, batch_size: int) -> int:
+        """The batch size times the level."""
+        return batch_size if level is None or self.level_problem(level) else batch_size * int(level)
 
 
-class Compression(Settings):
+class Compression(Defense):
     """SGD on images without one principal direction; a run's level is its index, 0 for the largest eigenvalue.
 
     Source:
         Tan et al. 2024, Sec. 5 and Appendix D (Fig. 8).
     """
 
+    draws_noise: ClassVar[bool] = False
+    client_step: ClassVar[str] = f"{_STEPS}:DroppedDirectionStep"
+
     mechanism: Literal["compression"] = "compression"
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless images of so many colors, or of any if that is not known, have the principal direction."""
+        directions = IMAGE_SIDE**2 * (colors or MOST_COLORS)
+        if _number(level) % 1 == 0 and 0 <= _number(level) < directions:
+            return None
+        return (
+            "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
+            f"below the number of pixels times colors, {directions}"
+        )
 
 
-class CustomDefense(Settings):
-    """A trainer from outside the package; its level and options mean what it says they mean."""
-
-    mechanism: Literal["custom"]
-    trainer: Name
-    """Registered trainer."""
-    options: dict[str, Any] = {}
-    """Passed to the trainer as they are."""
-    learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
-
-
-Defense = Annotated[
-    Undefended
-    | ChannelDefense
-    | DPSGD
-    | DPPSAC
-    | ParameterNoise
-    | GradientCompression
-    | LargeBatch
-    | Compression
-    | CustomDefense,
-    Field(discriminator="mechanism"),
-]
-
-
-def draws_noise(defense: Defense) -> bool:
-    """Whether a defense adds noise, or may, as a trainer from outside."""
-    return isinstance(defense, ChannelDefense | DPSGD | ParameterNoise | CustomDefense)
+def _number(level: float | None) -> float:
+    """The level, or what fails every comparison where there is none."""
+    return math.nan if level is None else level
 
 
 @cache

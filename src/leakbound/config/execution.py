@@ -52,12 +52,15 @@ class ResourcesConfig(Settings):
 
 
 class PluginsConfig(Settings):
-    """Things from outside the package: name to ``module:attribute``, imported when a job uses them."""
+    """Things from outside the package: name to ``module:attribute``, imported when a job uses them.
+
+    Settings of mechanisms and attacks are imported when a configuration that uses them is read.
+    """
 
     datasets: dict[Name, Target] = {}
     models: dict[Name, Target] = {}
     shapes: dict[Name, Target] = {}
-    trainers: dict[Name, Target] = {}
+    mechanisms: dict[Name, Target] = {}
     attacks: dict[Name, Target] = {}
     plots: dict[Name, Target] = {}
     illustrations: dict[Name, Target] = {}

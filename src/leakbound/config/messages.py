@@ -6,7 +6,6 @@ import datetime
 import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -15,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from leakbound import registry
-from leakbound.config.defenses import default_defenses
+from leakbound.config.attacks import Attack
+from leakbound.config.defenses import Defense
 from leakbound.config.settings import Settings
 
 try:  # the one in C is ten times as fast, where it is built
@@ -34,7 +34,6 @@ MOST_SHOWN = 50
 """Mistakes that one message tells; the rest is counted."""
 _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
-_TAGS = {"custom", *(defense.mechanism for defense in default_defenses().values())}
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, 100, 100
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
@@ -75,29 +74,64 @@ def read_yaml(path: Path) -> dict[Any, Any]:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise ConfigError(str(path), [f"has more than {LARGEST_FILE} bytes, so it is no configuration"])
-        text = content.decode("utf-8")
-        _check_structure(text)
-        values = yaml.load(text, Loader=_Loader)
+        values = _values(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"cannot be read: {error}"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError(str(path), [f"cannot be read: {_where(error)}"]) from error
+        raise ConfigError(str(path), [f"cannot be read: {_place_of(error)}"]) from error
     if not isinstance(values, dict):
         raise ConfigError(str(path), ["must hold a mapping of settings at its top"])
     return values
 
 
-def _where(error: yaml.YAMLError) -> str:
-    """What is wrong with a text that is no YAML, and the line and column where it was noticed."""
+def _place_of(error: yaml.YAMLError) -> str:
+    """Fault of a text that is no YAML, after the line and column where it was noticed."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return " ".join(str(error).split())
     mark = error.problem_mark or error.context_mark
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return place + ", ".join(part for part in (error.context, error.problem) if part)
+    return place + ", ".join(text for text in (error.context, error.problem) if text)
+
+
+def _values(text: str) -> Any:
+    """Plain values from YAML, from which PyYAML would take the last of equal keys and any depth of brackets.
+
+    Raises:
+        yaml.YAMLError: With the first fault.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_SafeLoader):  # before nodes are made, by a recursion that can crash
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", event)
+    loader = _Loader(text)
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    waiting = [(node, 0)]
+    for one, depth in waiting:  # follows aliases, which can multiply and lead back
+        if len(waiting) > MOST_VALUES:
+            raise _problem(f"more than {MOST_VALUES} values, aliases counted", one)
+        if depth > DEEPEST:
+            raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", one)
+        pairs = one.value if isinstance(one, yaml.MappingNode) else ()
+        first: dict[str, yaml.Node] = {}
+        for key, _ in pairs:
+            if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key) is not key:
+                line = first[key.value].start_mark.line + 1
+                raise _problem(f"{shown(key.value)} is set twice, first in line {line}", key)
+        inner = one.value if isinstance(one, yaml.SequenceNode) else [node for pair in pairs for node in pair]
+        waiting += [(node, depth + 1) for node in inner]
+    return loader.construct_document(node)
+
+
+def _problem(text: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    """An error at the place of an event or a node."""
+    return yaml.MarkedYAMLError(problem=text, problem_mark=place.start_mark)  # type: ignore[arg-type]
 
 
 class _Loader(_SafeLoader):
-    """Plain values from YAML; a number, date or text that is none is an error of the file."""
+    """Loader that names a number, date or text which cannot be one as an error of the file."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """The value of a node."""
@@ -105,77 +139,7 @@ class _Loader(_SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError) as error:  # what the constructors of numbers and dates raise
             kind = str(node.tag).rpartition(":")[2]
-            raise yaml.MarkedYAMLError(
-                problem=f"{shown(node.value)} is no {kind}", problem_mark=node.start_mark
-            ) from error
-
-
-@dataclass
-class _Collection:
-    """A mapping or list whose end has not come yet.
-
-    Attributes:
-        keys: Of a mapping, the line of each key so far; None for a list.
-        values: Values in it so far, itself included.
-        at_key: Whether a mapping's next value is a key.
-    """
-
-    anchor: str | None
-    keys: dict[str, int] | None
-    values: int = 1
-    at_key: bool = True
-
-
-def _check_structure(text: str) -> None:
-    """Refuse YAML that nobody means, before values are made of it: keys that come twice, bombs of aliases or brackets.
-
-    Raises:
-        yaml.YAMLError: If it is no YAML, or with the first such place.
-    """
-    sizes: dict[str, int] = {}
-    waiting: list[_Collection] = []
-    for event in yaml.parse(text, Loader=_SafeLoader):
-        if isinstance(event, yaml.NodeEvent) and waiting:
-            _check_key(waiting[-1], event)
-        if isinstance(event, yaml.CollectionStartEvent):
-            waiting.append(_Collection(event.anchor, {} if isinstance(event, yaml.MappingStartEvent) else None))
-            if len(waiting) > DEEPEST:
-                raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", event)
-            continue
-        if isinstance(event, yaml.CollectionEndEvent):
-            ended = waiting.pop()
-            anchor, size = ended.anchor, ended.values
-        elif isinstance(event, yaml.AliasEvent):
-            if any(one.anchor == event.anchor for one in waiting):
-                raise _problem(f"*{event.anchor} is inside of what it stands for", event)
-            anchor, size = None, sizes.get(event.anchor or "", 1)
-        elif isinstance(event, yaml.ScalarEvent):
-            anchor, size = event.anchor, 1
-        else:
-            continue
-        if anchor:
-            sizes[anchor] = size
-        if waiting:
-            waiting[-1].values += size
-        if size > MOST_VALUES:
-            raise _problem(f"more than {MOST_VALUES} values, aliases counted", event)
-
-
-def _check_key(home: _Collection, event: yaml.NodeEvent) -> None:
-    """Note the key of a mapping, unless it has come before."""
-    if home.keys is None:
-        return
-    if home.at_key and isinstance(event, yaml.ScalarEvent):
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if event.value in home.keys:
-            raise _problem(f"{shown(event.value)} is set twice, first in line {home.keys[event.value]}", event)
-        home.keys[event.value] = line
-    home.at_key = not home.at_key
-
-
-def _problem(text: str, event: yaml.Event) -> yaml.MarkedYAMLError:
-    """An error at the place of an event."""
-    return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)  # type: ignore[arg-type]
+            raise _problem(f"{shown(node.value)} is no {kind}", node) from error
 
 
 def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
@@ -192,9 +156,11 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
     if unfit := list(_unfit(values)):
         raise ConfigError(source, unfit)
     try:
-        return model.model_validate(values)
+        return model.model_validate(values, context={"plugins": values.get("plugins")})
     except ValidationError as error:
-        raise ConfigError(source, [_sentence(model, detail) for detail in error.errors(include_url=False)]) from error
+        raise ConfigError(
+            source, [_sentence(model, values, detail) for detail in error.errors(include_url=False)]
+        ) from error
 
 
 def _unfit(values: Any) -> Iterator[str]:
@@ -243,23 +209,19 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
+def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
     """One pydantic finding as ``key = value: what is allowed``."""
     location = detail["loc"]
     key = "".join(
         f"[{part}]"
         if isinstance(part, int)
         else f".{part if len(part) <= _LONGEST_KEY else part[:_LONGEST_KEY] + '...'}"
-        for index, part in enumerate(location)
-        if part != "[key]" and not (part in _TAGS and index and _chooses(location[:index]))
+        for part in location
+        if part != "[key]"
     ).lstrip(".")
     if detail["type"] == "extra_forbidden":
-        known = _keys_at(model, location[:-1])
+        known = _keys_at(model, values, location[:-1])
         return f"{key}: unknown setting; {registry.nearest(str(location[-1]), known)}"
-    if detail["type"] == "union_tag_invalid":
-        return f"{key}.mechanism: unknown mechanism; {registry.nearest(str(detail['ctx']['tag']), sorted(_TAGS))}"
-    if detail["type"] == "union_tag_not_found":
-        return f"{key}.mechanism: is missing and has no default; known: {', '.join(sorted(_TAGS))}"
     if detail["type"] == "missing":
         return f"{key}: is missing and has no default"
     message = detail["msg"].removeprefix("Value error, ")
@@ -272,11 +234,6 @@ def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
     if location[-1:] == ("[key]",):
         return f"{key}: as a name, {message}"
     return f"{key} = {shown(detail['input'])}: {message}{_number_hint(detail)}"
-
-
-def _chooses(location: tuple[int | str, ...]) -> bool:
-    """Whether a defense lies here, of which pydantic names the mechanism as if it were a key."""
-    return location[-2:-1] == ("defenses",) or location[-1] == "defense"
 
 
 def _number_hint(detail: ErrorDetails) -> str:
@@ -295,14 +252,17 @@ def _number_hint(detail: ErrorDetails) -> str:
     return f"; this is text: write {mantissa}{point}{'e' if exponent else ''}{exponent} without quotes"
 
 
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Names of the settings that the section at ``location`` knows."""
-    sections: list[type[BaseModel]] = [model]
-    for part in location:
-        annotations = [section.model_fields[part].annotation for section in sections if part in section.model_fields]
-        found = [inner for annotation in annotations for inner in _models_in(annotation)]
-        tagged = [s for s in sections if "mechanism" in s.model_fields and s.model_fields["mechanism"].default == part]
-        sections = found or tagged or sections
+def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...]) -> list[str]:
+    """Names of the settings that the section at ``location`` of the values knows."""
+    sections, plugins = [model], values.get("plugins") or {}
+    for step in location:
+        annotations = [section.model_fields[step].annotation for section in sections if step in section.model_fields]
+        sections = [inner for annotation in annotations for inner in _models_in(annotation)] or sections
+        values = values[step]
+        if Defense in sections and isinstance(name := values.get("mechanism"), str):
+            sections = [registry.MECHANISMS.get(name, plugins.get("mechanisms", {}))]
+        if Attack in sections and step != "custom":
+            sections = [registry.ATTACKS.get(str(step), plugins.get("attacks", {}))]
     return sorted({name for section in sections for name in section.model_fields})
 
 
@@ -311,11 +271,6 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
-
-
-def known_names(kind: registry.Registry, plugins: dict[str, str]) -> list[str]:
-    """Names that a configuration may use for things of one kind."""
-    return sorted({*kind.names(), *plugins})
 
 
 def unknown_name(key: str, name: str, what: str, known: list[str]) -> list[str]:

@@ -12,8 +12,6 @@ from pydantic import BaseModel
 
 from leakbound import registry
 from leakbound.config.attacks import (
-    TRAINED_ATTACKS,
-    TRAINED_MEASURES,
     AttackConfig,
     GradientInversionConfig,
     MembershipConfig,
@@ -24,7 +22,7 @@ from leakbound.config.checks import mistakes_of
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD
-from leakbound.config.messages import ConfigError, known_names, parse, read_yaml, shown, unknown_name
+from leakbound.config.messages import ConfigError, parse, read_yaml, shown, unknown_name
 from leakbound.config.studies import IllustrationConfig, StudyConfig
 from leakbound.config.theory import CorrelatedCase, GeneralCase, IndependentCase, NoiseSurface, TheoryConfig
 from leakbound.config.training import TrainingConfig
@@ -63,8 +61,8 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
         ConfigError: If a file cannot be read, or with every mistake found in them.
     """
     catalogue = _read_catalogue(Path(path))
-    plots = known_names(registry.PLOTS, config.plugins.plots)
-    tests = known_names(registry.CLAIM_TESTS, config.plugins.claim_tests)
+    plots = registry.PLOTS.names(config.plugins.plots)
+    tests = registry.CLAIM_TESTS.names(config.plugins.claim_tests)
     mistakes = []
     for figure in catalogue.figures:
         where = f"figures.{figure.paper}/{figure.id}"
@@ -135,7 +133,7 @@ def quick() -> Config:
         defenses={"none": (), **channels},
         rounds=(300,),
         batch_sizes=(32,),
-        attacks=TRAINED_ATTACKS,
+        attacks=("membership", "model_inversion"),
     )
     compared = {**trained.defenses, "natural": (4.0, 16.0)}  # as many levels of each, or fronts are not comparable
     private = {"dpsgd": (0.5, 2.0), "dppsac": (0.5, 2.0)}
@@ -154,7 +152,7 @@ def quick() -> Config:
             "capacity": trained,
             "comparison": trained.model_copy(update={"defenses": {**compared, **private}}),
             "dp_capacity": trained.model_copy(
-                update={"defenses": {"dpsgd": (0.5,)}, "rounds": (100, 300), "attacks": TRAINED_MEASURES}
+                update={"defenses": {"dpsgd": (0.5,)}, "rounds": (100, 300), "attacks": ("gradient_capacity",)}
             ),
             "gradient_inversion": StudyConfig(
                 datasets=("digits",),

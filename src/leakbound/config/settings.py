@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
+from leakbound.registry import Registry
+
+T = TypeVar("T", bound="Settings")
 LONGEST_LIST = 1000
 """Entries of any list that jobs are made of; a longer one is a typing error."""
 
@@ -46,3 +50,22 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T]:
+    """Class of the settings of a registered thing, or of one from outside that the values under validation declare.
+
+    The declared ones are taken from the plain values, because they are needed before all of these are validated.
+
+    Raises:
+        ValueError: If there is no such class; pydantic makes it a mistake of the configuration.
+    """
+    declared = (context or {}).get("plugins")
+    plugins = declared.get(f"{kind.kind}s") if isinstance(declared, Mapping) else None
+    try:
+        known = kind.get(name, plugins if isinstance(plugins, Mapping) else {})
+    except ImportError as error:
+        raise ValueError(f"{kind.kind} {name!r} cannot be imported: {error}") from error
+    if not (isinstance(known, type) and issubclass(known, parent)):
+        raise ValueError(f"{kind.kind} {name!r} is no subclass of {parent.__module__}.{parent.__name__}")
+    return known

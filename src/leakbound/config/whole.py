@@ -62,10 +62,14 @@ class Config(Settings):
         """Folder of the configuration's results."""
         return PurePosixPath("results") / self.preset
 
+    def known_defenses(self) -> dict[Name, Defense]:
+        """Name to settings of every defense that a study may sweep: the declared ones, and the defaults of others."""
+        return {**default_defenses(), **self.defenses}
+
     def defense(self, name: str) -> Defense:
         """The declared defense ``name``, or the default of that name.
 
         Raises:
             KeyError: If there is none; a loaded configuration has been checked for that.
         """
-        return self.defenses[name] if name in self.defenses else default_defenses()[name]
+        return self.known_defenses()[name]

@@ -6,7 +6,6 @@ in MLflow and in messages. Nothing here imports torch: Snakemake parses this for
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -14,7 +13,7 @@ from typing import Any
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, WORLDS, Catalogue, FigureConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, CustomDefense, Defense, draws_noise
+from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.whole import Config
 from leakbound.jobs.runs import Run, level_text, runs_of
 
@@ -99,20 +98,16 @@ class RunTable:
 
     def family(self, defense: str) -> str | None:
         """Name that all channels of one shape and weights share, or none for a defense without a channel."""
-        settings = self.config.defense(defense)
-        if not isinstance(settings, ChannelDefense):
-            return None
-        if settings.weights == ChannelDefense().weights:
-            return settings.shape
-        return f"{settings.shape}_{hashlib.sha256(settings.weights.model_dump_json().encode()).hexdigest()[:8]}"
+        channel = self.config.defense(defense).channel
+        return None if channel is None else channel.family
 
     def _family_defense(self, family: str) -> ChannelDefense:
         """Settings of a defense of ``family``."""
         used = {name for study in self.config.studies.values() for name in study.defenses} | set(self.timed_runs())
         for name in sorted(used):
-            settings = self.config.defense(name)
-            if isinstance(settings, ChannelDefense) and self.family(name) == family:
-                return settings
+            channel = self.config.defense(name).channel
+            if channel is not None and channel.family == family:
+                return channel
         return ChannelDefense(shape=family)
 
     def timed_runs(self) -> dict[str, Run]:
@@ -207,7 +202,6 @@ class RunTable:
     def _model_settings(self, run: Run) -> dict[str, Any]:
         """What searching and training share."""
         defense = self._defense_of(run)
-        trainer = defense.trainer if isinstance(defense, CustomDefense) else None
         return {
             "dataset": run.dataset,
             "model": run.model,
@@ -218,24 +212,20 @@ class RunTable:
             "seed": self.config.seed,
             **self._noise_settings(defense),
             "device": self.config.device,
-            "plugins": self._plugins(models=run.model, trainers=trainer),
+            "plugins": self._plugins(models=run.model, mechanisms=defense.mechanism),
         }
 
     def _noise_settings(self, *defenses: Defense) -> dict[str, str]:
         """Where noise comes from, if one of the defenses draws any."""
-        return {"privacy_noise": self.config.privacy_noise} if any(map(draws_noise, defenses)) else {}
+        return {"privacy_noise": self.config.privacy_noise} if any(defense.draws_noise for defense in defenses) else {}
 
     def _defense_of(self, run: Run) -> Defense:
         """Settings of the run's defense, as they hold on its dataset."""
-        defense = self.config.defense(run.defense)
-        return defense.on(run.dataset) if isinstance(defense, DPSGD) else defense
+        return self.config.defense(run.defense).on(run.dataset)
 
     def attack_settings(self, attack: str, run: Run) -> dict[str, Any]:
         """Everything but files that ``attack`` on ``run`` depends on."""
-        attacks, defense = self.config.attacks, self._defense_of(run)
-        config = (
-            attacks.custom[attack] if attack in attacks.custom else getattr(attacks, attack).model_dump(mode="json")
-        )
+        defense = self._defense_of(run)
         untrained: dict[str, Any] = {}
         if run.rounds == 0:  # else weights say how many they are, and hold the noise
             untrained = {"replicas": run.replicas, **self._noise_settings(defense)}
@@ -248,10 +238,10 @@ class RunTable:
             "model": run.model,
             "defense": defense.model_dump(mode="json"),
             "level": run.level,
-            "config": config,
+            "config": self.config.attacks.all()[attack].model_dump(mode="json"),
             "seed": self.config.seed,
             "device": self.config.device,
-            "plugins": self._plugins(models=run.model, attacks=attack),
+            "plugins": self._plugins(models=run.model, mechanisms=defense.mechanism, attacks=attack),
         }
 
     def illustration_settings(self, name: str) -> dict[str, Any]:

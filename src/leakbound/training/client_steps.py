@@ -24,14 +24,12 @@ from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
-    CustomDefense,
     Defense,
     GradientCompression,
 )
-from leakbound.config.levels import level_problem
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, as_source
-from leakbound.registry import TRAINERS
+from leakbound.registry import load
 from leakbound.training.gradients import Gradients, record_gradients
 from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs, Inputs
 
@@ -61,15 +59,7 @@ class ClientStep:
         level: As the defense means it; None without a defense.
         channel: The calibrated channel, for a channel defense only.
         moments: Gives mean and covariance of the client's records, for a defense that needs them.
-
-    Attributes:
-        weighs_records: Whether the gradient of each record is weighed by its norm, which takes Opacus' training.
-        exact: Whether the average leaves as it is, and so tells all of the images that it was computed on.
-        disguises: Whether the average is changed, by :meth:`disguised`.
     """
-
-    weighs_records = disguises = False
-    exact = True
 
     def __init__(
         self,
@@ -97,7 +87,7 @@ class ClientStep:
         """What is wrong with level and channel, for images of a shape (colors, height, width)."""
         if self.channel is not None:
             return [f"a channel ({self.channel.shape}) was given, but {self.defense.mechanism} has none"]
-        problem = level_problem(self.defense, self.level, image_shape[0])
+        problem = self.defense.level_problem(self.level, image_shape[0])
         return [] if problem is None else [f"level = {self.level}: {problem}"]
 
     def released(self, images: Images, source: NoiseSource) -> Images:
@@ -240,8 +230,6 @@ class ClippedStep(ClientStep):
     """
 
     defense: DPSGD
-    weighs_records = True
-    exact = False
     adaptive = False
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
@@ -281,9 +269,6 @@ class AdaptivelyClippedStep(ClippedStep):
 class NoisyAverageStep(ClientStep):
     """Step with noise N(0, level²) on every coordinate of the averaged gradient, whatever the batch size."""
 
-    disguises = True
-    exact = False
-
     def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
         """Averages with noise."""
         return [perturbed(gradient, self.level, source) for gradient in gradients]
@@ -300,8 +285,6 @@ class LargestCoordinatesStep(ClientStep):
     """
 
     defense: GradientCompression
-    disguises = True
-    exact = False
 
     @property
     def error_feedback(self) -> bool:
@@ -318,10 +301,6 @@ class LargestCoordinatesStep(ClientStep):
 class UnknownStep(ClientStep):
     """Step of a client whose trainer comes from outside and does not say what its uploads are."""
 
-    def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
-        """None: the trainer judges its level itself."""
-        return []
-
     def upload(self, *_: Any) -> Upload:
         """Refuse to guess.
 
@@ -329,21 +308,8 @@ class UnknownStep(ClientStep):
             ValueError: Always.
         """
         raise ValueError(
-            f"the upload of {self.defense.mechanism!r} is not known: give the trainer {self.defense.trainer!r} an "
-            "attribute client_step, or leave the attack out there"
+            f"the upload of {self.defense.mechanism!r} is not known: state its client_step, or leave out the attack"
         )
-
-
-_STEPS: dict[str, type[ClientStep]] = {
-    "none": ClientStep,
-    "large_batch": ClientStep,
-    "channel": ChannelStep,
-    "compression": DroppedDirectionStep,
-    "dpsgd": ClippedStep,
-    "dppsac": AdaptivelyClippedStep,
-    "parameter_noise": NoisyAverageStep,
-    "gradient_compression": LargestCoordinatesStep,
-}
 
 
 def client_step(
@@ -352,7 +318,7 @@ def client_step(
     channel: Channel | None = None,
     moments: Callable[[], Moments] | None = None,
 ) -> ClientStep:
-    """Step of a defense's client; of one from outside, the attribute ``client_step`` of its trainer, if there is one.
+    """Step of a defense's client, which the settings of the defense name.
 
     Args:
         defense: What the client does against an attacker.
@@ -360,10 +326,7 @@ def client_step(
         channel: The calibrated channel, for a channel defense only.
         moments: Gives mean and covariance of the client's records, for a defense that needs them.
     """
-    if isinstance(defense, CustomDefense):
-        kind = getattr(TRAINERS.get(defense.trainer), "client_step", UnknownStep)
-    else:
-        kind = _STEPS[defense.mechanism]
+    kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
 
 

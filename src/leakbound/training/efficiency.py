@@ -60,7 +60,7 @@ def measure_steps(
 
 def _learner(request: TrainingRequest) -> Learner:
     """Learner of the request's replicas; of one of them where they are trained one after another."""
-    if request.client.weighs_records:
+    if request.defense.clips:
         return PerSampleLearner(request, range(1))
     return StackLearner(request, range(request.replicas))
 

@@ -15,7 +15,6 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.config.defenses import Defense
-from leakbound.config.levels import records_in_step
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
@@ -74,7 +73,7 @@ class TrainingRequest:
     @property
     def records(self) -> int:
         """Records that a step averages over."""
-        return records_in_step(self.defense, self.level, self.batch_size)
+        return self.defense.records_in_step(self.level, self.batch_size)
 
     def noise(
         self, replica: int, purpose: str = "noise", device: str | torch.device | None = None

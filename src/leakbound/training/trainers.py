@@ -9,14 +9,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakbound.config.defenses import CustomDefense
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.registry import TRAINERS
+from leakbound.registry import load
 from leakbound.training import loop
 from leakbound.training.request import TrainingRequest, TrainingResult
-
-_SGD = ("none", "channel")
-"""Mechanisms that the plain trainer serves; the others have one of their own name."""
 
 
 class UntrainableError(ValueError):
@@ -34,9 +30,7 @@ def train(request: TrainingRequest) -> TrainingResult:
         UntrainableError: Before the first step, if the defense cannot train this network, on these images, so.
         UnknownNameError: If the model or the trainer is not registered.
     """
-    defense = request.defense
-    own = defense.trainer if isinstance(defense, CustomDefense) else defense.mechanism
-    trainer = TRAINERS.get("sgd" if own in _SGD else own)
+    trainer = load(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
     check(request)
     return cast(TrainingResult, trainer(request))
 
@@ -90,13 +84,11 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
     origin, defense = request.privacy_noise, request.defense
     if origin not in get_args(PrivacyNoise):
         return [f"privacy_noise = {origin!r}: must be one of {', '.join(get_args(PrivacyNoise))}"]
-    if origin != "secure" or not isinstance(defense, CustomDefense):
-        return []
-    if getattr(TRAINERS.get(defense.trainer), "secure_noise", False):
+    if origin != "secure" or defense.secure_noise or not defense.draws_noise:
         return []
     return [
-        f"privacy_noise = 'secure': the trainer {defense.trainer!r} does not say that it draws its noise from "
-        "request.noise(replica); once it does, set its attribute secure_noise = True"
+        f"privacy_noise = 'secure': {defense.mechanism!r} does not say that it draws its noise from "
+        "request.noise(replica); once it does, state secure_noise = True in its settings"
     ]
 
 
@@ -114,7 +106,7 @@ def _model_problems(request: TrainingRequest) -> list[str]:
                 f"{request.model}.{name} is a {type(layer).__name__}, which draws from a generator that no seed of a "
                 "run controls; remove it"
             )
-    return found + (_opacus_problems(request.model, model) if request.client.weighs_records else [])
+    return found + (_opacus_problems(request.model, model) if request.defense.clips else [])
 
 
 def _opacus_problems(name: str, model: nn.Module) -> list[str]:

@@ -26,7 +26,7 @@ class StackUploads:
 
     def apply(self, gradients: list[Tensor]) -> None:
         """Change gradients (slots, ...), one tensor per parameter, in place; one slot takes room at a time."""
-        if not self._client.disguises:
+        if not self._client.defense.changes_gradients:
             return
         for slot, source in enumerate(self._sources):
             whole = [gradient[slot : slot + 1] for gradient in gradients]
@@ -41,7 +41,7 @@ class StackUploads:
 
     def state(self) -> dict[str, Any]:
         """All that the next uploads depend on: sources, and what was not sent."""
-        sources = [source.state() for source in self._sources] if self._client.disguises else []
+        sources = [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
         return {"sources": sources, "kept": dict(self._kept)}
 
     def restore(self, state: dict[str, Any]) -> None:

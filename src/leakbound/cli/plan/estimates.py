@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from leakbound.cli.plan.costs import UnitCosts
 from leakbound.cli.plan.sizes import DatasetSize, size_of
 from leakbound.config.catalogue import EFFICIENCY
-from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise
-from leakbound.config.levels import records_in_step
 from leakbound.config.whole import Config
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
@@ -119,7 +117,7 @@ class _Estimator:
     def _step(self, replicas: int) -> float:
         """Seconds of a training step of some replicas."""
         defense = self.config.defense(self.run.defense)
-        records = records_in_step(defense, self.run.level, self.run.batch_size)
+        records = defense.records_in_step(self.run.level, self.run.batch_size)
         kind = step_kind(self.config, self.run.defense)
         return self.costs.step(kind, self.run.model, self.size.colors, records, replicas)
 
@@ -135,11 +133,9 @@ class _Estimator:
 def step_kind(config: Config, name: str) -> str:
     """What a step of a defense does beyond a plain one, as the table of costs calls it."""
     defense = config.defense(name)
-    if isinstance(defense, ChannelDefense):
-        return "none" if defense.noise == "frozen" else "white" if defense.shape in _ALONG_AXES else "natural"
-    if isinstance(defense, DPSGD | ParameterNoise | GradientCompression):
-        return defense.mechanism
-    return "none"
+    if (channel := defense.channel) is not None:
+        return "none" if channel.noise == "frozen" else "white" if channel.shape in _ALONG_AXES else "natural"
+    return defense.mechanism if defense.changes_gradients else "none"
 
 
 def _size(config: Config, name: str, costs: UnitCosts) -> DatasetSize:

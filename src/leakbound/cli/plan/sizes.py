@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leakbound.config.data import COLORS, DatasetConfig
+from leakbound.config.data import IMAGE_SIDE, ORIGINALS, DatasetConfig, Original
 
-_PIXELS = 32 * 32
-# Classes, and records of the original training and test splits.
-_ORIGINALS = {
-    "digits": (10, 1297, 500),
-    "mnist": (10, 60000, 10000),
-    "fashion_mnist": (10, 60000, 10000),
-    "cifar10": (10, 50000, 10000),
-    "svhn": (10, 73257, 26032),
-    "celeba": (2, 162770, 19962),
-}
-_UNKNOWN = (10, 60000, 10000)
+_UNKNOWN = Original(colors=3, classes=10, train=60000, test=10000)
 
 
 @dataclass(frozen=True)
@@ -37,7 +27,7 @@ class DatasetSize:
     @property
     def pixels(self) -> int:
         """Values of one image."""
-        return self.colors * _PIXELS
+        return self.colors * IMAGE_SIDE**2
 
     @property
     def images(self) -> int:
@@ -48,6 +38,7 @@ class DatasetSize:
 def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     """Sizes of the splits that ``prepare`` would make."""
     reader = config.reader or name
-    classes, train, test = _ORIGINALS.get(reader, _UNKNOWN)
-    members = max(train - config.aux, 1) if config.members is None else config.members
-    return DatasetSize(COLORS.get(reader, 3), classes, members, config.test or test, config.aux, reader in _ORIGINALS)
+    original = ORIGINALS.get(reader, _UNKNOWN)
+    members = max(original.train - config.aux, 1) if config.members is None else config.members
+    test = config.test or original.test
+    return DatasetSize(original.colors, original.classes, members, test, config.aux, reader in ORIGINALS)
