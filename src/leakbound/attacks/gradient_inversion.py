@@ -236,21 +236,21 @@ class _Scene:
         problem = torch.arange(count * len(tv_weights), device=self._device)
         weights = torch.tensor(tv_weights, device=self._device)
         colors, height, width = observed.truth.shape[1:]
-        parts = []
-        for part in problem.split(problems_at_once(self._network, (colors, height, width), self._device)):
-            record = part % count
+        found = []
+        for chunk in problem.split(problems_at_once(self._network, (colors, height, width), self._device)):
+            record = chunk % count
             gradients = {name: tensor[record] for name, tensor in observed.sent.gradients.items()}
-            parts.append(
+            found.append(
                 invert(
                     GradientMatching(self._network, gradients, (colors, height, width)),
                     observed.labels[record],
-                    self.prior.expand(len(part), -1, -1, -1),
-                    weights[part // count],
+                    self.prior.expand(len(chunk), -1, -1, -1),
+                    weights[chunk // count],
                     iterations=self._config.iterations,
                     learning_rate=self._config.learning_rate,
                 )
             )
-        return torch.cat(parts).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
+        return torch.cat(found).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
 
 
 def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from leakbound.cli.files import (
 from leakbound.cli.jobs import AttackJob
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
+from leakbound.jobs.runs import Run
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
@@ -65,7 +66,7 @@ def attack(
     else:
         arguments["weights"] = _weights(weights, job, config, images)
         if config.knows_defense:
-            arguments |= _defense(job)
+            arguments |= {**_defense(job), "batch_size": Run.from_slug(job.slug).batch_size}
     began = time.time()
     found, kept = load(config.function, f"function of {job.attack}")(**arguments)
     storage.write_rows(rows, found)

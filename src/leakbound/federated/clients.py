@@ -1,4 +1,4 @@
-"""What one client does in a round: train from what the server sent, clip, add noise. Many clients go as one stack.
+"""Round of one client: train from what the server sent, clip, add noise. Many clients go as one stack.
 
 Parameters travel as vectors (clients, d) in the order of the network's own parameters.
 """
@@ -28,8 +28,8 @@ def flattened(params: stack.Parameters) -> Float[Tensor, "slots d"]:
 def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Parameters:
     """Vectors as parameters of ``model``, copied, one slot each."""
     named = dict(model.named_parameters())
-    parts = vectors.split([value.numel() for value in named.values()], dim=1)
-    return {name: part.reshape(-1, *named[name].shape).clone() for name, part in zip(named, parts, strict=True)}
+    pieces = vectors.split([value.numel() for value in named.values()], dim=1)
+    return {name: piece.reshape(-1, *named[name].shape).clone() for name, piece in zip(named, pieces, strict=True)}
 
 
 def steps_of_round(records: int, batch_size: int, local_epochs: int) -> int:

@@ -1,4 +1,4 @@
-"""One step of a client under each defense: training takes its parts, attackers receive the whole.
+"""One step of a client under each defense: training takes its pieces, attackers receive the whole.
 
 A step changes images, differentiates, weighs the gradients of single records, averages, and disguises the average. Each
 defense changes one of these.
@@ -31,7 +31,7 @@ from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.registry import load
 from leakbound.training.gradients import Gradients, record_gradients
-from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs, Inputs
+from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
 
 Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
@@ -75,16 +75,16 @@ class ClientStep:
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether training holds a copy of all members for each of its networks."""
+        """True if training holds a copy of all members for each of its networks."""
         return False
 
     @property
     def error_feedback(self) -> bool:
-        """Whether training keeps what :meth:`disguised` left out, and adds it to the next average."""
+        """True if training keeps what :meth:`disguised` left out, and adds it to the next average."""
         return False
 
     def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
-        """What is wrong with level and channel, for images of a shape (colors, height, width)."""
+        """Problems with level and channel, for images of a shape (colors, height, width)."""
         if self.channel is not None:
             return [f"a channel ({self.channel.shape}) was given, but {self.defense.mechanism} has none"]
         problem = self.defense.level_problem(self.level, image_shape[0])
@@ -95,8 +95,8 @@ class ClientStep:
         return images
 
     def inputs(self, images: Float[Tensor, "n colors height width"], sources: Sequence[NoiseSource]) -> Inputs:
-        """What the networks of a stack see of the members; each has a source of noise of its own."""
-        return CleanInputs(self.released(images, sources[0]))
+        """Members as the networks of a stack see them; each network has a source of noise of its own."""
+        return Inputs(self.released(images, sources[0]))
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors of the records' gradients of given norms; ``slack`` is added to a norm that is divided by."""
@@ -170,7 +170,7 @@ class ChannelStep(ClientStep):
         return self.defense.noise == "frozen"
 
     def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
-        """What is wrong with level and channel."""
+        """Problems with level and channel."""
         channel, level, (colors, height, width) = self.channel, self.level, image_shape
         if channel is None or level is None:
             return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]

@@ -134,6 +134,6 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         }
     )
     interval = {"low": math.nan, "high": math.nan}
-    parts = [shared.assign(metric=metric, value=value, **interval) for metric, value in values.items()]
+    frames = [shared.assign(metric=metric, value=value, **interval) for metric, value in values.items()]
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return pd.concat(parts).sort_values(order, ignore_index=True)
+    return pd.concat(frames).sort_values(order, ignore_index=True)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
@@ -24,7 +23,6 @@ from leakbound.training.uploads import StackUploads
 
 logger = logging.getLogger("leakbound")
 _CURVE_COLUMNS = ["replica", "step", "metric", "value"]
-_CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
 
 
 @runtime_checkable
@@ -44,7 +42,7 @@ class Learner(Protocol):
         """Metrics of the defense itself so far, the same for all slots, e.g. ``epsilon``."""
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """What was done to the records on behalf of a slot in ``steps`` steps."""
+        """Record of what ``steps`` steps of a slot did to the members."""
 
     def state(self) -> dict[str, Any]:
         """All that the next steps depend on, as tensors and plain values."""
@@ -217,8 +215,9 @@ class _Course:
         """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
         last = self._step == self._request.rounds
         learner, data = self._learner, self._request.dataset
-        train_loss, train_accuracy = _measure(learner, data.train, last)
-        test_loss, test_accuracy = _measure(learner, data.test, last)
+        stacked = learner.model, learner.params
+        train_loss, train_accuracy = stack.evaluate_split(*stacked, data.train, whole=last)
+        test_loss, test_accuracy = stack.evaluate_split(*stacked, data.test, whole=last)
         measured = {
             "train_loss": train_loss,
             "test_loss": test_loss,
@@ -268,16 +267,6 @@ class _Course:
         }
 
 
-def _measure(learner: Learner, split: Split, last: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and accuracy (slots,) on clean images: all at the last point, else at most 2,000 spread over the split."""
-    count = len(split.labels)
-    rows = np.arange(count) if last else np.unique(np.linspace(0, count - 1, _CURVE_RECORDS).astype(int))
-    device = next(iter(learner.params.values())).device
-    images, labels = (torch.from_numpy(array[rows]).to(device) for array in (split.images, split.labels))
-    loss, accuracy = stack.evaluate(learner.model, learner.params, images, labels)
-    return loss.cpu().numpy(), accuracy.cpu().numpy()
-
-
 def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
     """Steps after which the curves get a point, evenly spread, the last one at the end."""
     return {round(rounds * (i + 1) / evaluations) for i in range(evaluations)} - ({0} if rounds else set())
@@ -285,14 +274,14 @@ def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
 
 def _merged(request: TrainingRequest, finished: list[dict[str, Any]]) -> TrainingResult:
     """One result of all replicas."""
-    rows = [row for part in finished for row in part["rows"]]
+    rows = [row for chunk in finished for row in chunk["rows"]]
     curves = pd.DataFrame(rows, columns=_CURVE_COLUMNS)
     types = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
     curves = curves.astype(types).sort_values(["replica", "step"], kind="stable", ignore_index=True)
     return TrainingResult(
-        weights={name: torch.cat([part["weights"][name] for part in finished]) for name in finished[0]["weights"]},
+        weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
         curves=curves,
-        events=[PrivacyEvent.from_dict(event) for part in finished for event in part["events"]],
-        diverged=[flag for part in finished for flag in part["diverged"]],
+        events=[PrivacyEvent.from_dict(event) for chunk in finished for event in chunk["events"]],
+        diverged=[flag for chunk in finished for flag in chunk["diverged"]],
         learning_rate=request.learning_rate,
     )

@@ -184,7 +184,7 @@ class PerSampleLearner:
 
 
 def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
-    """How many records' gradients are held at once; a larger batch is taken piece by piece.
+    """Number of records whose gradients are held at once; a larger batch is taken piece by piece.
 
     On a CPU a gibibyte is filled, whatever the machine has: 36 records of ResNet10, 7 of AlexNet, 1 of VGG16, and more
     of LeNet than a batch has. On a GPU it is what is free, less four copies of the parameters that a step makes.

@@ -110,7 +110,7 @@ def _model_problems(request: TrainingRequest) -> list[str]:
 
 
 def _opacus_problems(name: str, model: nn.Module) -> list[str]:
-    """What Opacus' validator refuses in the registered network ``name``."""
+    """Layers of the registered network ``name`` that Opacus' validator refuses."""
     from opacus.validators import ModuleValidator
 
     return [f"{name} cannot be trained by Opacus: {error}" for error in ModuleValidator.validate(model, strict=False)]
