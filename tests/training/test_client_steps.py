@@ -1,3 +1,5 @@
+from typing import ClassVar, Literal
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from leakbound.config.defenses import (
     DPSGD,
     ChannelDefense,
     Compression,
+    Defense,
     GradientCompression,
     ParameterNoise,
     Undefended,
@@ -20,7 +23,8 @@ from leakbound.models import build
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import client_step
+from leakbound.training import train
+from leakbound.training.client_steps import ClientStep, client_step
 from leakbound.training.gradients import record_gradients
 
 
@@ -136,3 +140,35 @@ def test_client_without_a_direction_of_the_data_computes_its_gradient(digits, mo
     torch.testing.assert_close(sent.images, without)
     expected = record_gradients(network(), without, labels[:, 0])
     torch.testing.assert_close(sent.gradients["head.weight"], expected["head.weight"])
+
+
+class RoundedStep(ClientStep):
+    def disguised(self, gradients, source):
+        return [gradient.round(decimals=self.defense.digits) for gradient in gradients]
+
+
+class Rounded(Defense):
+    changes_gradients: ClassVar[bool] = True
+    client_step: ClassVar[str] = f"{__name__}:RoundedStep"
+
+    mechanism: Literal["rounded"] = "rounded"
+    digits: int = 2
+
+
+class Silent(Defense):
+    mechanism: Literal["silent"] = "silent"
+
+
+def test_outside_defense_brings_the_step_that_is_trained_and_attacked(digits, moments, request_for):
+    sent, plain = sent_by(Rounded(), None, digits, size=2, moments=moments)
+    torch.testing.assert_close(sent, plain.round(decimals=2))
+    assert (sent != plain).any()
+    start, rounded = (train(request_for(rounds=rounds, defense=Rounded())).weights for rounds in (0, 1))
+    steps = torch.cat([((start[name] - rounded[name]) / 0.05 * 100).flatten() for name in start])
+    torch.testing.assert_close(steps, steps.round(), rtol=0, atol=0.02)
+    assert steps.any()
+
+
+def test_outside_defense_without_a_step_has_no_upload(digits, moments):
+    with pytest.raises(ValueError, match="the upload of 'silent' is not known: state its client_step"):
+        sent_by(Silent(), None, digits, moments=moments)
