@@ -92,8 +92,8 @@ def attack(
         and ``released`` (what the client's gradient was computed on), both means over a batch.
 
     Raises:
-        ValueError: If the defense is a trainer from outside, cannot have the level, or lacks the channel of its shape
-            and level, or a batch is larger than the members or the auxiliary records.
+        ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
+            level, or a batch is larger than the members or the auxiliary records.
 
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
@@ -188,7 +188,7 @@ class _Observed:
         units: (n,), rows of the split that the first record of each batch comes from.
         truth: (n, colors, height, width), mean images.
         labels: (n,) classes of batches of one record; (n, classes) fractions of classes in larger ones.
-        sent: What the client uploaded for them.
+        sent: Uploads of the client for them.
     """
 
     units: np.ndarray

@@ -318,14 +318,7 @@ def client_step(
     channel: Channel | None = None,
     moments: Callable[[], Moments] | None = None,
 ) -> ClientStep:
-    """Step of a defense's client, which the settings of the defense name.
-
-    Args:
-        defense: What the client does against an attacker.
-        level: As the defense means it; None without a defense.
-        channel: The calibrated channel, for a channel defense only.
-        moments: Gives mean and covariance of the client's records, for a defense that needs them.
-    """
+    """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
     kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
 
