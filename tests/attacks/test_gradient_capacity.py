@@ -32,7 +32,7 @@ def weights(networks):
 
 def measured(weights, digits, *, defense=None, level=0.5, records=120):
     config = GradientCapacityConfig(records=records)
-    arguments = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": SLUG}
+    arguments = {"model": "lenet", "dataset": digits, "config": config, "batch_size": 64, "seed": 0, "slug": SLUG}
     rows, arrays = measure(weights, defense=defense or DPSGD(), level=level, **arguments)
     return rows.pivot_table(index="replica", columns="variant", values="value", dropna=False), arrays
 

@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
-from leakbound.attacks.clients import Client
 from leakbound.attacks.gradient_inversion import attack, invert
 from leakbound.attacks.matching import GradientMatching, problems_at_once
 from leakbound.attacks.regularizers import total_variation
@@ -24,7 +23,9 @@ from leakbound.config.defenses import (
 )
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
+from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
+from leakbound.training.client_steps import client_step
 from leakbound.training.gradients import record_gradients
 
 CONFIG = GradientInversionConfig(images=4, tuning_images=2, iterations=200, tv_weights=(1e-3, 1e-1))
@@ -255,17 +256,20 @@ def test_noise_multiplier_of_one_hides_a_single_gradient(digits, moments, defens
 
 
 def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
-    with pytest.raises(ValueError, match=r"natural.*channel is missing"):
+    with pytest.raises(ValueError, match="channel = None: a channel defense needs both"):
         attacked(digits, moments, defense=ChannelDefense())
-    for changes in ({"level": 9.0}, {"defense": ChannelDefense(shape="white")}):
-        with pytest.raises(ValueError, match="give the channel that the client uses"):
+    for changes, message in (
+        ({"level": 9.0}, r"calibrated to 8\.0 nats, the level is 9\.0"),
+        ({"defense": ChannelDefense(shape="white")}, "of shape 'natural', the defense of shape 'white'"),
+    ):
+        with pytest.raises(ValueError, match=message):
             attacked(digits, moments, channel=natural(moments, 8.0), **changes)
     with pytest.raises(ValueError, match="noise multiplier"):
         attacked(digits, moments, defense=DPSGD())
     with pytest.raises(ValueError, match="in \\(0, 1\\]"):
         attacked(digits, moments, defense=GradientCompression(), level=2.0)
-    with pytest.raises(ValueError, match="principal direction is missing"):
-        Client(Compression(), 1.0)
+    with pytest.raises(ValueError, match="give the moments of the records"):
+        client_step(Compression(), 1.0).released(torch.zeros(1, 1, 32, 32), SeededNoise(torch.Generator()))
     with pytest.raises(ValueError, match="a batch of 500 records for tuning: there are only 200"):
         attacked(digits, moments, batch_size=500)
     with pytest.raises(ValueError, match="own"):
@@ -331,7 +335,7 @@ def test_oracle_of_compressed_images_errs_by_the_dropped_direction_alone(digits,
     errors = {}
     for index in (0.0, 10.0):
         rows, pictures = attacked(digits, moments, defense=Compression(), level=index, config=config)
-        axis = Client.of(Compression(), index, None, moments).dropped.axis
+        axis = client_step(Compression(), index, moments=lambda: moments).dropped.axis
         centred = pictures["truth"][0].reshape(CONFIG.images, -1) - moments.mean
         # The scale of errors is [0, 1], that of images [-1, 1].
         assert mean_of(rows, "oracle") == pytest.approx(float(((centred @ axis) ** 2).mean()) / 4 / 1024, rel=1e-3)

@@ -3,7 +3,7 @@ import torch
 
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs
+from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
 
@@ -23,7 +23,7 @@ def sampler(request, channel):
 
 
 def test_clean_inputs_are_the_images(members):
-    assert torch.equal(CleanInputs(members).take(INDICES), members[INDICES])
+    assert torch.equal(Inputs(members).take(INDICES), members[INDICES])
 
 
 def test_frozen_inputs_are_the_same_noisy_copies_at_each_use(members, sampler):

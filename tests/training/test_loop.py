@@ -230,7 +230,7 @@ def test_result_does_not_depend_on_how_often_it_is_evaluated(request_for):
 
 
 def test_points_before_the_last_use_a_part_of_large_splits(request_for, monkeypatch):
-    monkeypatch.setattr("leakbound.training.loop._CURVE_RECORDS", 10)
+    monkeypatch.setattr("leakbound.training.stack._CURVE_RECORDS", 10)
     part = train(request_for(rounds=2))
     monkeypatch.undo()
     whole = train(request_for(rounds=2))

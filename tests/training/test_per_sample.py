@@ -13,8 +13,9 @@ from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import per_sample, train
+from leakbound.training.client_steps import client_step
 from leakbound.training.gradients import record_gradients
-from leakbound.training.per_sample import DPPSACOptimizer
+from leakbound.training.per_sample import PrivateOptimizer
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
@@ -97,6 +98,10 @@ def test_one_record_is_held_even_if_it_exceeds_the_memory(monkeypatch):
     assert per_sample.physical_batch(model, (1, 32, 32), "cpu") == 1
 
 
+def psac(r=0.1):
+    return {"weights": client_step(DPPSAC(r=r), 0.0).record_weights}
+
+
 def step_of(kind, samples, **options):
     """Sum of the weighted gradients that an optimizer makes of given per-sample gradients."""
     parameter = torch.nn.Parameter(torch.zeros(samples.shape[1:]))
@@ -112,16 +117,17 @@ def step_of(kind, samples, **options):
 def test_psac_sensitivity_is_at_most_the_bound(r):
     direction = F.normalize(torch.randn(50, generator=torch_generator(0)), dim=0)
     for norm in np.logspace(-10, 10, 81):
-        contribution = step_of(DPPSACOptimizer, float(norm) * direction[None], r=r)
+        contribution = step_of(PrivateOptimizer, float(norm) * direction[None], **psac(r))
         assert contribution.norm() <= 1 + 1e-6
         assert contribution.norm().item() == pytest.approx(norm / (norm + r / (norm + r)), rel=1e-4)
 
 
 def test_psac_sums_the_records_and_equals_dpsgd_for_long_gradients():
     samples = 1e4 * torch.randn(6, 30, generator=torch_generator(0))
-    torch.testing.assert_close(step_of(DPPSACOptimizer, samples), step_of(DPOptimizer, samples), rtol=1e-4, atol=1e-5)
-    parts = sum(step_of(DPPSACOptimizer, sample[None]) for sample in samples)
-    torch.testing.assert_close(step_of(DPPSACOptimizer, samples), parts)
+    together = step_of(PrivateOptimizer, samples, **psac())
+    torch.testing.assert_close(together, step_of(DPOptimizer, samples), rtol=1e-4, atol=1e-5)
+    one_by_one = sum(step_of(PrivateOptimizer, sample[None], **psac()) for sample in samples)
+    torch.testing.assert_close(together, one_by_one)
 
 
 @pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])

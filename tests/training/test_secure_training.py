@@ -16,10 +16,11 @@ from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import PoissonBatches
+from leakbound.training.client_steps import client_step
 from leakbound.training.inputs import FreshInputs, FrozenInputs
 from leakbound.training.loop import StackLearner
-from leakbound.training.per_sample import DPPSACOptimizer, PerSampleLearner, PrivateOptimizer
-from leakbound.training.transforms import ConstantNoise
+from leakbound.training.per_sample import PerSampleLearner, PrivateOptimizer
+from leakbound.training.uploads import StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
@@ -147,7 +148,7 @@ def test_networks_see_images_on_the_grid(digits, channel, shape, kind):
 def test_parameter_noise_is_on_the_grid_and_has_its_standard_deviation():
     gradients = [torch.randn(2, 100, 300), torch.randn(2, 40)]
     before = [part.clone() for part in gradients]
-    ConstantNoise(0.3, [SecureNoise(), SecureNoise()]).apply(gradients)
+    StackUploads(client_step(ParameterNoise(), 0.3), [SecureNoise(), SecureNoise()]).apply(gradients)
     step = float(grid_spacing(np.array([0.3]))[0])
     assert all((part.double() / step % 1 == 0).all() for part in gradients)
     noise = torch.cat([(after - start).flatten() for after, start in zip(gradients, before, strict=True)])
@@ -156,16 +157,16 @@ def test_parameter_noise_is_on_the_grid_and_has_its_standard_deviation():
     assert abs(torch.corrcoef(torch.stack([noise[:30_000], noise[30_000:60_000]]))[0, 1].item()) < 7 / math.sqrt(30_000)
 
 
-@pytest.mark.parametrize(("kind", "options"), [(PrivateOptimizer, {}), (DPPSACOptimizer, {"r": 0.1})])
-def test_secure_noise_of_dp_is_on_the_grid_of_the_sum(kind, options):
+@pytest.mark.parametrize("weights", [None, client_step(DPPSAC(max_grad_norm=2.0), 1.5).record_weights])
+def test_secure_noise_of_dp_is_on_the_grid_of_the_sum(weights):
     parameter = torch.nn.Parameter(torch.zeros(200, 300))
-    optimizer = kind(
+    optimizer = PrivateOptimizer(
         torch.optim.SGD([parameter], lr=1.0),
         noise_multiplier=1.5,
         max_grad_norm=2.0,
         expected_batch_size=8,
         source=SecureNoise(),
-        **options,
+        weights=weights,
     )
     parameter.grad_sample = torch.randn(5, 200, 300)
     optimizer.step()

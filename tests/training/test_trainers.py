@@ -62,7 +62,7 @@ def registered(monkeypatch):
         ({"defense": LargeBatch(), "level": None}, "level = None: large_batch"),
         ({"defense": LargeBatch(), "level": 13.0}, "batch_size = 32, 416 with its factor, but there are 400 members"),
         ({"defense": Compression(), "level": 0.5}, "level = 0.5: compression needs the index"),
-        ({"defense": Compression(), "level": 1024.0}, "images of 1024 values have the principal directions 0 to 1023"),
+        ({"defense": Compression(), "level": 1024.0}, "level = 1024.0: compression .* colors, 1024"),
     ],
 )
 def test_training_refuses_what_it_cannot_do(request_for, changes, message):

@@ -1,4 +1,4 @@
-"""What one step of DP training tells of its batch, by the gradients that a trained network really has.
+"""Capacity of one step of DP training, by the gradients that a trained network really has.
 
 Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and is used to match noise multipliers with
 capacities. Real gradients of clipped length lie in few directions, so the same noise lets less through.
@@ -18,15 +18,16 @@ from torch import Tensor
 from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.scoring import rows
 from leakbound.config.attacks import GradientCapacityConfig
-from leakbound.config.defenses import DPPSAC, DPSGD, Defense
+from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
-from leakbound.jobs.runs import Run
 from leakbound.models import build
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.gradients import psac_weights, record_gradients
+from leakbound.training.client_steps import ClientStep, client_step
+from leakbound.training.gradients import record_gradients
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once
+_OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was trained with
 
 
 def measure(
@@ -37,6 +38,7 @@ def measure(
     config: GradientCapacityConfig,
     defense: Defense,
     level: float | None,
+    batch_size: int,
     seed: int,
     slug: str,
     device: str | torch.device = "cpu",
@@ -56,8 +58,9 @@ def measure(
         config: Settings of the measurement.
         defense: ``dpsgd`` or ``dppsac``: how gradients are clipped.
         level: Its noise multiplier m, > 0.
+        batch_size: Expected number B of records in a step.
         seed: Seed of the choice of members, the same for all replicas and levels.
-        slug: Name of the run, which says the batch size B.
+        slug: Name of the run.
         device: Where gradients are computed.
 
     Returns:
@@ -70,16 +73,16 @@ def measure(
     Source:
         Tan et al. 2024, Theorem 4, with its factor ½ restored.
     """
-    if not isinstance(defense, DPSGD) or not level:
+    client = client_step(defense, level)
+    if not defense.clips or not level:
         raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
-    batch_size = Run.from_slug(slug).batch_size
     network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, slug, "capacity")).to(device)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     order = numpy_generator(seed, "gradient_capacity", dataset.name).permutation(len(dataset.train))
     chosen = torch.from_numpy(np.sort(order[: config.records]))
     images = torch.from_numpy(dataset.train.images)[chosen]
     labels = torch.from_numpy(dataset.train.labels)[chosen]
-    ratio = batch_size / (level * defense.max_grad_norm) ** 2
+    ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
     bounds = {
         "corrected": dp_capacity(level, batch_size, parameters),
         "printed": dp_capacity(level, batch_size, as_printed=True),
@@ -89,7 +92,7 @@ def measure(
         spectrum = np.full(len(chosen), np.nan)
         if finite:
             network.load_state_dict({name: tensor[replica].to(device) for name, tensor in weights.items()})
-            spectrum = covariance_spectrum(_clipped(network, images, labels, defense, device))
+            spectrum = covariance_spectrum(_clipped(network, images, labels, client, device))
         found = {
             "measured": 0.5 * float(np.log1p(ratio * spectrum).sum()),
             "trace": 0.5 * ratio * float(spectrum.sum()),
@@ -114,17 +117,12 @@ def covariance_spectrum(samples: Float[Tensor, "n d"]) -> Float[np.ndarray, " n"
 
 
 def _clipped(
-    network: torch.nn.Module, images: Tensor, labels: Tensor, defense: DPSGD, device: str | torch.device
+    network: torch.nn.Module, images: Tensor, labels: Tensor, client: ClientStep, device: str | torch.device
 ) -> Float[Tensor, "n d"]:
-    """Gradients of single records as the defense sends them, before noise; kept in float32 on the CPU."""
-    parts = []
+    """Gradients of single records as the client weighs them, before noise; kept in float32 on the CPU."""
+    pieces = []
     for some, targets in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
         gradients = record_gradients(network, some.to(device), targets.to(device))
         flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
-        norms = flat.norm(dim=1)
-        if isinstance(defense, DPPSAC):
-            weights = psac_weights(norms, defense.max_grad_norm, defense.r)
-        else:
-            weights = (defense.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)  # Opacus' rule
-        parts.append((weights[:, None] * flat).cpu())
-    return torch.cat(parts)
+        pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
+    return torch.cat(pieces)

@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import metrics
-from leakbound.attacks.clients import Client, Upload
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
-from leakbound.attacks.regularizers import BOX, total_variation
+from leakbound.attacks.oracle import oracle
+from leakbound.attacks.regularizers import LARGEST_PIXEL, total_variation
 from leakbound.attacks.scoring import image_values, rows
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
@@ -34,6 +34,7 @@ from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, Upload, client_step
 
 
 def attack(
@@ -91,13 +92,17 @@ def attack(
         and ``released`` (what the client's gradient was computed on), both means over a batch.
 
     Raises:
-        ValueError: If the defense is a trainer from outside, cannot have the level, or lacks the channel of its shape
-            and level, or a batch is larger than the members or the auxiliary records.
+        ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
+            level, or a batch is larger than the members or the auxiliary records.
 
     Source:
         Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
     """
-    client, size = Client.of(defense, level, channel, moments), defense.records_in_step(level, batch_size)
+    client = client_step(defense, level, channel, lambda: moments)
+    size = defense.records_in_step(level, batch_size)
+    colors, height, width = dataset.train.images.shape[1:]
+    if problems := client.problems((colors, height, width)):
+        raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
     tables, pictures = [], []
     for replica in range(replicas):
         noise = partial(noise_source, privacy_noise, seed, slug, device=device)
@@ -111,7 +116,7 @@ def attack(
 def _reconstruct(
     scene: _Scene,
     dataset: ImageDataset,
-    client: Client,
+    client: ClientStep,
     moments: Moments,
     config: GradientInversionConfig,
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
@@ -126,7 +131,7 @@ def _reconstruct(
     pictures = {variant: solved[weight] for variant, weight in weights.items()}
     pictures["prior"] = np.broadcast_to(scene.prior.cpu().numpy(), observed.truth.shape).copy()
     released = observed.sent.images.cpu().numpy()
-    best = client.oracle(released, moments)
+    best = oracle(client, released, moments)
     if best is not None:
         pictures["oracle"] = best
     return _table(observed, pictures, weights), {"truth": observed.truth, "released": released, **pictures}
@@ -171,7 +176,7 @@ def invert(
         optimizer.step()
         schedule.step()
         with torch.no_grad():
-            candidates.clamp_(-BOX, BOX)
+            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
     return candidates.detach()
 
 
@@ -183,7 +188,7 @@ class _Observed:
         units: (n,), rows of the split that the first record of each batch comes from.
         truth: (n, colors, height, width), mean images.
         labels: (n,) classes of batches of one record; (n, classes) fractions of classes in larger ones.
-        sent: What the client uploaded for them.
+        sent: Uploads of the client for them.
     """
 
     units: np.ndarray
@@ -199,7 +204,7 @@ class _Scene:
         self,
         model: str,
         dataset: ImageDataset,
-        client: Client,
+        client: ClientStep,
         size: int,
         config: GradientInversionConfig,
         seed: int,
@@ -231,21 +236,21 @@ class _Scene:
         problem = torch.arange(count * len(tv_weights), device=self._device)
         weights = torch.tensor(tv_weights, device=self._device)
         colors, height, width = observed.truth.shape[1:]
-        parts = []
-        for part in problem.split(problems_at_once(self._network, (colors, height, width), self._device)):
-            record = part % count
+        found = []
+        for chunk in problem.split(problems_at_once(self._network, (colors, height, width), self._device)):
+            record = chunk % count
             gradients = {name: tensor[record] for name, tensor in observed.sent.gradients.items()}
-            parts.append(
+            found.append(
                 invert(
                     GradientMatching(self._network, gradients, (colors, height, width)),
                     observed.labels[record],
-                    self.prior.expand(len(part), -1, -1, -1),
-                    weights[part // count],
+                    self.prior.expand(len(chunk), -1, -1, -1),
+                    weights[chunk // count],
                     iterations=self._config.iterations,
                     learning_rate=self._config.learning_rate,
                 )
             )
-        return torch.cat(parts).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
+        return torch.cat(found).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
 
 
 def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> pd.DataFrame:

@@ -76,15 +76,15 @@ class GradientMatching:
         logits, calls = self._recorded(candidates)
         loss = F.cross_entropy(logits, labels, reduction="sum")
         deltas = torch.autograd.grad(loss, [output for _, _, output in calls], create_graph=True)
-        parts = [
-            _parts(module, inputs, delta, self._targets(module))
+        pairs = [
+            _product_and_square(module, inputs, delta, self._targets(module))
             for (module, inputs, _), delta in zip(calls, deltas, strict=True)
         ]
-        products, squares = zip(*parts, strict=True)
+        products, squares = zip(*pairs, strict=True)
         return torch.stack(products).sum(0), torch.stack(squares).sum(0)
 
     def _is_covered_by_factors(self, names: set[str], image_shape: tuple[int, int, int]) -> bool:
-        """Whether all parameters lie in known layers, each called once and, if linear, on vectors."""
+        """True if all parameters lie in known layers, each called once and, if linear, on vectors."""
         if {f"{prefix}.{name}" for module, prefix in self._layers.items() for name, _ in _own(module)} != names:
             return False
         example = next(iter(self._observed.values())).new_zeros((1, *image_shape))
@@ -113,7 +113,7 @@ class GradientMatching:
 
 
 def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
-    """How many candidates are matched side by side: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
+    """Number of candidates that are matched side by side: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
 
     A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of convolutions,
     formed and differentiated) and four times what a training step needs for a record. On a CPU two gibibytes are
@@ -137,13 +137,13 @@ def _own(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def _factorable(module: nn.Module) -> bool:
-    """Whether a layer's gradient is an outer product that this module knows."""
+    """True if a layer's gradient is an outer product that this module knows."""
     if isinstance(module, nn.Conv2d):
         return module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
     return isinstance(module, nn.Linear) or (isinstance(module, nn.GroupNorm) and module.affine)
 
 
-def _parts(module: Any, inputs: Tensor, delta: Tensor, observed: Gradients) -> tuple[Tensor, Tensor]:
+def _product_and_square(module: Any, inputs: Tensor, delta: Tensor, observed: Gradients) -> tuple[Tensor, Tensor]:
     """Inner product with the observed gradient of one layer, and squared norm, per problem.
 
     Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming it. Convolution:

@@ -1,6 +1,6 @@
 """Membership inference: which of the records at hand was the target model trained on?
 
-The attacker knows the membership of a part of the records, learns from them, and is scored on the others.
+The attacker knows the membership of some of the records, learns from them, and is scored on the others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def divide(members: int, nonmembers: int, known_fraction: float, generator: np.r
     Args:
         members: How many members there are.
         nonmembers: How many non-members there are; of the larger group the surplus is left out.
-        known_fraction: Part that the attacker knows, in (0, 1).
+        known_fraction: Fraction that the attacker knows, in (0, 1).
         generator: Draws the order of the records.
 
     Raises:
@@ -143,7 +143,7 @@ def score(
 
 
 def _no_scores(target: Signals) -> dict[str, np.ndarray]:
-    """What stands for the scores of a diverged replica: NaN, in the shape of :func:`score`'s result."""
+    """Scores of a diverged replica: NaN, in the shape of :func:`score`'s result."""
     half = len(target.labels) // 2
     return {f"{variant}_{kind}": np.full(half, np.nan) for variant in VARIANTS for kind in ("members", "nonmembers")}
 

@@ -2,7 +2,7 @@
 
 The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk farther on
 a noisier landscape. So every result stands beside its start, beside what the attacker knew without the model
-(``aux_mean``), and beside an attacker who holds the result in the box, smooths it and stops in time.
+(``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from leakbound.attacks.regularizers import BOX, total_variation
+from leakbound.attacks.regularizers import LARGEST_PIXEL, total_variation
 from leakbound.attacks.scoring import image_values, rows
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
@@ -40,9 +40,10 @@ def attack(
     """Invert every class of every replica, from the mean auxiliary image.
 
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate). ``tuned`` adds
-    the box and total variation, and chooses its weight and the moment to stop for each replica and class: those that
-    come nearest to the mean of the class's auxiliary records, which it owns. It never sees a member. ``start`` and
-    ``aux_mean`` are controls that need no model: the mean auxiliary image, and the auxiliary mean of the class.
+    the range of pixels and total variation, and chooses its weight and the moment to stop for each replica and class:
+    those that come nearest to the mean of the class's auxiliary records, which it owns. It never sees a member.
+    ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the auxiliary mean of the
+    class.
 
     Args:
         weights: Parameters of the trained replicas, each (replicas, ...).
@@ -105,7 +106,7 @@ def _attackers(
         labels.repeat(1 + settings),
         images,
         tv_weights,
-        bounds=torch.tensor([math.inf] + [BOX] * settings, device=labels.device).repeat_interleave(classes),
+        bounds=torch.tensor([math.inf] + [LARGEST_PIXEL] * settings, device=labels.device).repeat_interleave(classes),
         learning_rate=config.learning_rate,
         moments=moments,
     )

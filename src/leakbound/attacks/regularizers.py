@@ -1,11 +1,11 @@
-"""What an attacker holds to be true of any image: it lies in a box, and its neighbouring pixels are alike."""
+"""An attacker's knowledge of any image: its pixels have a range, and neighbouring ones are alike."""
 
 from __future__ import annotations
 
 from jaxtyping import Float
 from torch import Tensor
 
-BOX = 1.0
+LARGEST_PIXEL = 1.0
 """Largest absolute value of a pixel on the networks' scale."""
 
 

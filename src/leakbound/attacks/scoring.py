@@ -43,7 +43,7 @@ def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Flo
         values: Metric name to one value per unit.
     """
     units = list(units)
-    parts = [
+    frames = [
         pd.DataFrame(
             {
                 "replica": replica,
@@ -58,4 +58,4 @@ def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Flo
         )
         for metric, column in values.items()
     ]
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(frames, ignore_index=True)

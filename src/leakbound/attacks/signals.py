@@ -1,4 +1,4 @@
-"""What a white-box attacker reads from a model about a record: posteriors, loss, last-layer gradient, label."""
+"""Signals that a white-box attacker reads from a model about a record: posteriors, loss, last-layer gradient, label."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Signals:
 
     @property
     def correct(self) -> Tensor:
-        """Whether the model's first choice is the true class, bool (n)."""
+        """True where the model's first choice is the true class, bool (n)."""
         return self.log_posteriors.argmax(1) == self.labels
 
     @property
@@ -53,7 +53,7 @@ class Signals:
 
     @property
     def finite(self) -> bool:
-        """Whether the model gave a number for everything."""
+        """True if the model gave a number for everything."""
         return bool(self.confidence.isfinite().all() and self.features.isfinite().all())
 
 
@@ -72,7 +72,7 @@ def read_signals(
         labels: Their true classes.
         batch_size: Records per forward pass; bounds memory.
     """
-    features = torch.cat([model.features(part) for part in images.split(batch_size)])  # type: ignore[operator]
+    features = torch.cat([model.features(some) for some in images.split(batch_size)])  # type: ignore[operator]
     logits = model.head(features).double()  # type: ignore[operator]
     truth = F.one_hot(labels, logits.shape[1]).bool()
     others = logits.masked_fill(truth, -torch.inf).logsumexp(1)

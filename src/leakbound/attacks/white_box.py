@@ -55,18 +55,18 @@ def white_box_scores(
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
     learning, held_out = _folds(membership.cpu(), generator)
-    parts = _parts(known)
-    inputs, labels = _encode(parts, parts), membership.float()
+    groups = _groups(known)
+    inputs, labels = _encode(groups, groups), membership.float()
     device = inputs.device
     learning, held_out = learning.to(device), held_out.to(device)
-    widths = tuple(part.shape[1] for part in parts)
+    widths = tuple(group.shape[1] for group in groups)
     fits = []
     for learning_rate in config.learning_rates:
         network = AttackNetwork(FOLDS, widths, generator).to(device)
         fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generator), network))
     _, best = min(fits, key=lambda fit: fit[0])
     with torch.no_grad():
-        return best(_encode(_parts(target), parts).expand(FOLDS, -1, -1)).mean(0)
+        return best(_encode(_groups(target), groups).expand(FOLDS, -1, -1)).mean(0)
 
 
 class AttackNetwork(nn.Module):
@@ -96,8 +96,8 @@ class AttackNetwork(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "stack batch inputs"]) -> Float[Tensor, "stack batch"]:
         """Log-odds of membership of each network's own batch."""
-        parts = inputs.split(self.widths, dim=-1)
-        embeddings = [encoder(part) for encoder, part in zip(self.encoders, parts, strict=True)]
+        groups = inputs.split(self.widths, dim=-1)
+        embeddings = [encoder(group) for encoder, group in zip(self.encoders, groups, strict=True)]
         learned = self.last(self.joint(torch.cat(embeddings, dim=-1))).squeeze(-1)
         return learned + self.skip * inputs[..., 0]
 
@@ -134,8 +134,8 @@ def _fit(
     stale = 0
     for _ in range(config.epochs):
         order = torch.stack([torch.randperm(learning.shape[1], generator=generator) for _ in range(FOLDS)])
-        for part in order.to(learning.device).split(config.batch_size, dim=1):
-            batch = learning.gather(1, part)
+        for positions in order.to(learning.device).split(config.batch_size, dim=1):
+            batch = learning.gather(1, positions)
             objective = F.binary_cross_entropy_with_logits(network(inputs[batch]), labels[batch], reduction="none")
             optimizer.zero_grad()
             objective.mean(1).sum().backward()  # a sum, so that no network's gradient depends on another's
@@ -184,7 +184,7 @@ def _folds(
     return torch.stack([torch.cat(f) for f in learning]), torch.stack([torch.cat(f) for f in held_out])
 
 
-def _parts(signals: Signals) -> tuple[Tensor, ...]:
+def _groups(signals: Signals) -> tuple[Tensor, ...]:
     """Inputs of each encoder: confidence, ranked posteriors, gradient, label.
 
     The gradient comes as its two factors. The residual's rows stand in the order true class first, then by posterior,
@@ -196,17 +196,17 @@ def _parts(signals: Signals) -> tuple[Tensor, ...]:
     return signals.confidence[:, None], signals.ranked.clamp_min(_LOG_FLOOR), gradient, signals.one_hot
 
 
-def _encode(parts: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
-    """All parts side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
+def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
+    """All groups side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
     Of thousands of rectified features many are silent on nearly all known records, and one record may then lie
-    thousands of deviations away. So all parts but the confidence, which alone orders the most certain records, end at
+    thousands of deviations away. So all groups but the confidence, which alone orders the most certain records, end at
     ten deviations.
     """
     encoded = []
-    for number, (part, reference) in enumerate(zip(parts, known, strict=True)):
+    for number, (group, reference) in enumerate(zip(groups, known, strict=True)):
         deviation = reference.std(0)
         scale = torch.where(deviation > 1e-9, deviation, 1.0)
-        standard = (part - reference.mean(0)) / scale
+        standard = (group - reference.mean(0)) / scale
         encoded.append((standard if number == 0 else standard.clamp(-_FARTHEST, _FARTHEST)).float())
     return torch.cat(encoded, dim=1)

@@ -15,6 +15,8 @@ from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
 from leakbound.config.settings import Name, Rates, Settings, Span, class_of
 from leakbound.registry import MECHANISMS
 
+_STEPS = "leakbound.training.client_steps"
+
 
 class BoxWeights(Settings):
     """Per-pixel noise weights β of the personalized channel: one rectangle of the 32×32 image weighs more."""
@@ -49,6 +51,7 @@ class Defense(Settings):
         clips: Whether a step bounds the gradient of each record, as DP does, before it adds noise.
         changes_gradients: Whether the server receives anything but the mean gradient of the images that were used.
         trainer: Function that trains a request, ``module:attribute``.
+        client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
         needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
     """
 
@@ -61,6 +64,7 @@ class Defense(Settings):
     clips: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = False
     trainer: ClassVar[str] = "leakbound.training.loop:train_stack"
+    client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
 
     mechanism: str
@@ -74,8 +78,8 @@ class Defense(Settings):
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
-        """Modules of its settings and its trainer, for fingerprints of code."""
-        return cls.__module__, cls.trainer.partition(":")[0]
+        """Modules of its settings, trainer and client step, for fingerprints of code."""
+        return cls.__module__, cls.trainer.partition(":")[0], cls.client_step.partition(":")[0]
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Allowed levels, as a message, where ``level`` is none of them; None where it is.
@@ -89,10 +93,6 @@ class Defense(Settings):
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """Records that one step averages over."""
         return batch_size
-
-    def dropped(self, level: float | None) -> int | None:
-        """Index of the principal direction that is taken out of the images; None if they stay whole."""
-        return None
 
     def on(self, dataset: str) -> Defense:
         """These settings as they hold on one dataset."""
@@ -125,6 +125,7 @@ class Undefended(Defense):
 
     draws_noise: ClassVar[bool] = False
     has_level: ClassVar[bool] = False
+    client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
 
     mechanism: Literal["none"] = "none"
 
@@ -138,6 +139,7 @@ class ChannelDefense(Defense):
 
     secure_noise: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("channel", "spectrum")
+    client_step: ClassVar[str] = f"{_STEPS}:ChannelStep"
 
     mechanism: Literal["channel"] = "channel"
     shape: Name = "natural"
@@ -172,7 +174,8 @@ class DPSGD(Defense):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     clips: ClassVar[bool] = True
     changes_gradients: ClassVar[bool] = True
-    trainer: ClassVar[str] = "leakbound.training.per_sample:train_dpsgd"
+    trainer: ClassVar[str] = "leakbound.training.per_sample:train_per_sample"
+    client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
 
     mechanism: Literal["dpsgd"] = "dpsgd"
     max_grad_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = 1.0
@@ -197,7 +200,7 @@ class DPSGD(Defense):
 class DPPSAC(DPSGD):
     """DP-PSAC (Xia et al. 2023): per-sample adaptive clipping, otherwise as DP-SGD."""
 
-    trainer: ClassVar[str] = "leakbound.training.per_sample:train_dppsac"
+    client_step: ClassVar[str] = f"{_STEPS}:AdaptivelyClippedStep"
 
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
     r: Annotated[float, Field(ge=1e-12, le=1e12)] = 0.1
@@ -213,6 +216,7 @@ class ParameterNoise(Defense):
     secure_noise: ClassVar[bool] = True
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     changes_gradients: ClassVar[bool] = True
+    client_step: ClassVar[str] = f"{_STEPS}:NoisyAverageStep"
 
     mechanism: Literal["parameter_noise"] = "parameter_noise"
 
@@ -231,6 +235,7 @@ class GradientCompression(Defense):
 
     draws_noise: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = True
+    client_step: ClassVar[str] = f"{_STEPS}:LargestCoordinatesStep"
 
     mechanism: Literal["gradient_compression"] = "gradient_compression"
     error_feedback: bool = True
@@ -247,6 +252,7 @@ class LargeBatch(Defense):
 
     draws_noise: ClassVar[bool] = False
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
+    client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
 
     mechanism: Literal["large_batch"] = "large_batch"
 
@@ -268,6 +274,7 @@ class Compression(Defense):
     """
 
     draws_noise: ClassVar[bool] = False
+    client_step: ClassVar[str] = f"{_STEPS}:DroppedDirectionStep"
 
     mechanism: Literal["compression"] = "compression"
 
@@ -280,10 +287,6 @@ class Compression(Defense):
             "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
             f"below the number of pixels times colors, {directions}"
         )
-
-    def dropped(self, level: float | None) -> int | None:
-        """The level."""
-        return None if level is None else int(level)
 
 
 def _number(level: float | None) -> float:

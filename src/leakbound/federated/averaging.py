@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leakbound import __version__, storage
 from leakbound.config.federated import FederatedConfig
-from leakbound.datasets import ImageDataset, Split
+from leakbound.datasets import ImageDataset
 from leakbound.federated import clients, leaks, noise, partition
 from leakbound.federated.noise import AggregateNoise
 from leakbound.jobs.federated import ADAPTED, FederatedRun
@@ -31,7 +31,6 @@ from leakbound.training.checkpoint import Checkpoint
 logger = logging.getLogger("leakbound")
 COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
 _ALL = -1
-_CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ class FederatedRequest:
 
 @dataclass(frozen=True)
 class FederatedResult:
-    """What came of a run.
+    """Outcome of a run.
 
     Attributes:
         rows: Columns ``replica``, ``communication_round``, ``unit``, ``metric``, ``value``. Curves: ``train_loss``
@@ -93,7 +92,7 @@ class FederatedResult:
 def federate(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the job was killed and went on
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was killed and went on
     from its checkpoint; with secure noise they never do. The checkpoint stays, for the caller to remove once the result
     is stored.
 
@@ -116,13 +115,13 @@ def federate(request: FederatedRequest) -> FederatedResult:
                 checkpoint.save({"finished": finished, "current": federation.state()})
         finished.append({"rows": federation.rows(), "parameters": federation.parameters.cpu()})
         current = None
-    parameters = np.stack([part["parameters"].numpy() for part in finished])
+    parameters = np.stack([replica["parameters"].numpy() for replica in finished])
     return FederatedResult(_table(finished), parameters, parameters.shape[1])
 
 
-def _table(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of several replicas, typed."""
-    rows = pd.DataFrame([row for part in parts for row in part["rows"]], columns=list(COLUMNS))
+    rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(COLUMNS))
     types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
     return rows.astype(types)
 
@@ -197,7 +196,7 @@ class Federation:
 
     @property
     def at_a_point(self) -> bool:
-        """Whether the curves have a point at this round."""
+        """True if the curves have a point at this round."""
         return self.round in _points(self._request.config.communication_rounds, self._request.config.evaluations)
 
     def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Float[np.ndarray, " clients"]]:
@@ -213,7 +212,7 @@ class Federation:
         return total.float(), np.array(norms)
 
     def _uploads(self, chunk: range, asked: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
-        """What some clients send in this round, and the norms before clipping."""
+        """Uploads of some clients in this round, and the norms before clipping."""
         config = self._request.config
         vectors = clients.train_clients(
             self.model, self.parameters, self._images, self._labels, self._batches(chunk), config.learning_rate
@@ -258,9 +257,10 @@ class Federation:
     def _evaluate(self, asked: AggregateNoise) -> None:
         """Extend the curves, and at the end add what is known only then."""
         last = self.round == self._request.config.communication_rounds
-        loss, _ = self._measure(self._request.dataset.train, self.held.flatten().sort().values.numpy(), last)
-        test = self._request.dataset.test
-        _, accuracy = self._measure(test, np.arange(len(test.labels)), last)
+        average = self.model, clients.unflattened(self.parameters[None], self.model)
+        held, data = self.held.flatten().sort().values.numpy(), self._request.dataset
+        loss = stack.evaluate_split(*average, data.train, held, whole=last)[0].item()
+        accuracy = stack.evaluate_split(*average, data.test, whole=last)[1].item()
         values = {"train_loss": loss, "test_accuracy": accuracy, "threshold": float(self.thresholds.mean())}
         if last:
             distance = float(np.abs(asked.weights - 1 / len(asked.weights)).sum())
@@ -278,17 +278,6 @@ class Federation:
         described = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3])
         slug, total = self._request.run.slug, self._request.config.communication_rounds
         logger.info("%s, replica %d: round %d of %d: %s", slug, self._replica, self.round, total, described)
-
-    def _measure(self, split: Split, rows: Int[np.ndarray, " n"], last: bool) -> tuple[float, float]:
-        """Loss and accuracy of the average on some records of a split: all at the end, else at most 2,000 of them."""
-        if not last:
-            rows = rows[np.unique(np.linspace(0, len(rows) - 1, _CURVE_RECORDS).astype(int))]
-        images, labels = (
-            torch.from_numpy(array[rows]).to(self.parameters.device) for array in (split.images, split.labels)
-        )
-        params = clients.unflattened(self.parameters[None], self.model)
-        loss, accuracy = stack.evaluate(self.model, params, images, labels)
-        return float(loss), float(accuracy)
 
     def rows(self) -> list[tuple[int, int, int, str, float]]:
         """The replica's rows so far."""

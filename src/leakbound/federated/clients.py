@@ -1,4 +1,4 @@
-"""What one client does in a round: train from what the server sent, clip, add noise. Many clients go as one stack.
+"""Round of one client: train from what the server sent, clip, add noise. Many clients go as one stack.
 
 Parameters travel as vectors (clients, d) in the order of the network's own parameters.
 """
@@ -28,22 +28,18 @@ def flattened(params: stack.Parameters) -> Float[Tensor, "slots d"]:
 def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Parameters:
     """Vectors as parameters of ``model``, copied, one slot each."""
     named = dict(model.named_parameters())
-    parts = vectors.split([value.numel() for value in named.values()], dim=1)
-    return {name: part.reshape(-1, *named[name].shape).clone() for name, part in zip(named, parts, strict=True)}
-
-
-def steps_of_round(records: int, batch_size: int, local_epochs: int) -> int:
-    """Steps of one client in one round: enough batches for τ epochs."""
-    return math.ceil(local_epochs * records / min(batch_size, records))
+    pieces = vectors.split([value.numel() for value in named.values()], dim=1)
+    return {name: piece.reshape(-1, *named[name].shape).clone() for name, piece in zip(named, pieces, strict=True)}
 
 
 def draw_batches(
     records: int, batch_size: int, local_epochs: int, seed: int, slug: str, replica: int, client: int, round_: int
 ) -> Int[Tensor, "steps batch"]:
-    """Positions among a client's own records that it uses in each step of a round, from that round's own seed."""
+    """Positions among a client's records for τ epochs of steps in one round, from that round's own seed."""
     generator = torch_generator(seed, slug, replica, "batches", client, round_)
-    batches = ShuffledBatches(records, min(batch_size, records), generator)
-    return torch.stack([batches.draw() for _ in range(steps_of_round(records, batch_size, local_epochs))])
+    size = min(batch_size, records)
+    batches, steps = ShuffledBatches(records, size, generator), math.ceil(local_epochs * records / size)
+    return torch.stack([batches.draw() for _ in range(steps)])
 
 
 def train_clients(

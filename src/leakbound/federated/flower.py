@@ -186,6 +186,5 @@ def _fill(arrays: ArrayRecord, vector: Tensor) -> None:
     begin = 0
     for name, array in list(arrays.items()):
         old = array.numpy()
-        part = vector[begin : begin + old.size].numpy().reshape(old.shape).astype(old.dtype)
-        arrays[name] = Array(part)
+        arrays[name] = Array(vector[begin : begin + old.size].numpy().reshape(old.shape).astype(old.dtype))
         begin += old.size

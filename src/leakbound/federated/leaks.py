@@ -1,4 +1,4 @@
-"""What federated averaging tells of a client: to those who see the average, to the server, in one round and in all.
+"""Leaks of federated averaging about a client: to those who see the average, to the server, in one round and in all.
 
 All leaks are in nats and bound the mutual information over every law of the clipped parameters. Rounds compose by the
 chain rule, which also holds where a client trains on what was published before: T rounds tell at most the sum of what
@@ -18,7 +18,7 @@ from leakbound.federated.noise import AggregateNoise, log_expm1
 def aggregate_leak(
     noise: AggregateNoise, max_param_norms: Float[np.ndarray, " clients"], dimension: int
 ) -> Float[np.ndarray, " clients"]:
-    """What one published average tells of each client, (d/2) ln(1 + p_k² C_k²/(d s²)), given all others; inf at s = 0.
+    """Leak of one published average about each client, (d/2) ln(1 + p_k² C_k²/(d s²)), given all others; inf at s = 0.
 
     Args:
         noise: Weights and noise of the round.
@@ -34,7 +34,7 @@ def aggregate_leak(
 def server_leak(
     noise: AggregateNoise, max_param_norms: Float[np.ndarray, " clients"], dimension: int
 ) -> Float[np.ndarray, " clients"]:
-    """What one upload tells of its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
+    """Leak of one upload about its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
 
     With noise at the clients this is about N times the leak to the average; the budgets do not bound it.
 
@@ -55,7 +55,7 @@ def _gaussian_leak(
 
 
 def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:
-    """What T rounds tell if the same vector is sent in each, (d/2) ln(1 + T·(e^{2ε/d} − 1)) ≤ T·ε.
+    """Leak of T rounds if the same vector is sent in each, (d/2) ln(1 + T·(e^{2ε/d} − 1)) ≤ T·ε.
 
     Repeated looks at one secret add precisions, so this is less than the sum; a vector that changes is covered by the
     sum alone.

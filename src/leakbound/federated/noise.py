@@ -1,4 +1,4 @@
-"""How much noise a mutual-information budget asks of federated averaging, and how clients are weighted.
+"""Noise that a mutual-information budget asks of federated averaging, and weights of the clients.
 
 Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. Everything is computed from the
 logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an aggregate in which client k had weight 1: it holds for
@@ -19,7 +19,7 @@ LEAST_PARAM_NORM = 1e-6
 
 @dataclass(frozen=True)
 class AggregateNoise:
-    """Who adds how much noise in one round, and how the server averages.
+    """Noise of each client and of the server in one round, and weights of the average.
 
     Attributes:
         weights: Share p_k of each client; they sum to 1.
@@ -34,9 +34,9 @@ class AggregateNoise:
     @property
     def aggregate_std(self) -> float:
         """Noise per coordinate of what the server publishes, √(Σ p_k² σ_k² + σ_s²)."""
-        parts = self.weights * self.client_std
-        largest = float(parts.max()) or 1.0  # so that no square underflows
-        return math.hypot(largest * float(np.linalg.norm(parts / largest)), self.server_std)
+        stds = self.weights * self.client_std
+        largest = float(stds.max()) or 1.0  # so that no square underflows
+        return math.hypot(largest * float(np.linalg.norm(stds / largest)), self.server_std)
 
     def utility(self, dimension: int) -> float:
         """1 / E‖published average − exact average‖², the paper's utility; inf without noise."""
@@ -111,14 +111,7 @@ def client_noise(
     The average has the same law as under :func:`server_noise` (Theorem 2). The bound is about the average: whoever sees
     an upload learns far more (:func:`leakbound.federated.server_leak`).
 
-    Args:
-        max_param_norms: Clipping threshold C_k of each client.
-        mi_budgets: Budget ε_k of each client in nats for one round.
-        dimension: Number of parameters d.
-        weights: Shares p_k that sum to 1; equal ones if not given.
-
-    Raises:
-        ValueError: If an argument is out of range.
+    Arguments and errors are those of :func:`server_noise`.
 
     Source:
         PMIDP-FL, Corollary 1 (one C and ε for all), and (5.21), the baseline of PMIDP-FL.

@@ -1,4 +1,4 @@
-"""Which records each client holds: alike, or with classes of its own."""
+"""Records of each client: alike, or with classes of its own."""
 
 from __future__ import annotations
 

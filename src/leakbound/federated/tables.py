@@ -38,7 +38,7 @@ def tabulate(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """How far losses are above those without noise, at both ends of the curves."""
+    """Distances of losses above those without noise, at both ends of the curves."""
     losses = table[table["metric"] == "train_loss"]
     ends = losses["communication_round"].agg(["min", "max"])
     clean = losses[losses["scheme"] == "none"].groupby(["dataset", "communication_round"])["value"].mean()
@@ -64,7 +64,7 @@ def _advantages(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds: int, mi_budget: float) -> pd.DataFrame:
-    """What 1 to ``rounds`` rounds tell of one client, with equal noise at all clients.
+    """Leaks of 1 to ``rounds`` rounds about one client, with equal noise at all clients.
 
     Args:
         networks: Dataset to the name of its network and the number of its parameters.

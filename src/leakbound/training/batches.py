@@ -1,4 +1,4 @@
-"""Which records a step uses, drawn on the CPU so that every device sees the same batches, and counted."""
+"""Records of a step, drawn on the CPU so that every device sees the same batches, and counted."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Checkpoint:
         self._next = time.monotonic() + seconds
 
     def load(self) -> dict[str, Any] | None:
-        """What was saved last, or None if there is nothing to go on from; says in the log why."""
+        """Last content that was saved; None, with the reason in the log, if training starts anew."""
         if self._path is None:
             return None
         sweep(self._path)
@@ -93,7 +93,7 @@ class Checkpoint:
             return None
 
     def due(self) -> bool:
-        """Whether it is time to save."""
+        """True when it is time to save."""
         return self._path is not None and time.monotonic() >= self._next
 
     def save(self, content: dict[str, Any]) -> None:
@@ -105,7 +105,6 @@ class Checkpoint:
         torch.save(content, buffer)
         payload = buffer.getbuffer()
         with storage.atomic(self._path, sealed=False) as temporary, temporary.open("wb") as file:
-            for part in (self._identity, hashlib.sha256(payload).digest(), payload):
-                file.write(part)
+            file.writelines((self._identity, hashlib.sha256(payload).digest(), payload))
         end = time.monotonic()
         self._next = end + max(self._seconds, 20 * (end - start))

@@ -1,4 +1,4 @@
-"""What a defense costs: time of its training steps beside those of plain SGD, measured in turns in one process.
+"""Times of a defense's training steps beside those of plain SGD, measured in turns in one process.
 
 Each repetition gives every defense its turn, so a machine that slows down slows all of them alike, and the ratio to SGD
 is taken within a repetition.
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from leakbound.config.defenses import DPSGD
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.training.loop import Learner, StackLearner
 from leakbound.training.per_sample import PerSampleLearner
@@ -60,8 +59,8 @@ def measure_steps(
 
 
 def _learner(request: TrainingRequest) -> Learner:
-    """What trains the request's replicas side by side; one of them where they are trained one after another."""
-    if isinstance(request.defense, DPSGD):
+    """Learner of the request's replicas; of one of them where they are trained one after another."""
+    if request.defense.clips:
         return PerSampleLearner(request, range(1))
     return StackLearner(request, range(request.replicas))
 
@@ -76,7 +75,7 @@ def _turn(learner: Learner, clock: Callable[[], float], steps: int, max_seconds:
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """What tells the seconds of work on a device.
+    """Clock for the seconds of work on a device.
 
     On a CPU with one thread it is this process's own time, which does not count what others do to a busy machine;
     otherwise the time on the wall, on a GPU after all that was asked of it is done.
@@ -135,6 +134,6 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         }
     )
     interval = {"low": math.nan, "high": math.nan}
-    parts = [shared.assign(metric=metric, value=value, **interval) for metric, value in values.items()]
+    frames = [shared.assign(metric=metric, value=value, **interval) for metric, value in values.items()]
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return pd.concat(parts).sort_values(order, ignore_index=True)
+    return pd.concat(frames).sort_values(order, ignore_index=True)

@@ -1,4 +1,4 @@
-"""Gradients of single records, and the weight that DP-PSAC gives each, for clients who train and for attackers."""
+"""Gradients of single records, for clients who train and for attackers."""
 
 from __future__ import annotations
 
@@ -35,19 +35,3 @@ def record_gradients(
 
     gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
     return gradients
-
-
-def psac_weights(norms: Float[Tensor, " n"], max_grad_norm: float, r: float) -> Float[Tensor, " n"]:
-    """Weights S / (‖g‖ + r / (‖g‖ + r)) of DP-PSAC.
-
-    The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0.
-
-    Args:
-        norms: ‖g‖ of each record, >= 0.
-        max_grad_norm: S, > 0.
-        r: Regulariser, > 0.
-
-    Source:
-        Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive Clipping'.
-    """
-    return max_grad_norm / (norms + r / (norms + r))

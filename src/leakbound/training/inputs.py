@@ -1,9 +1,9 @@
-"""What the networks of a stack see of the members: clean images, fresh noise at each use, or one noisy copy."""
+"""Members as the networks of a stack see them: clean images, fresh noise at each use, or one noisy copy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,22 +16,8 @@ _BLOCK = 8  # batches per draw of noise along principal directions: one matrix p
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
-@runtime_checkable
-class Inputs(Protocol):
-    """Images of chosen members, as the client lets its networks see them."""
-
-    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
-        """Images for one step of every slot."""
-
-    def state(self) -> dict[str, Any]:
-        """All that the next images depend on, beyond the members and the seeds."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-
-
-class CleanInputs:
-    """The images themselves.
+class Inputs:
+    """Images of chosen members, as the client lets its networks see them: here as they are given.
 
     Args:
         images: All members, on the device of the stack.
@@ -45,14 +31,14 @@ class CleanInputs:
         return self._images[indices]
 
     def state(self) -> dict[str, Any]:
-        """Nothing: the images do not change."""
+        """All that the next images depend on, beyond the members and the seeds."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Go on from :meth:`state`."""
 
 
-class FrozenInputs:
+class FrozenInputs(Inputs):
     """One noisy copy of every member per slot, drawn at the start: one use of the channel in all.
 
     Args:
@@ -88,7 +74,7 @@ class FrozenInputs:
             self._copies.copy_(state["copies"])
 
 
-class FreshInputs:
+class FreshInputs(Inputs):
     """Members with noise that is drawn anew at each use, independently for every slot.
 
     Args:
@@ -106,7 +92,7 @@ class FreshInputs:
         # A gain acts on the image alone, so it is applied once and not at each use.
         self._sampler, self._signal = sampler, images
         if sampler.channel.gain is not None:
-            self._signal = torch.cat([sampler.signal(part) for part in images.split(_CHUNK)])
+            self._signal = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
         block = 1 if sampler.channel.basis is None else _BLOCK
         self._streams = [_NoiseStream(sampler, as_source(source), block) for source in sources]
 

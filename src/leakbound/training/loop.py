@@ -1,8 +1,7 @@
-"""The training loop of every defense, and SGD over a stack, of which most defenses change one part."""
+"""The training loop of every defense, and SGD over a stack, which most defenses are trained by."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -14,21 +13,16 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.defenses import ChannelDefense, GradientCompression, ParameterNoise
-from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
-from leakbound.training.inputs import CleanInputs, FreshInputs, FrozenInputs, Inputs
 from leakbound.training.progress import Progress, progress
 from leakbound.training.request import TrainingRequest, TrainingResult
-from leakbound.training.transforms import ConstantNoise, GradientTransform, LargestCoordinates, Unchanged
+from leakbound.training.uploads import StackUploads
 
 logger = logging.getLogger("leakbound")
 _CURVE_COLUMNS = ["replica", "step", "metric", "value"]
-_CURVE_RECORDS = 2000  # records per split in all points of a curve but the last
 
 
 @runtime_checkable
@@ -48,7 +42,7 @@ class Learner(Protocol):
         """Metrics of the defense itself so far, the same for all slots, e.g. ``epsilon``."""
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """What was done to the records on behalf of a slot in ``steps`` steps."""
+        """Record of what ``steps`` steps of a slot did to the members."""
 
     def state(self) -> dict[str, Any]:
         """All that the next steps depend on, as tensors and plain values."""
@@ -58,11 +52,7 @@ class Learner(Protocol):
 
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
-    """Train by SGD, as many replicas at a time as ``max_stack`` allows.
-
-    A defense changes what the networks see of the members, what becomes of the gradient, or the size of a batch.
-    """
-    frozen = isinstance(request.defense, ChannelDefense) and request.defense.noise == "frozen"
+    """Train by SGD, as many replicas at a time as ``max_stack`` allows."""
     size = stack.stack_size(
         request.config.max_stack,
         request.replicas,
@@ -70,7 +60,7 @@ def train_stack(request: TrainingRequest) -> TrainingResult:
         build(request, 0),
         request.image_shape,
         request.records,
-        len(request.dataset.train.labels) if frozen else 0,
+        len(request.dataset.train.labels) if request.client.keeps_copies else 0,
     )
     return run(request, StackLearner, size)
 
@@ -95,8 +85,9 @@ class StackLearner:
             ShuffledBatches(len(members.labels), request.records, generator(request, replica, "batches"))
             for replica in replicas
         ]
-        self._inputs = _inputs(request, replicas)
-        self._transform = _transform(request, replicas)
+        sources = [request.noise(replica) for replica in replicas]
+        self._inputs = request.client.inputs(torch.from_numpy(members.images).to(request.device), sources)
+        self._uploads = StackUploads(request.client, sources)
 
     @property
     def params(self) -> stack.Parameters:
@@ -109,7 +100,7 @@ class StackLearner:
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
         self._optimizer.zero_grad()
         stack.loss(logits, self._labels[indices]).sum().backward()
-        self._transform.apply([value.grad for value in self._params.values() if value.grad is not None])
+        self._uploads.apply([value.grad for value in self._params.values() if value.grad is not None])
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
@@ -117,19 +108,14 @@ class StackLearner:
         return {}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Uses of the records, and of the channel if there is one."""
-        request, defense, channel = self._request, self._request.defense, self._request.channel
-        event = PrivacyEvent(
-            mechanism=defense.mechanism,
+        """Shuffled epochs, and the most frequent use of a record."""
+        return self._request.client.event(
             sampling="shuffled",
             population=len(self._labels),
-            batch_size=request.records,
+            batch_size=self._request.records,
             steps=steps,
             uses=int(self._batches[slot].uses.max()),
         )
-        if not isinstance(defense, ChannelDefense) or channel is None:
-            return event
-        return dataclasses.replace(event, shape=channel.shape, capacity=channel.capacity, noise=defense.noise)
 
     def state(self) -> dict[str, Any]:
         """Weights, optimizer, generators, what the defense keeps; of secure noise nothing."""
@@ -138,7 +124,7 @@ class StackLearner:
             "optimizer": self._optimizer.state_dict(),
             "batches": [batches.state() for batches in self._batches],
             "inputs": self._inputs.state(),
-            "transform": self._transform.state(),
+            "uploads": self._uploads.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -150,30 +136,7 @@ class StackLearner:
         for batches, saved in zip(self._batches, state["batches"], strict=True):
             batches.restore(saved)
         self._inputs.restore(state["inputs"])
-        self._transform.restore(state["transform"])
-
-
-def _inputs(request: TrainingRequest, replicas: range) -> Inputs:
-    """What the replicas see of the members under the request's defense."""
-    members = request.dataset.train.images
-    images = torch.from_numpy(members if request.dropped is None else request.dropped.removed_from(members))
-    images, defense, channel = images.to(request.device), request.defense, request.channel
-    if not isinstance(defense, ChannelDefense) or channel is None:
-        return CleanInputs(images)
-    secure = request.privacy_noise == "secure"
-    sampler = ChannelSampler(channel, request.image_shape, request.device, on_grid=secure)
-    kind = FrozenInputs if defense.noise == "frozen" else FreshInputs
-    return kind(images, sampler, [request.noise(replica) for replica in replicas])
-
-
-def _transform(request: TrainingRequest, replicas: range) -> GradientTransform:
-    """What becomes of the replicas' gradients under the request's defense."""
-    defense, level = request.defense, request.level
-    if isinstance(defense, ParameterNoise) and level is not None:
-        return ConstantNoise(level, [request.noise(replica) for replica in replicas])
-    if isinstance(defense, GradientCompression) and level is not None:
-        return LargestCoordinates(level, defense.error_feedback)
-    return Unchanged()
+        self._uploads.restore(state["uploads"])
 
 
 def build(request: TrainingRequest, replica: int) -> nn.Module:
@@ -252,8 +215,9 @@ class _Course:
         """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
         last = self._step == self._request.rounds
         learner, data = self._learner, self._request.dataset
-        train_loss, train_accuracy = _measure(learner, data.train, last)
-        test_loss, test_accuracy = _measure(learner, data.test, last)
+        stacked = learner.model, learner.params
+        train_loss, train_accuracy = stack.evaluate_split(*stacked, data.train, whole=last)
+        test_loss, test_accuracy = stack.evaluate_split(*stacked, data.test, whole=last)
         measured = {
             "train_loss": train_loss,
             "test_loss": test_loss,
@@ -303,16 +267,6 @@ class _Course:
         }
 
 
-def _measure(learner: Learner, split: Split, last: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Loss and accuracy (slots,) on clean images: all at the last point, else at most 2,000 spread over the split."""
-    count = len(split.labels)
-    rows = np.arange(count) if last else np.unique(np.linspace(0, count - 1, _CURVE_RECORDS).astype(int))
-    device = next(iter(learner.params.values())).device
-    images, labels = (torch.from_numpy(array[rows]).to(device) for array in (split.images, split.labels))
-    loss, accuracy = stack.evaluate(learner.model, learner.params, images, labels)
-    return loss.cpu().numpy(), accuracy.cpu().numpy()
-
-
 def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
     """Steps after which the curves get a point, evenly spread, the last one at the end."""
     return {round(rounds * (i + 1) / evaluations) for i in range(evaluations)} - ({0} if rounds else set())
@@ -320,14 +274,14 @@ def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
 
 def _merged(request: TrainingRequest, finished: list[dict[str, Any]]) -> TrainingResult:
     """One result of all replicas."""
-    rows = [row for part in finished for row in part["rows"]]
+    rows = [row for chunk in finished for row in chunk["rows"]]
     curves = pd.DataFrame(rows, columns=_CURVE_COLUMNS)
     types = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
     curves = curves.astype(types).sort_values(["replica", "step"], kind="stable", ignore_index=True)
     return TrainingResult(
-        weights={name: torch.cat([part["weights"][name] for part in finished]) for name in finished[0]["weights"]},
+        weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
         curves=curves,
-        events=[PrivacyEvent.from_dict(event) for part in finished for event in part["events"]],
-        diverged=[flag for part in finished for flag in part["diverged"]],
+        events=[PrivacyEvent.from_dict(event) for chunk in finished for event in chunk["events"]],
+        diverged=[flag for chunk in finished for flag in chunk["diverged"]],
         learning_rate=request.learning_rate,
     )

@@ -1,4 +1,4 @@
-"""How far a training is: a bar on a terminal, plain lines in a log."""
+"""Progress of a training: a bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two values of every trainer: what is asked for, and what came of it."""
+"""The two values of every trainer: a request, and its result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import Channel
-from leakbound.channels.compression import PrincipalDirection, principal_direction
-from leakbound.channels.covariance import estimate_moments
+from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.config.defenses import Defense
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
+from leakbound.training.client_steps import ClientStep, client_step
 
 _CHUNK = 4096  # members whose covariance is computed at once
 
@@ -87,13 +87,14 @@ class TrainingRequest:
         return noise_source(self.privacy_noise, self.seed, self.slug, replica, purpose, device=where)
 
     @cached_property
-    def dropped(self) -> PrincipalDirection | None:
-        """The principal direction of the members that compression drops; None under any other defense."""
-        if (index := self.defense.dropped(self.level)) is None:
-            return None
+    def client(self) -> ClientStep:
+        """Step of the client under the defense."""
+        return client_step(self.defense, self.level, self.channel, self._moments)
+
+    def _moments(self) -> Moments:
+        """Mean and covariance of the members."""
         images = self.dataset.train.images
-        chunks = (images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
-        return principal_direction(estimate_moments(chunks), index)
+        return estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
 
 
 @dataclass(frozen=True)

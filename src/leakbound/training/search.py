@@ -20,7 +20,7 @@ logger = logging.getLogger("leakbound")
 
 @dataclass(frozen=True)
 class LearningRateSearch:
-    """What a search tried and chose.
+    """Trials of a search, and its choice.
 
     Attributes:
         table: Columns ``learning_rate``, ``validation_accuracy``, ``validation_loss`` (nats; both NaN if diverged) and
@@ -87,16 +87,16 @@ def _best(table: pd.DataFrame, held_out: int) -> float:
 
 
 def _divide(request: TrainingRequest) -> ImageDataset:
-    """Members divided at random, the part held out as ``test``."""
+    """Members divided at random; those held out are ``test``."""
     members = request.dataset.train
     order = numpy_generator(request.seed, request.slug, 0, "validation").permutation(len(members.labels))
     held_out = math.ceil(request.config.validation_fraction * len(order))
     return dataclasses.replace(
-        request.dataset, train=_part(members, order[held_out:]), test=_part(members, order[:held_out])
+        request.dataset, train=_chosen(members, order[held_out:]), test=_chosen(members, order[:held_out])
     )
 
 
-def _part(members: Split, rows: np.ndarray) -> Split:
+def _chosen(members: Split, rows: np.ndarray) -> Split:
     """Some members, in their order."""
     chosen = np.sort(rows)
     return Split(members.images[chosen], members.labels[chosen])

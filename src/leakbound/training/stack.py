@@ -10,13 +10,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from leakbound.datasets import Split
+
 Parameters = dict[str, Tensor]
+_CURVE_RECORDS = 2000  # records in all points of a curve but the last
 _PREDICTED = {"cpu": 500, "cuda": 4000}  # images of all slots in one forward pass without gradients
 
 
@@ -76,8 +80,8 @@ def predict(
     """
     slots = slots_of(params)
     chunk = max(1, (batch_size or _PREDICTED.get(images.device.type, _PREDICTED["cpu"])) // slots)
-    parts = [forward(model, params, part.expand(slots, *part.shape)) for part in images.split(chunk)]
-    return torch.cat(parts, dim=1)
+    logits = [forward(model, params, some.expand(slots, *some.shape)) for some in images.split(chunk)]
+    return torch.cat(logits, dim=1)
 
 
 def evaluate(
@@ -92,8 +96,34 @@ def evaluate(
     return loss(logits, targets), (logits.argmax(-1) == targets).float().mean(1)
 
 
+def evaluate_split(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    split: Split,
+    rows: Int[np.ndarray, " n"] | None = None,
+    *,
+    whole: bool,
+) -> tuple[Float[np.ndarray, " slots"], Float[np.ndarray, " slots"]]:
+    """Mean cross-entropy and accuracy of every slot on clean records of a split, for a point of its curves.
+
+    Args:
+        model: Architecture.
+        params: Parameter name to its values (slots, ...).
+        split: Images and labels.
+        rows: Records to choose from; by default all.
+        whole: Whether all of them count, as at the last point; else at most 2,000, evenly spread.
+    """
+    rows = np.arange(len(split.labels)) if rows is None else rows
+    if not whole:
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, _CURVE_RECORDS).astype(int))]
+    device = next(iter(params.values())).device
+    images, labels = (torch.from_numpy(array[rows]).to(device) for array in (split.images, split.labels))
+    loss, accuracy = evaluate(model, params, images, labels)
+    return loss.cpu().numpy(), accuracy.cpu().numpy()
+
+
 def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
-    """Whether all parameters of a slot are finite, per slot."""
+    """True for each slot whose parameters are all finite."""
     flags = torch.stack([value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()])
     return [bool(flag) for flag in flags.all(0)]
 
@@ -107,7 +137,7 @@ def stack_size(
     batch_size: int,
     kept_images: int = 0,
 ) -> int:
-    """How many of ``slots`` models are trained as one batch.
+    """Number of ``slots`` that are trained as one batch.
 
     On a CPU ``auto`` is 1, since stacking loses there. On a GPU it is as many as fit into 60 % of the free memory.
 
@@ -165,7 +195,7 @@ def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: 
 
 @torch.no_grad()
 def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
-    """How many values each layer puts out for one image."""
+    """Number of values that each layer puts out for one image."""
     outputs: list[int] = []
 
     def count(_: nn.Module, __: object, output: Tensor) -> None:

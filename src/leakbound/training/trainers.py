@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakbound.config.defenses import DPSGD
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import load
 from leakbound.training import loop
@@ -43,14 +42,17 @@ def check(request: TrainingRequest) -> None:
         UntrainableError: With every reason found.
     """
     problems = [
-        *_data_problems(request), *_level_problems(request), *_noise_problems(request), *_model_problems(request)
-    ]  # fmt: skip
+        *_data_problems(request),
+        *request.client.problems(request.image_shape),
+        *_noise_problems(request),
+        *_model_problems(request),
+    ]
     if problems:
         raise UntrainableError("\n".join(f"{request.slug}: {problem}" for problem in problems))
 
 
 def _data_problems(request: TrainingRequest) -> list[str]:
-    """What is wrong with images, labels and the sizes of a step."""
+    """Problems with images, labels and the sizes of a step."""
     members, found = request.dataset.train, []
     if request.records > len(members.labels):
         factor = "" if request.records == request.batch_size else f", {request.records} with its factor,"
@@ -66,42 +68,15 @@ def _data_problems(request: TrainingRequest) -> list[str]:
     if not (request.learning_rate > 0 and math.isfinite(request.learning_rate)):
         found.append(f"learning_rate = {request.learning_rate}: must be positive and finite")
     for split in ("train", "test"):
-        part = getattr(request.dataset, split)
-        if part.images.shape[1:] != members.images.shape[1:]:
-            found.append(f"{split} images are {part.images.shape[1:]}, train images {members.images.shape[1:]}")
-        if len(part.labels) and not 0 <= part.labels.min() <= part.labels.max() < len(request.dataset.classes):
+        images, labels = getattr(request.dataset, split).images, getattr(request.dataset, split).labels
+        if images.shape[1:] != members.images.shape[1:]:
+            found.append(f"{split} images are {images.shape[1:]}, train images {members.images.shape[1:]}")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
             found.append(
-                f"{split} labels reach from {part.labels.min()} to {part.labels.max()}, but there are "
+                f"{split} labels reach from {labels.min()} to {labels.max()}, but there are "
                 f"{len(request.dataset.classes)} classes"
             )
     return found
-
-
-def _level_problems(request: TrainingRequest) -> list[str]:
-    """What is wrong with level and channel."""
-    defense, level, channel = request.defense, request.level, request.channel
-    pixels = math.prod(request.image_shape)
-    if defense.channel is not None:
-        if channel is None or level is None:
-            return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]
-        found = []
-        if channel.dimension != pixels:
-            found.append(
-                f"the channel has {channel.dimension} dimensions, the images {pixels} values; calibrate it on this "
-                "dataset"
-            )
-        if channel.shape != defense.channel.shape:
-            found.append(f"the channel is of shape {channel.shape!r}, the defense of shape {defense.channel.shape!r}")
-        if channel.capacity != level:
-            found.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
-        return found
-    if channel is not None:
-        return [f"a channel ({channel.shape}) was given, but {defense.mechanism} has none"]
-    if (problem := defense.level_problem(level)) is not None:
-        return [f"level = {level}: {problem}"]
-    if (index := defense.dropped(level)) is not None and index >= pixels:
-        return [f"level = {level}: images of {pixels} values have the principal directions 0 to {pixels - 1}"]
-    return []
 
 
 def _noise_problems(request: TrainingRequest) -> list[str]:
@@ -131,11 +106,11 @@ def _model_problems(request: TrainingRequest) -> list[str]:
                 f"{request.model}.{name} is a {type(layer).__name__}, which draws from a generator that no seed of a "
                 "run controls; remove it"
             )
-    return found + (_opacus_problems(request.model, model) if isinstance(request.defense, DPSGD) else [])
+    return found + (_opacus_problems(request.model, model) if request.defense.clips else [])
 
 
 def _opacus_problems(name: str, model: nn.Module) -> list[str]:
-    """What Opacus' validator refuses in the registered network ``name``."""
+    """Layers of the registered network ``name`` that Opacus' validator refuses."""
     from opacus.validators import ModuleValidator
 
     return [f"{name} cannot be trained by Opacus: {error}" for error in ModuleValidator.validate(model, strict=False)]

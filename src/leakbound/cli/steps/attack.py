@@ -157,7 +157,7 @@ def attack(
     else:
         arguments["weights"] = _weights(weights, asked, config, images)
         if config.knows_defense:
-            arguments |= _defense(asked)
+            arguments |= {**_defense(asked), "batch_size": Run.from_slug(asked.slug).batch_size}
     began = time.time()
     found, kept = load(config.function, f"function of {asked.attack}")(**arguments)
     storage.write_rows(rows, found)

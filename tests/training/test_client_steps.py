@@ -1,18 +1,19 @@
+from typing import ClassVar, Literal
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
-from leakbound.attacks.clients import Client, linear_estimate
 from leakbound.channels import Moments, estimate_moments
-from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
     Compression,
+    Defense,
     GradientCompression,
     ParameterNoise,
     Undefended,
@@ -22,6 +23,8 @@ from leakbound.models import build
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
+from leakbound.training import train
+from leakbound.training.client_steps import ClientStep, client_step
 from leakbound.training.gradients import record_gradients
 
 
@@ -44,7 +47,7 @@ def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
     images = torch.from_numpy(digits.train.images[: count * size]).unflatten(0, (count, size))
     labels = torch.from_numpy(digits.train.labels[: count * size]).unflatten(0, (count, size))
     model, found = network(), []
-    clients = Client(Undefended(), None), Client.of(defense, level, None, moments)
+    clients = client_step(Undefended(), None), client_step(defense, level, moments=lambda: moments)
     for client in clients:
         sent = client.upload(model, images, labels, torch.Generator().manual_seed(seed))
         found.append(torch.cat([part.flatten(1) for part in sent.gradients.values()], dim=1))
@@ -63,7 +66,7 @@ def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
     images = torch.from_numpy(digits.train.images[: 2 * size]).unflatten(0, (2, size))
     labels = torch.from_numpy(digits.train.labels[: 2 * size]).unflatten(0, (2, size))
     model = network()
-    sent = Client(Undefended(), None).upload(model, images, labels, torch.Generator())
+    sent = client_step(Undefended(), None).upload(model, images, labels, torch.Generator())
     torch.testing.assert_close(sent.images, images.mean(1))
     for batch in range(2):
         loss = F.cross_entropy(model(images[batch]), labels[batch])
@@ -76,7 +79,7 @@ def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
 def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):
     defense = DPSGD(max_grad_norm=0.5)
     whole, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
-    monkeypatch.setattr("leakbound.attacks.clients._GRADIENT_BYTES", 3 * 4 * whole.shape[1])
+    monkeypatch.setattr("leakbound.training.client_steps._GRADIENT_BYTES", 3 * 4 * whole.shape[1])
     parts, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-7)
 
@@ -102,7 +105,7 @@ def test_parameter_noise_does_not_depend_on_the_batch_size(digits, moments, size
 )
 def test_secure_upload_is_on_the_grid_of_its_noise_and_follows_no_seed(digits, moments, defense, level, std):
     images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
-    client, model = Client.of(defense, level, None, moments), network()
+    client, model = client_step(defense, level, moments=lambda: moments), network()
     one, two = (client.upload(model, images, labels, SecureNoise()) for _ in range(2))
     step = float(grid_spacing(np.array([std]))[0])
     for name, gradient in one.gradients.items():
@@ -114,7 +117,7 @@ def test_secure_client_releases_images_on_the_grid(digits, moments):
     shape = SHAPES.get("natural")()
     channel = shape.calibrate(shape.decompose(moments), 20.0)
     images, labels = torch.from_numpy(digits.train.images[:3, None]), torch.from_numpy(digits.train.labels[:3, None])
-    client = Client(ChannelDefense(), 20.0, channel)
+    client = client_step(ChannelDefense(), 20.0, channel)
     sent = client.upload(network(), images, labels, SecureNoise())
     step = float(grid_spacing(np.sqrt(channel.variances[:1]))[0])
     assert (sent.images.double() / step % 1 == 0).all()
@@ -131,7 +134,7 @@ def test_compressed_upload_has_the_largest_coordinates_of_the_mean_gradient(digi
 
 def test_client_without_a_direction_of_the_data_computes_its_gradient(digits, moments):
     images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
-    client = Client.of(Compression(), 1.0, None, moments)
+    client = client_step(Compression(), 1.0, moments=lambda: moments)
     sent = client.upload(network(), images, labels, torch.Generator())
     without = torch.from_numpy(client.dropped.removed_from(digits.train.images[:2]))
     torch.testing.assert_close(sent.images, without)
@@ -139,33 +142,33 @@ def test_client_without_a_direction_of_the_data_computes_its_gradient(digits, mo
     torch.testing.assert_close(sent.gradients["head.weight"], expected["head.weight"])
 
 
-@pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])
-def test_linear_estimate_reaches_its_predicted_error_for_every_shape(digits, shape):
-    """Over the records that gave the moments, the mean error is the trace of the conditional covariance."""
-    colors, size = 1, 8
-    images = digits.train.images[:, :, 2::4, 2::4].copy()
-    moments = estimate_moments([images])
-    maker = SHAPES.get(shape)()
-    weights = np.linspace(1.0, 3.0, size * size) if shape == "personalized" else None
-    channel = maker.calibrate(maker.decompose(moments, weights=weights), 15.0)
-    sampler = ChannelSampler(channel, (colors, size, size))
-    generator = torch.Generator().manual_seed(0)
-    released = sampler.apply(torch.from_numpy(images).repeat(25, 1, 1, 1), generator).numpy()
-    estimate = linear_estimate(released, channel, moments)
-    error = float(((estimate - np.tile(images, (25, 1, 1, 1))) ** 2).sum(axis=(1, 2, 3)).mean())
-
-    axes = np.eye(size * size) if channel.basis is None else channel.basis
-    gain = np.eye(size * size) if channel.gain is None else axes @ np.diag(channel.gain) @ axes.T
-    noise = axes @ np.diag(channel.variances) @ axes.T
-    cross = moments.covariance @ gain.T
-    residual = moments.covariance - cross @ np.linalg.pinv(gain @ cross + noise, rcond=1e-11, hermitian=True) @ cross.T
-    # 10,000 draws; the error's own relative spread is below 1 %, so 4 % is a false alarm of less than 1e-4.
-    assert error == pytest.approx(float(np.trace(residual)), rel=0.04)
-    assert error < moments.total_variance
+class RoundedStep(ClientStep):
+    def disguised(self, gradients, source):
+        return [gradient.round(decimals=self.defense.digits) for gradient in gradients]
 
 
-def test_linear_estimate_refuses_a_channel_of_other_images(digits, moments):
-    shape = SHAPES.get("natural")()
-    channel = shape.calibrate(shape.decompose(moments), 20.0)
-    with pytest.raises(ValueError, match="take all three from one dataset"):
-        linear_estimate(np.zeros((1, 1, 8, 8), np.float32), channel, moments)
+class Rounded(Defense):
+    changes_gradients: ClassVar[bool] = True
+    client_step: ClassVar[str] = f"{__name__}:RoundedStep"
+
+    mechanism: Literal["rounded"] = "rounded"
+    digits: int = 2
+
+
+class Silent(Defense):
+    mechanism: Literal["silent"] = "silent"
+
+
+def test_outside_defense_brings_the_step_that_is_trained_and_attacked(digits, moments, request_for):
+    sent, plain = sent_by(Rounded(), None, digits, size=2, moments=moments)
+    torch.testing.assert_close(sent, plain.round(decimals=2))
+    assert (sent != plain).any()
+    start, rounded = (train(request_for(rounds=rounds, defense=Rounded())).weights for rounds in (0, 1))
+    steps = torch.cat([((start[name] - rounded[name]) / 0.05 * 100).flatten() for name in start])
+    torch.testing.assert_close(steps, steps.round(), rtol=0, atol=0.02)
+    assert steps.any()
+
+
+def test_outside_defense_without_a_step_has_no_upload(digits, moments):
+    with pytest.raises(ValueError, match="the upload of 'silent' is not known: state its client_step"):
+        sent_by(Silent(), None, digits, moments=moments)

@@ -1,17 +1,33 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.transforms import ConstantNoise, GradientTransform, LargestCoordinates, Unchanged, keep_largest
+from leakbound.training.client_steps import client_step, keep_largest
+from leakbound.training.uploads import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
 
 
 def gradients(slots=2, seed=0):
     return [torch.randn(slots, *shape, generator=torch_generator(seed, str(shape))) for shape in SHAPES]
+
+
+def noisy(std, slots=range(2)):
+    return StackUploads(client_step(ParameterNoise(), std), [torch_generator(slot, "noise") for slot in slots])
+
+
+def largest(fraction, slots=range(2), **settings):
+    sources = [torch_generator(slot, "noise") for slot in slots]
+    return StackUploads(client_step(GradientCompression(**settings), fraction), sources)
+
+
+def unchanged(slots=range(2)):
+    return StackUploads(client_step(Undefended(), None), [torch_generator(slot, "noise") for slot in slots])
 
 
 def whole(parts):
@@ -32,39 +48,39 @@ def test_keeping_the_largest_keeps_exactly_these(fraction):
 def test_largest_coordinates_are_chosen_over_all_parameters_of_a_slot():
     sent = gradients(slots=1)
     sent[0] *= 1e-3
-    LargestCoordinates(0.2, error_feedback=False).apply(sent)
+    largest(0.2, [0], error_feedback=False).apply(sent)
     assert not sent[0].any()
     assert sum(int((part != 0).sum()) for part in sent) == round(0.2 * whole(sent).shape[1])
 
 
 def test_error_feedback_conserves_the_sum_of_all_gradients():
-    transform = LargestCoordinates(0.1, error_feedback=True)
+    uploads = largest(0.1)
     given, received = torch.zeros(2, 78), torch.zeros(2, 78)
     for step in range(12):
         parts = gradients(seed=step)
         given += whole(parts)
-        transform.apply(parts)
+        uploads.apply(parts)
         received += whole(parts)
-    kept = torch.stack([transform.state()["kept"][slot] for slot in range(2)])
+    kept = torch.cat([whole(uploads.state()["kept"][slot]) for slot in range(2)])
     torch.testing.assert_close(received + kept, given, rtol=0, atol=1e-5)
     assert kept.abs().max() > 0.5
 
 
 def test_without_error_feedback_nothing_is_kept():
-    transform = LargestCoordinates(0.1, error_feedback=False)
+    uploads = largest(0.1, error_feedback=False)
     first, second = gradients(), gradients()
-    transform.apply(first)
-    transform.apply(second)
+    uploads.apply(first)
+    uploads.apply(second)
     assert torch.equal(whole(first), whole(second))
-    assert transform.state() == {"kept": {}}
+    assert uploads.state()["kept"] == {}
 
 
 def test_constant_noise_has_the_stated_variance_on_every_coordinate_of_every_slot():
-    transform = ConstantNoise(0.3, [torch_generator(slot, "noise") for slot in range(2)])
+    uploads = noisy(0.3)
     draws = []
     for _ in range(400):
         parts = gradients()
-        transform.apply(parts)
+        uploads.apply(parts)
         draws.append(whole(parts) - whole(gradients()))
     noise = torch.stack(draws).double().numpy()
     assert noise.std() == pytest.approx(0.3, rel=0.015)  # 62,400 draws: 5.3 standard errors, false alarm 1e-7
@@ -76,11 +92,7 @@ def test_constant_noise_has_the_stated_variance_on_every_coordinate_of_every_slo
     assert abs(correlation) < 5 / math.sqrt(noise[:, 0].size)
 
 
-@pytest.mark.parametrize("make", [
-    lambda slots: ConstantNoise(0.1, [torch_generator(slot, "noise") for slot in slots]),
-    lambda slots: LargestCoordinates(0.1, error_feedback=True),
-    lambda slots: Unchanged(),
-])  # fmt: skip
+@pytest.mark.parametrize("make", [partial(noisy, 0.1), partial(largest, 0.1), unchanged])
 def test_slots_side_by_side_give_what_each_gives_alone(make):
     together = make(range(2))
     alone = [make([slot]) for slot in range(2)]
@@ -93,14 +105,9 @@ def test_slots_side_by_side_give_what_each_gives_alone(make):
             assert torch.equal(whole(single[slot])[0], whole(both)[slot])
 
 
-@pytest.mark.parametrize("make", [
-    lambda: ConstantNoise(0.1, [torch_generator(slot, "noise") for slot in range(2)]),
-    lambda: LargestCoordinates(0.1, error_feedback=True),
-    lambda: Unchanged(),
-])  # fmt: skip
-def test_transform_goes_on_from_its_state(make):
+@pytest.mark.parametrize("make", [partial(noisy, 0.1), partial(largest, 0.1), unchanged])
+def test_uploads_go_on_from_its_state(make):
     first = make()
-    assert isinstance(first, GradientTransform)
     first.apply(gradients(seed=1))
     state = first.state()
     expected = gradients(seed=2)

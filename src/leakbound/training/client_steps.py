@@ -1,0 +1,335 @@
+"""One step of a client under each defense: training takes its pieces, attackers receive the whole.
+
+A step changes images, differentiates, weighs the gradients of single records, averages, and disguises the average. Each
+defense changes one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.channels.channel import Channel
+from leakbound.channels.compression import PrincipalDirection, principal_direction
+from leakbound.channels.covariance import Moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.defenses import (
+    DPPSAC,
+    DPSGD,
+    ChannelDefense,
+    Defense,
+    GradientCompression,
+)
+from leakbound.randomness.grid import perturbed
+from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.registry import load
+from leakbound.training.gradients import Gradients, record_gradients
+from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
+
+Images = Float[Tensor, "*lead colors height width"]
+Norms = Float[Tensor, " records"]
+_GRADIENT_BYTES = 2**30  # for the gradients of single records; a larger batch is summed piece by piece
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Averaged gradients of some batches as a server receives them.
+
+    Attributes:
+        images: Mean of what each gradient was computed on, (n, colors, height, width): noisy under a channel.
+        gradients: Parameter name to gradients (n, ...), as the defense leaves them.
+    """
+
+    images: Tensor
+    gradients: Gradients
+
+
+class ClientStep:
+    """Step of a client without a defense, or with larger batches.
+
+    Args:
+        defense: What the client does against an attacker.
+        level: As the defense means it; None without a defense.
+        channel: The calibrated channel, for a channel defense only.
+        moments: Gives mean and covariance of the client's records, for a defense that needs them.
+    """
+
+    def __init__(
+        self,
+        defense: Defense,
+        level: float | None,
+        channel: Channel | None = None,
+        moments: Callable[[], Moments] | None = None,
+    ) -> None:
+        self.defense: Any = defense
+        self.level: Any = level
+        self.channel: Any = channel
+        self._moments = moments
+
+    @property
+    def keeps_copies(self) -> bool:
+        """True if training holds a copy of all members for each of its networks."""
+        return False
+
+    @property
+    def error_feedback(self) -> bool:
+        """True if training keeps what :meth:`disguised` left out, and adds it to the next average."""
+        return False
+
+    def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
+        """Problems with level and channel, for images of a shape (colors, height, width)."""
+        if self.channel is not None:
+            return [f"a channel ({self.channel.shape}) was given, but {self.defense.mechanism} has none"]
+        problem = self.defense.level_problem(self.level, image_shape[0])
+        return [] if problem is None else [f"level = {self.level}: {problem}"]
+
+    def released(self, images: Images, source: NoiseSource) -> Images:
+        """Images that the gradients are computed on."""
+        return images
+
+    def inputs(self, images: Float[Tensor, "n colors height width"], sources: Sequence[NoiseSource]) -> Inputs:
+        """Members as the networks of a stack see them; each network has a source of noise of its own."""
+        return Inputs(self.released(images, sources[0]))
+
+    def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
+        """Factors of the records' gradients of given norms; ``slack`` is added to a norm that is divided by."""
+        return torch.ones_like(norms)
+
+    def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
+        """Sums (n, ...) over ``size`` records, one tensor for each parameter, as averages that are uploaded."""
+        return self.disguised([total / size for total in sums], source)
+
+    def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
+        """Averaged gradients (n, ...), one tensor for each parameter, as they are uploaded."""
+        return gradients
+
+    def event(self, **counted: Any) -> PrivacyEvent:
+        """Record of some steps, completed by what the defense did."""
+        return PrivacyEvent(mechanism=self.defense.mechanism, **counted)
+
+    def upload(
+        self,
+        model: nn.Module,
+        images: Float[Tensor, "n records colors height width"],
+        labels: Int[Tensor, "n records"],
+        source: NoiseSource | torch.Generator,
+    ) -> Upload:
+        """One step for each batch; in a first step nothing is left over from one before.
+
+        Args:
+            model: Network with the weights that the server sent.
+            images: Batches of records.
+            labels: Their classes.
+            source: Of the noise, or a generator, on the device of the images.
+        """
+        source = as_source(source)
+        released = self.released(images, source)
+        sums = self._summed(model, released, labels)
+        sent = self.averaged(list(sums.values()), labels.shape[1], source)
+        return Upload(released.mean(1), dict(zip(sums, sent, strict=True)))
+
+    def _summed(
+        self,
+        model: nn.Module,
+        images: Float[Tensor, "n records colors height width"],
+        labels: Int[Tensor, "n records"],
+    ) -> Gradients:
+        """Sum over each batch of its records' weighted gradients."""
+        count, size = labels.shape
+        parameters = dict(model.named_parameters())
+        at_once = max(1, _GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
+        sums = {name: images.new_zeros(count, *value.shape) for name, value in parameters.items()}
+        for batches in torch.arange(count).split(max(1, at_once // size)):
+            for records in torch.arange(size).split(at_once):
+                piece = (batches[:, None], records)
+                gradients = record_gradients(model, images[piece].flatten(0, 1), labels[piece].flatten())
+                squares = [tensor.flatten(1).square().sum(1) for tensor in gradients.values()]
+                weights = self.record_weights(torch.stack(squares).sum(0).sqrt())
+                for name, tensor in gradients.items():
+                    weighted = tensor * weights.view(-1, *[1] * (tensor.ndim - 1))
+                    sums[name][batches] += weighted.unflatten(0, (len(batches), len(records))).sum(1)
+        return sums
+
+
+class ChannelStep(ClientStep):
+    """Step on images with the noise of a channel."""
+
+    defense: ChannelDefense
+    channel: Channel
+
+    @property
+    def keeps_copies(self) -> bool:
+        """True of frozen noise."""
+        return self.defense.noise == "frozen"
+
+    def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
+        """Problems with level and channel."""
+        channel, level, (colors, height, width) = self.channel, self.level, image_shape
+        if channel is None or level is None:
+            return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]
+        found = []
+        if channel.dimension != colors * height * width:
+            found.append(
+                f"the channel has {channel.dimension} dimensions, the images {colors * height * width} values; "
+                "calibrate it on this dataset"
+            )
+        if channel.shape != self.defense.shape:
+            found.append(f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}")
+        if channel.capacity != level:
+            found.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
+        return found
+
+    def released(self, images: Images, source: NoiseSource) -> Images:
+        """One use of the channel for each image."""
+        return self._sampler(images, source).apply(images, source)
+
+    def inputs(self, images: Float[Tensor, "n colors height width"], sources: Sequence[NoiseSource]) -> Inputs:
+        """Images with noise drawn at each use, or noisy copies."""
+        kind = FrozenInputs if self.keeps_copies else FreshInputs
+        return kind(images, self._sampler(images, sources[0]), sources)
+
+    def event(self, **counted: Any) -> PrivacyEvent:
+        """Uses of the channel."""
+        channel = self.channel
+        return super().event(shape=channel.shape, capacity=channel.capacity, noise=self.defense.noise, **counted)
+
+    def _sampler(self, images: Images, source: NoiseSource) -> ChannelSampler:
+        """The channel on the images' device."""
+        colors, height, width = images.shape[-3:]
+        return ChannelSampler(self.channel, (colors, height, width), images.device, on_grid=source.secure)
+
+
+class DroppedDirectionStep(ClientStep):
+    """Step on images without one principal direction of the client's records."""
+
+    @cached_property
+    def dropped(self) -> PrincipalDirection:
+        """The direction."""
+        if self._moments is None:
+            raise ValueError(f"{self.defense.mechanism} drops a principal direction: give the moments of the records")
+        return principal_direction(self._moments(), int(self.level))
+
+    def released(self, images: Images, source: NoiseSource) -> Images:
+        """Images without the direction."""
+        flat = self.dropped.removed_from(images.reshape(-1, *images.shape[-3:]).cpu().numpy())
+        return torch.from_numpy(flat).to(images.device).view(images.shape)
+
+
+class ClippedStep(ClientStep):
+    """Step whose records' gradients g are scaled by min(1, S/‖g‖), with noise N(0, (level · S)²) on their sum.
+
+    Attributes:
+        adaptive: Whether weights are others than Opacus'.
+    """
+
+    defense: DPSGD
+    adaptive = False
+
+    def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
+        """Factors min(1, S/‖g‖)."""
+        return (self.defense.max_grad_norm / (norms + slack)).clamp(max=1.0)
+
+    def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
+        """Averages of noisy sums."""
+        std = self.level * self.defense.max_grad_norm
+        return [perturbed(total, std, source) / size for total in sums]
+
+    def event(self, **counted: Any) -> PrivacyEvent:
+        """Clipping and noise."""
+        return super().event(noise_multiplier=self.level, max_grad_norm=self.defense.max_grad_norm, **counted)
+
+
+class AdaptivelyClippedStep(ClippedStep):
+    """Step whose records' gradients g are scaled by S / (‖g‖ + r / (‖g‖ + r)), and disguised as by DP-SGD.
+
+    Source:
+        Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive Clipping'.
+    """
+
+    defense: DPPSAC
+    adaptive = True
+
+    def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
+        """Factors S / (‖g‖ + r / (‖g‖ + r)); no slack is needed, since r > 0.
+
+        The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0. So the sensitivity is at most S,
+        and noise and accountant stay those of DP-SGD.
+        """
+        r = self.defense.r
+        return self.defense.max_grad_norm / (norms + r / (norms + r))
+
+
+class NoisyAverageStep(ClientStep):
+    """Step with noise N(0, level²) on every coordinate of the averaged gradient, whatever the batch size."""
+
+    def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
+        """Averages with noise."""
+        return [perturbed(gradient, self.level, source) for gradient in gradients]
+
+
+class LargestCoordinatesStep(ClientStep):
+    """Step that uploads the largest coordinates of the whole averaged gradient by magnitude, a fraction ``level``.
+
+    With error feedback, what was not sent is kept and added to the next gradient: what was sent so far and what is kept
+    add up to the sum of all gradients. Momentum acts on what was sent, at the server.
+
+    Source:
+        Lin et al. 2018, "Deep gradient compression", without momentum correction and warm-up.
+    """
+
+    defense: GradientCompression
+
+    @property
+    def error_feedback(self) -> bool:
+        """As the defense says."""
+        return self.defense.error_feedback
+
+    def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
+        """Averages whose other coordinates are 0."""
+        kept = keep_largest(torch.cat([gradient.flatten(1) for gradient in gradients], dim=1), self.level)
+        pieces = kept.split([gradient[0].numel() for gradient in gradients], dim=1)
+        return [piece.view(gradient.shape) for gradient, piece in zip(gradients, pieces, strict=True)]
+
+
+class UnknownStep(ClientStep):
+    """Step of a client whose trainer comes from outside and does not say what its uploads are."""
+
+    def upload(self, *_: Any) -> Upload:
+        """Refuse to guess.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            f"the upload of {self.defense.mechanism!r} is not known: state its client_step, or leave out the attack"
+        )
+
+
+def client_step(
+    defense: Defense,
+    level: float | None,
+    channel: Channel | None = None,
+    moments: Callable[[], Moments] | None = None,
+) -> ClientStep:
+    """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
+    kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")
+    return kind(defense, level, channel, moments)
+
+
+def keep_largest(gradients: Float[Tensor, "n d"], fraction: float) -> Float[Tensor, "n d"]:
+    """Gradients with all coordinates 0 but the largest ones by magnitude.
+
+    Args:
+        gradients: One in each row.
+        fraction: Of the coordinates, in (0, 1], rounded to a whole number of at least one.
+    """
+    count = max(1, round(fraction * gradients.shape[1]))
+    largest = gradients.abs().topk(count, dim=1).indices
+    return torch.zeros_like(gradients).scatter(1, largest, gradients.gather(1, largest))
