@@ -1,4 +1,4 @@
-"""Where a result comes from: code, configuration, data, device and versions."""
+"""Provenance of results: code, configuration, data, device and versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from leakbound.storage.seals import file_hash
 
 _PACKAGES = ("leakbound", "torch", "numpy", "scipy", "pandas", "opacus", "scikit-learn", "scikit-image", "snakemake")
 
@@ -54,8 +56,6 @@ def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: flo
         seconds: Wall time.
         **facts: Anything else worth keeping, plain values.
     """
-    from leakbound.storage import file_hash
-
     return {
         **commit(),
         "settings": settings,
