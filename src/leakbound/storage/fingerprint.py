@@ -134,7 +134,7 @@ def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
 
 
 def _is_inside(module: str) -> bool:
-    """Whether a module belongs to this package."""
+    """True if a module belongs to this package."""
     return f"{module}.".startswith(f"{_PACKAGE}.")
 
 

@@ -50,7 +50,7 @@ def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: flo
     """Provenance record of one job.
 
     Args:
-        settings: Plain values that the job depended on.
+        settings: Plain values that the job depends on.
         inputs: Role to input file; recorded by content hash, not by path.
         device: Name of the device that computed.
         seconds: Wall time.
