@@ -144,7 +144,7 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("figures/style.py", {"plot"}),
         ("figures/plots/heatmaps.py", set()),
         ("theory/exchangeable.py", {"theory"}),
-        ("theory/consensus/privacy.py", {"consensus"}),
+        ("consensus/privacy.py", {"consensus"}),
         ("config/theory.py", {"theory"}),
         ("config/consensus.py", {"consensus"}),
         ("config/training.py", {"train"}),
