@@ -20,7 +20,7 @@ MODULES = {
 TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 TORCH_FREE = (
     *("accounting", "claims", "config", "datasets", "figures", "jobs", "metrics", "registry", "storage", "theory"),
-    *("tracking", "randomness.seeding", "randomness.origin", "cli.steps", "cli.plan", "cli.main"),
+    *("consensus", "tracking", "randomness.seeding", "randomness.origin", "cli.steps", "cli.plan", "cli.main"),
 )
 NEEDS_TORCH = {"leakbound.cli.plan.measuring"}
 PLAIN_DECORATORS = {"cache", "contextmanager", "dataclass", "lru_cache", "no_grad", "overload", "runtime_checkable"}
