@@ -1,73 +1,139 @@
-import subprocess
+import ast
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import grimp
 import pytest
 
-ROOT = Path(__file__).parents[2]
-COMMANDS = {
-    "prepare": ("leakbound.cli.data:prepare", "leakbound.datasets.digits"),
-    "calibrate": ("leakbound.cli.channels:calibrate", "leakbound.channels.shapes"),
-    "train": ("leakbound.cli.training:train", "leakbound.models.lenet"),
-    "attack": ("leakbound.cli.attacks:attack", "leakbound.attacks.membership"),
-    "plot": ("leakbound.cli.figures:plot", "leakbound.figures.plots.lines"),
-    "consensus": ("leakbound.cli.consensus:consensus", "leakbound.storage"),
-    "theory": ("leakbound.cli.theory:theory", "leakbound.storage"),
+import leakbound
+from leakbound.storage import fingerprint
+
+uncached = fingerprint.code_fingerprint.__wrapped__
+STEPS = {
+    "prepare": "leakbound.datasets.digits",
+    "calibrate": "leakbound.channels.shapes",
+    "train": "leakbound.models.lenet",
+    "attack": "leakbound.attacks.membership",
+    "plot": "leakbound.figures.plots.lines",
+    "consensus": "leakbound.storage",
+    "theory": "leakbound.storage",
+    "log": "leakbound.storage",
 }
+PROBE = '''"""A step."""
+
+from __future__ import annotations
+
+from leakbound import registry
+from leakbound.channels.shapes import Natural
+from leakbound.cli.added import read
+from leakbound.figures import style
+from leakbound.jobs.runs import Run
+
+SIZE = 3
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory) -> Path:
-    """The package as it stands when the tests begin."""
-    source = tmp_path_factory.mktemp("original") / "src"
-    subprocess.run(["cp", "-r", str(ROOT / "src"), str(source)], check=True)
-    return source / "leakbound"
+def jobs(table):
+    """The jobs of a configuration."""
+    from leakbound.claims import slopes
+
+    return [Run(style, slopes, _work)]
+
+
+def _work():
+    """The work in a job."""
+    return 1
+
+
+def probe(settings):
+    """Compute."""
+    from leakbound.metrics import ssim
+
+    return read(settings), Natural, ssim, registry, SIZE
+
+
+STEP = (probe, jobs)
+'''
+ADDED = '''"""Readers of several commands."""
+
+from leakbound.theory.budget import allocate
+from leakbound.randomness.seeding import derive_seed
+
+
+def read(settings):
+    """Read one thing."""
+    return allocate(settings)
+
+
+def read_other(settings):
+    """Read another thing."""
+    return derive_seed(settings)
+'''
+
+
+KNOWN: dict[tuple, object] = {}
+
+
+def by_content(function: Callable) -> Callable:
+    """A function of a module that is computed again when the module's file has changed, not once in a process."""
+
+    def computed(module: str) -> object:
+        path = fingerprint._path(module)
+        key = function.__name__, module, path and path.read_bytes()
+        if key not in KNOWN:
+            KNOWN[key] = function.__wrapped__(module)
+        return KNOWN[key]
+
+    return computed
 
 
 @pytest.fixture
-def copy(tmp_path, original) -> Path:
-    """A copy of the package that may be edited."""
-    subprocess.run(["cp", "-r", str(original.parent), str(tmp_path / "src")], check=True)
-    return tmp_path / "src" / "leakbound"
+def package(tmp_path, monkeypatch) -> Path:
+    """A copy of the package that may be edited, with a step of its own, read in the place of the package."""
+    source = Path(leakbound.__file__).parent
+    copy = shutil.copytree(source, tmp_path / "leakbound", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "cli" / "steps").mkdir(exist_ok=True)
+    (copy / "cli" / "steps" / "probe.py").write_text(PROBE)
+    (copy / "cli" / "added.py").write_text(ADDED)
+    monkeypatch.setattr(leakbound.__spec__, "submodule_search_locations", [str(copy)])
+    for function in (fingerprint._definitions, fingerprint._read, fingerprint._tree):
+        monkeypatch.setattr(fingerprint, function.__name__, by_content(function))
+    return copy
 
 
-def fingerprints(package: Path) -> dict[str, str]:
-    """Fingerprint of each command as a fresh process sees it."""
-    lines = "; ".join(f"print(code_fingerprint({c!r}, {m!r}))" for c, m in COMMANDS.values())
-    script = f"from leakbound.storage.fingerprint import code_fingerprint; {lines}"
-    found = subprocess.run(
-        [sys.executable, "-c", script],
-        env={"PYTHONPATH": str(package.parent)},
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=package,
-    )
-    return dict(zip(COMMANDS, found.stdout.split(), strict=True))
+def fingerprints() -> dict[str, str]:
+    """Fingerprint of each step with something that it looks up."""
+    return {step: uncached(f"leakbound.cli.steps.{step}", module) for step, module in STEPS.items()}
 
 
-@pytest.fixture(scope="module")
-def plain(original) -> dict[str, str]:
-    """Fingerprints of the package as it stands; every copy has the same."""
-    return fingerprints(original)
+def probed(*others: str) -> str:
+    """Fingerprint of the added step."""
+    return uncached("leakbound.cli.steps.probe", *others)
 
 
 def edit(path: Path, addition: str) -> None:
     path.write_text(path.read_text() + addition)
 
 
-def test_comments_and_docstrings_change_no_fingerprint(copy, plain):
-    for path in copy.rglob("*.py"):
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_comments_and_docstrings_change_no_fingerprint(package):
+    before = fingerprints()
+    for path in package.rglob("*.py"):
         edit(path, "\n# a remark\n")
-    shapes = copy / "channels" / "shapes.py"
-    shapes.write_text(shapes.read_text().replace('"""', '"""Said otherwise. ', 1))
-    assert fingerprints(copy) == plain
+    replace(package / "channels" / "shapes.py", '"""', '"""Said otherwise. ')
+    assert fingerprints() == before
 
 
 @pytest.mark.parametrize(
     ("edited", "reached"),
     [
-        ("gaussian.py", {"calibrate", "train", "attack", "theory"}),
+        ("accounting/gaussian.py", {"calibrate", "train", "attack", "theory"}),
         ("datasets/digits.py", {"prepare"}),
         ("training/loop.py", {"train"}),
         ("training/stack.py", {"train", "attack"}),
@@ -82,116 +148,165 @@ def test_comments_and_docstrings_change_no_fingerprint(copy, plain):
         ("config/theory.py", {"theory"}),
         ("config/consensus.py", {"consensus"}),
         ("config/training.py", {"train"}),
-        ("config/catalogue.py", {"plot"}),
+        ("config/catalogue.py", set()),
         ("config/execution.py", set()),
         ("config/whole.py", set()),
-        ("storage.py", set(COMMANDS)),
-        ("studies.py", set()),
+        ("storage/files.py", set(STEPS)),
+        ("jobs/table.py", set()),
         ("tracking/store.py", set()),
+        ("tracking/live.py", set()),
+        ("tracking/records.py", {"log"}),
         ("registry.py", set()),
     ],
 )
-def test_edit_changes_the_fingerprints_of_what_reaches_it(copy, plain, edited, reached):
-    edit(copy / edited, "\n_ADDED = 1\n")
-    after = fingerprints(copy)
-    assert {name for name in COMMANDS if after[name] != plain[name]} == reached
+def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reached):
+    before = fingerprints()
+    edit(package / edited, "\n_ADDED = 1\n")
+    after = fingerprints()
+    assert {step for step in STEPS if after[step] != before[step]} == reached
 
 
-def test_edit_of_one_command_leaves_its_neighbours_alone(copy, plain):
-    path = copy / "cli" / "data.py"
-    path.write_text(path.read_text().replace("began = time.time()", "began = time.time() + 0", 1))
-    after = fingerprints(copy)
-    assert {name for name in COMMANDS if after[name] != plain[name]} == {"prepare"}
+def test_edit_of_one_step_leaves_its_neighbours_alone(package):
+    before = fingerprints()
+    replace(package / "cli" / "steps" / "prepare.py", "began = time.time()", "began = time.time() + 0")
+    after = fingerprints()
+    assert {step for step in STEPS if after[step] != before[step]} == {"prepare"}
 
 
-def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
-    return {name for name in COMMANDS if after[name] != before[name]}
+@pytest.mark.parametrize("module", ["channels/shapes.py", "metrics.py", "theory/budget.py", "jobs/runs.py"])
+def test_line_of_a_module_reruns_what_imports_it_at_the_top_or_in_a_function_and_its_docstring_does_not(
+    package, module
+):
+    if module == "jobs/runs.py":  # used by the listing alone, so let the command use it too
+        replace(package / "cli" / "steps" / "probe.py", "SIZE\n", "SIZE, Run\n")
+    before = probed()
+    replace(package / module, '"""', '"""Said otherwise. ')
+    edit(package / module, "\n\ndef _added():\n    '''A remark.'''\n")
+    added = probed()
+    assert added != before
+    replace(package / module, "'''A remark.'''", "'''Another remark.'''  # and one more")
+    assert probed() == added
+    replace(package / module, "'''Another remark.'''", "return 1")
+    assert probed() != added
 
 
-def test_a_name_more_among_the_exports_changes_nothing(copy, plain):
-    edit(copy / "config" / "__init__.py", "\nfrom leakbound.config.execution import PluginsConfig as Plugins\n")
-    edit(copy / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n")
-    assert fingerprints(copy) == plain
+@pytest.mark.parametrize("module", ["figures/style.py", "claims/slopes.py", "jobs/table.py", "randomness/seeding.py"])
+def test_edit_of_what_lists_jobs_or_serves_other_commands_changes_nothing(package, module):
+    before = probed()
+    edit(package / module, "\n_ADDED = 1\n")
+    assert probed() == before
 
 
-def test_whoever_imports_the_whole_configuration_reaches_every_section(copy):
-    edit(copy / "cli" / "channels.py", "\nfrom leakbound.config.whole import Config\n_ADDED = Config\n")
-    path = copy / "cli" / "channels.py"
-    path.write_text(
-        path.read_text().replace("read_settings(settings, CalibrateJob)", "read_settings(_ADDED, CalibrateJob)")
-    )
-    before = fingerprints(copy)
-    edit(copy / "config" / "execution.py", "\n_ADDED = 1\n")
-    assert changed(before, fingerprints(copy)) == {"calibrate"}
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return [Run(style, slopes, _work)]", "return []"),
+        ("    return 1\n", "    return 2\n"),
+        ("STEP = (probe, jobs)", "STEP = (probe, jobs, 'local')"),
+        ("from leakbound.figures import style", "from leakbound.theory import convex as style"),
+    ],
+)
+def test_edit_of_how_a_step_lists_and_plans_its_jobs_changes_nothing(package, old, new):
+    before = probed()
+    replace(package / "cli" / "steps" / "probe.py", old, new)
+    assert probed() == before
+
+
+def test_edit_of_the_command_and_of_what_it_uses_beside_it_counts(package):
+    found = [probed()]
+    for old, new in (("SIZE = 3", "SIZE = 4"), ("ssim, registry", "registry, ssim")):
+        replace(package / "cli" / "steps" / "probe.py", old, new)
+        found.append(probed())
+    for old, new in (("allocate(settings)", "allocate(*settings)"), ("derive_seed(settings)", "derive_seed(0)")):
+        replace(package / "cli" / "added.py", old, new)
+        found.append(probed())
+    assert len(set(found[:4])) == 4
+    assert found[4] == found[3]  # another reader of the same file
+
+
+def test_a_name_more_among_the_exports_changes_nothing(package):
+    before = fingerprints(), probed()
+    edit(package / "config" / "__init__.py", "\nfrom leakbound.config.execution import PluginsConfig as Plugins\n")
+    edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n")
+    assert (fingerprints(), probed()) == before
 
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "_ADDED = 1",
-        "import leakbound.channels.sampling",
-        "from leakbound.channels.weights import *",
-        "from .weights import box_weights",
-        "for _ADDED in (): pass",
-        "__all__ += ['more']",
-        "import os",
-    ],
+    ["from leakbound.channels import Named", "import leakbound.channels.sampling", "from leakbound.channels import *"],
 )
-def test_any_statement_but_a_plain_export_makes_a_package_count_as_a_whole(copy, plain, statement):
-    """An edit of the shapes reaches training only through the package's own file."""
-    edit(copy / "channels" / "__init__.py", f"\n{statement}\n")
-    before = fingerprints(copy)
-    assert {"calibrate", "train", "attack"} <= changed(plain, before)
-    edit(copy / "channels" / "shapes.py", "\n_ADDED = 1\n")
-    assert {"calibrate", "train", "attack"} <= changed(before, fingerprints(copy))
+def test_whoever_imports_a_package_reaches_its_exports(package, statement):
+    edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.weights import box_weights as Named\n")
+    edit(package / "metrics.py", f"\n{statement}\n")
+    before = probed()
+    edit(package / "channels" / "weights.py", "\n_ADDED = 1\n")
+    after = probed()
+    assert after != before
+    edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.weights import box_weights as More\n")
+    assert probed() != after
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "np.seterr(all='raise')",
-        "np.random.shared = 1",
-        "with np.errstate(): pass",
-        "@np.vectorize\ndef _added(): pass",
-        "if True:\n    np.seterr(all='raise')",
-    ],
-)
-def test_a_module_that_acts_when_imported_counts_wherever_its_package_is_imported(copy, statement):
-    edit(copy / "channels" / "shapes.py", f"\n{statement}\n")
-    before = fingerprints(copy)
-    edit(copy / "channels" / "shapes.py", "\n_ADDED = 1\n")
-    assert {"calibrate", "train", "attack"} <= changed(before, fingerprints(copy))
+def test_a_name_that_comes_to_mean_something_else_counts_even_if_both_are_reached(package):
+    edit(package / "metrics.py", "\nfrom leakbound.channels.shapes import White as Shape\n")
+    before = probed()
+    replace(package / "metrics.py", "import White as Shape", "import Natural as Shape")
+    assert probed() != before
 
 
-def test_a_name_that_comes_to_mean_something_else_counts_even_if_both_are_reached(copy, plain):
-    path = copy / "channels" / "__init__.py"
-    text = path.read_text()
-    path.write_text(text.replace("import Moments, estimate_moments", "import Moments as Moments_, estimate_moments", 1))
-    edit(path, "\nfrom leakbound.channels.channel import Channel as Moments\n")
-    assert "calibrate" in changed(plain, fingerprints(copy))
+def test_imports_for_type_checkers_alone_reach_nothing(package):
+    before = probed()
+    edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    from leakbound.theory import convex\n")
+    assert probed() == before
+    edit(package / "theory" / "convex.py", "\n_ADDED = 1\n")
+    assert probed() == before
+    edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    pass\nelse:\n    _ADDED = 1\n")
+    assert probed() != before
 
 
-def test_imports_for_type_checkers_alone_reach_nothing(copy):
-    edit(copy / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    from leakbound.metrics import ssim\n")
-    before = fingerprints(copy)
-    edit(copy / "metrics.py", "\n_ADDED = 1\n")
-    assert "calibrate" not in changed(before, fingerprints(copy))
+def test_modules_that_are_looked_up_by_name_count_even_if_others_of_their_kind_do_not(package):
+    before = probed()
+    named = probed("leakbound.tracking.store")
+    assert named != before
+    edit(package / "tracking" / "store.py", "\n_ADDED = 1\n")
+    assert probed() == before
+    assert probed("leakbound.tracking.store") != named
 
 
-def test_a_registered_thing_may_be_given_by_its_attribute(copy):
-    lines = "print(code_fingerprint('leakbound.cli.data:prepare', {}))"
-    found = []
-    for given in ("'leakbound.datasets.digits'", "'leakbound.datasets.digits:read'", "'json:dumps'", "'json'"):
-        script = f"from leakbound.storage.fingerprint import code_fingerprint; {lines.format(given)}"
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env={"PYTHONPATH": str(copy.parent)},
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=copy,
+def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path / "outside")
+    plugin = tmp_path / "outside" / "mine" / "nets.py"
+    plugin.parent.mkdir(parents=True)
+    (plugin.parent / "__init__.py").write_text("raise RuntimeError('was imported')\n")
+    plugin.write_text("import leakbound.theory.convex\n")
+    before = probed("mine.nets")
+    assert before != probed() == probed("json") == probed("math") == probed("pandas.core.frame")
+    edit(package / "theory" / "convex.py", "\n_ADDED = 1\n")
+    assert probed("mine.nets") == before
+    edit(plugin, "ADDED = 1\n")
+    assert probed("mine.nets") != before
+    assert "mine" not in sys.modules
+
+
+def test_what_is_not_there_is_named(package):
+    with pytest.raises(ModuleNotFoundError, match=r"leakbound\.models\.none"):
+        probed("leakbound.models.none")
+    replace(package / "cli" / "steps" / "probe.py", "def probe(", "def prove(")
+    with pytest.raises(ValueError, match="probe has no function probe"):
+        probed()
+
+
+def test_imports_are_those_that_an_independent_reader_finds():
+    graph = grimp.build_graph("leakbound", exclude_type_checking_imports=True, cache_dir=None)
+    for module in graph.modules:
+        path = Path(fingerprint._path(module))
+        found = fingerprint._read(module)[1]
+        plain = {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        packages = {name.rpartition(".")[0] for name in plain if name.startswith("leakbound.")}
+        assert found - packages - {"leakbound"} == graph.find_modules_directly_imported_by(module) - {"leakbound"}, (
+            module
         )
-        found.append(done.stdout)
-    assert found[0] == found[1]
-    assert found[2] == found[3]
-    assert found[0] != found[2]

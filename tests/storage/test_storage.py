@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from leakbound import storage
+from leakbound.storage import files, seals
 
 
 def test_arrays_come_back_as_they_were(tmp_path):
@@ -181,7 +182,7 @@ def test_reader_that_meets_a_writer_between_seal_and_file_looks_again(tmp_path, 
     storage.write_json(path, {"round": 2})
     new = path.read_bytes()
     path.write_bytes(old)
-    monkeypatch.setattr(storage.time, "sleep", lambda seconds: path.write_bytes(new))
+    monkeypatch.setattr(seals.time, "sleep", lambda seconds: path.write_bytes(new))
     assert storage.read_json(path) == {"round": 2}
 
 
@@ -190,7 +191,7 @@ def test_file_that_is_exchanged_while_it_is_read_is_refused(tmp_path, monkeypatc
     write(path, 0)
     write(other, 1)
     check = storage.check
-    monkeypatch.setattr(storage, "check", lambda checked: (check(checked), os.replace(other, path)))
+    monkeypatch.setattr(files, "check", lambda checked: (check(checked), os.replace(other, path)))
     with pytest.raises(storage.DamagedFileError, match="replaced while it was read"):
         storage.read_arrays(path)
 

@@ -1,4 +1,4 @@
-"""Accounting: from what a training did to what it can have told."""
+"""Accounting: from a training's privacy event to bounds on its leakage."""
 
 from leakbound.accounting.dp import dp_capacity, dp_capacity_from_epsilon, dp_noise_multiplier, epsilon, poisson_epsilon
 from leakbound.accounting.leakage import (

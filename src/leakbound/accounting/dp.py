@@ -102,7 +102,7 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
     """ε of a whole DP training at δ; ∞ for one that clipped without noise.
 
     Args:
-        event: What the training did.
+        event: Record of the training.
         delta: δ, in (0, 1).
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 

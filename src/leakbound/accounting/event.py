@@ -1,4 +1,4 @@
-"""The privacy event: what was done to private records, and all that an accountant may read."""
+"""The privacy event: the record of a training that accountants read, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """What a training did to private records; all that an accountant may read.
+    """Use that a training made of private records; all that an accountant may read.
 
     Attributes:
         mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``, ``gradient_compression``,
@@ -49,5 +49,5 @@ class PrivacyEvent:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyEvent:
-        """The event that :meth:`to_dict` wrote."""
+        """Event that :meth:`to_dict` wrote."""
         return cls(**values)

@@ -196,13 +196,13 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
 
     Args:
         covariance: Σ of the whole vector, positive definite, float64.
-        first: Indices of one part; the other part is the rest.
+        first: Indices of the one block; the other block is the rest.
 
     Raises:
-        ValueError: If Σ is not positive definite, or a part is empty, out of range or names an index twice.
+        ValueError: If Σ is not positive definite, or a block is empty, out of range or names an index twice.
     """
     rest = _complement(len(covariance), first)
-    blocks = (covariance[np.ix_(part, part)] for part in (list(first), rest))
+    blocks = (covariance[np.ix_(block, block)] for block in (list(first), rest))
     return 0.5 * (sum(map(log_determinant, blocks)) - log_determinant(covariance))
 
 
@@ -217,7 +217,7 @@ def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence
         Covariance of the rest, in increasing order of index.
 
     Raises:
-        ValueError: If Σ is no covariance, the known block is singular, or the indices are not a proper part.
+        ValueError: If Σ is no covariance, the known block is singular, or the indices are none or all.
     """
     check_covariance(covariance)
     rest = _complement(len(covariance), given)
@@ -251,9 +251,9 @@ def kl_divergence(
     return 0.5 * float((spread**2).sum() - len(mean_p) + shift @ shift + determinants)
 
 
-def _complement(dimension: int, part: Sequence[int]) -> list[int]:
-    """Indices outside ``part``, which must be a proper, non-empty part of the coordinates without repetition."""
-    chosen = set(part)
-    if len(chosen) != len(part) or not chosen or not chosen < set(range(dimension)):
-        raise ValueError(f"indices {list(part)}: some, not all, of 0..{dimension - 1}, each once")
+def _complement(dimension: int, block: Sequence[int]) -> list[int]:
+    """Indices outside a block, which must hold some of the coordinates, not all, and none twice."""
+    chosen = set(block)
+    if len(chosen) != len(block) or not chosen or not chosen < set(range(dimension)):
+        raise ValueError(f"indices {list(block)}: some, not all, of 0..{dimension - 1}, each once")
     return [index for index in range(dimension) if index not in chosen]

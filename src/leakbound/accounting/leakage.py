@@ -1,4 +1,4 @@
-"""What all uses of a channel together tell of one record, and of all records, in nats.
+"""Leakage: bounds on the information that all uses of a channel tell of one record, and of all records, in nats.
 
 Inputs are the privacy event that a training wrote and the variance ratios of its channel
 (:func:`leakbound.channels.signal_to_noise`). The bounds cover the pixels. Labels, which a channel leaves untouched, may
@@ -25,8 +25,8 @@ class Leakage:
         uses: k, looks with independent noise that the attacker gets at the most used record; 1 for frozen noise.
         printed: n·κ for n steps, as published: neither tight nor about one record.
         linear: k·κ, a valid bound for one record that adds leakages instead of precisions.
-        record: ½ Σ ln(1 + k μ_i/σ), what everything an attacker ever sees tells of one record, at most.
-        dataset: N times ``record``, what it tells of all records, at most.
+        record: ½ Σ ln(1 + k μ_i/σ), the most that all an attacker ever sees tells of one record.
+        dataset: N times ``record``, the most that it tells of all records.
     """
 
     uses: int
@@ -40,7 +40,7 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
     """All leakage figures of one training.
 
     Args:
-        event: What the training did.
+        event: Record of the training.
         ratios: (d,) variance ratios μ_i/σ of one use of its channel.
 
     Raises:
@@ -63,7 +63,7 @@ def record_leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> floa
     a k-th of the variance. Frozen noise gives one copy however often it is used.
 
     Args:
-        event: What the training did; its ``uses`` is the count of the most used record.
+        event: Record of the training; its ``uses`` is the count of the most used record.
         ratios: (d,) variance ratios μ_i/σ of one use of its channel, in [0, ∞].
 
     Returns:
@@ -117,7 +117,7 @@ def independent_uses(event: PrivacyEvent) -> int:
 
 
 def _total(count: int, nats: float) -> float:
-    """So many times the nats; nothing for none, also of ∞."""
+    """Product of a count and nats; 0 for a count of 0, of ∞ too."""
     return count * nats if count else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What leakage says about reconstruction: errors no attacker can beat, errors one attacker reaches, and surrogates.
+"""Reconstruction errors that follow from leakage: those no attacker can beat, one attacker's own, and surrogates.
 
 Errors are squared, summed over the coordinates unless a name says ``per dimension``.
 """
@@ -80,7 +80,7 @@ def fano_error(information: float, candidates: int) -> float:
     """
     _check_information(information)
     if candidates < 2:
-        raise ValueError(f"candidates = {candidates}: there is something to guess from 2 on")
+        raise ValueError(f"candidates = {candidates}: a guess needs at least 2")
     return max(0.0, 1.0 - (information + math.log(2.0)) / math.log(candidates))
 
 
@@ -116,7 +116,7 @@ def dropped_coordinate_capacity(
         noise_variance: σ > 0.
 
     Raises:
-        ValueError: If Σ is no covariance, the indices are not a proper part, or σ is not positive and finite.
+        ValueError: If Σ is no covariance, the indices are none or all, or σ is not positive and finite.
     """
     if not 0 < noise_variance < math.inf:
         raise ValueError(f"noise_variance = {noise_variance}: it must be positive and finite")
@@ -224,14 +224,14 @@ def empirical_bayes(
     half_norms = 0.5 * (whitened**2).sum(axis=1)
     errors, entropies, hits = np.empty(draws), np.empty(draws), 0
     for start in range(0, draws, chunk):
-        part = slice(start, min(start + chunk, draws))
-        chosen = generator.integers(len(centred), size=part.stop - part.start)
+        batch = slice(start, min(start + chunk, draws))
+        chosen = generator.integers(len(centred), size=batch.stop - batch.start)
         seen = whitened[chosen] + generator.standard_normal((len(chosen), whitened.shape[1]))
         scores = seen @ whitened.T - half_norms
         logs = scores - logsumexp(scores, axis=1, keepdims=True)
         weights = np.exp(logs)
-        errors[part] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
-        entropies[part] = -(weights * logs).sum(axis=1)
+        errors[batch] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
+        entropies[batch] = -(weights * logs).sum(axis=1)
         hits += int((scores.argmax(axis=1) == chosen).sum())
     return EmpiricalBayes(
         error=float(errors.mean()),

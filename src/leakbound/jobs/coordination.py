@@ -1,9 +1,9 @@
 """One run of a configuration at a time, and no job that outlives its run.
 
 The coordinator, Snakemake, holds a lock in the folder of results, and each of its jobs a share of a second one. Both
-vanish with their holders. So the same command goes on with a run whose coordinator was killed: the jobs on its machine
-have ended with it, the new coordinator waits for those elsewhere that are still at work, and one that leaves the queue
-of a cluster only now finds that its run is over and does nothing.
+vanish with their holders. So the same command resumes a run whose coordinator was killed: the jobs on its machine have
+ended with it, the new coordinator waits for those elsewhere that are still at work, and a job that leaves the queue of
+a cluster later finds that its run is over and does nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from typing import IO, Any
 
 from leakbound.storage import locks
 
-RUN = "LEAKBOUND_RUN"  # what a job belongs to: the run's token, a colon, the folder of results
+RUN = "LEAKBOUND_RUN"  # the run that a job belongs to: its token, a colon, the folder of results
 COORDINATOR = "LEAKBOUND_COORDINATOR"  # process on this machine that a job ends with
+_COORDINATOR_LOCK = ".coordinator.lock"  # says who holds it
+_JOBS_LOCK = ".jobs.lock"  # shared by jobs
 _HELD: list[IO[str]] = []  # until this process ends
 
 
@@ -39,7 +41,7 @@ class BusyError(ValueError):
 def lead(root: Path) -> None:
     """Be the only coordinator of a configuration until this process ends, and name the run to the jobs it starts.
 
-    Waits for jobs of an earlier run that are still at work. Where the file system has no locks it says so and goes on.
+    Waits for jobs of an earlier run that are still at work. Without locks in the file system it says so and goes ahead.
 
     Args:
         root: Folder of the configuration's results.
@@ -49,16 +51,19 @@ def lead(root: Path) -> None:
     """
     token = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
     with ExitStack() as until_held:
-        file = until_held.enter_context(locks.opened(_coordinator(root)))
+        file = until_held.enter_context(locks.opened(root / _COORDINATOR_LOCK))
         try:
             if not locks.taken(file):
                 raise BusyError(
                     f"{root}: {_holder(root)} runs this configuration already; wait for it, or stop it first"
                 )
-            _write(file, {"token": token, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()})
-            with locks.opened(_jobs(root)) as jobs:
+            file.truncate(0)
+            facts = {"token": token, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+            file.write(json.dumps(facts) + "\n")
+            file.flush()
+            with locks.opened(root / _JOBS_LOCK) as jobs:
                 if not locks.taken(jobs):
-                    _say(f"{root}: waiting for jobs of an earlier run that are still at work; it goes on when they end")
+                    _say(f"{root}: waiting for jobs of an earlier run that are still at work; it begins when they end")
                     locks.taken(jobs, wait=True)
         except locks.UnlockableError as error:
             _say(f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.")
@@ -77,7 +82,7 @@ def join() -> None:
     token, _, folder = os.environ.get(RUN, "").partition(":")
     if not folder:
         return
-    file = locks.opened(_jobs(Path(folder)))
+    file = locks.opened(Path(folder, _JOBS_LOCK))
     _HELD.append(file)
     with suppress(locks.UnlockableError):
         locks.taken(file, shared=True, wait=True)
@@ -98,7 +103,7 @@ def follow() -> None:
 
 
 def _end_with(pid: int) -> None:
-    """Wait for the end of a process of this machine, then end at once: whoever goes on needs the files undisturbed."""
+    """Wait for the end of a process of this machine, then end at once: the next run needs the files undisturbed."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -111,34 +116,17 @@ def _end_with(pid: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _coordinator(root: Path) -> Path:
-    """Lock file of the coordinator."""
-    return root / ".coordinator.lock"
-
-
-def _jobs(root: Path) -> Path:
-    """Lock file that jobs share."""
-    return root / ".jobs.lock"
-
-
-def _write(file: IO[str], facts: dict[str, Any]) -> None:
-    """Say in the lock file who holds it."""
-    file.truncate(0)
-    file.write(json.dumps(facts) + "\n")
-    file.flush()
-
-
 def _read(root: Path) -> dict[str, Any]:
-    """What the coordinator's lock file says; nothing if it says nothing that can be understood."""
+    """Facts in the coordinator's lock file; none if they are missing or damaged."""
     try:
-        facts = json.loads(_coordinator(root).read_text(encoding="utf-8"))
+        facts = json.loads((root / _COORDINATOR_LOCK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}
 
 
 def _holder(root: Path) -> str:
-    """Who holds the coordinator's lock."""
+    """Holder of the coordinator's lock, for a message."""
     facts = _read(root)
     if not {"pid", "host", "since"} <= facts.keys():
         return "another process"

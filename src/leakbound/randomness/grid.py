@@ -47,7 +47,7 @@ def perturbed(signal: Tensor, std: float, source: NoiseSource) -> Tensor:
     """A signal with independent noise N(0, std²) on every value, on a grid if the noise is secure.
 
     Args:
-        signal: What is protected, in floating point.
+        signal: Values to protect, in floating point.
         std: Standard deviation, >= 0.
         source: Of the noise, on the device of the signal.
 

@@ -1,4 +1,4 @@
-"""Where privacy noise can come from."""
+"""Origins of privacy noise, as the configuration names them; loads without torch."""
 
 from typing import Literal
 

@@ -2,11 +2,11 @@
 
 Adding a run, a replica or a draw changes no other one, because no generator's stream is ever consumed by two of them.
 
-What it does not give. Torch's generator on a CPU keeps only the low 32 bits of a seed, so among 10⁴ of them two run in
+Two limits. Torch's generator on a CPU keeps only the low 32 bits of a seed, so among 10⁴ of them two run in
 step with a probability of about 1 %. And seeds are for repeating, not for hiding: whoever knows the seed of a
 configuration, as everybody does once it is published, draws the same noise and subtracts it; whoever does not tries all
 2³² in hours. To protect real records set ``privacy_noise: secure``: their noise then comes from
-:class:`leakbound.randomness.SecureNoise`, which depends on no seed. What is drawn here is then no secret: weights,
+:class:`leakbound.randomness.sources.SecureNoise`, which depends on no seed. Nothing drawn here is secret then: weights,
 shuffled batches, splits, the simulated clients' budgets.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def derive_seed(seed: int, *words: str | int) -> int:
     """Seed in [0, 2⁶³) for the purpose that ``words`` name; equal arguments give equal seeds on every machine.
 
-    It is a hash of what may be public, not a secret: who knows the arguments knows the seed.
+    It is a hash and not a secret: whoever knows the arguments knows the seed.
     """
     text = "\x1f".join([str(seed), *(f"{type(word).__name__}:{word}" for word in words)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

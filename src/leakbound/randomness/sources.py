@@ -29,8 +29,8 @@ class NoiseSource(Protocol):
     """Independent draws for one purpose.
 
     Attributes:
-        secure: Whether nobody can repeat the draws. What they protect is then released on a grid, in float64 until it
-            is rounded, and there is no state to go on from.
+        secure: Whether nobody can repeat the draws. Values protected by them are then released on a grid, in float64
+            until rounded, and there is no state to continue from.
     """
 
     secure: bool
@@ -42,10 +42,10 @@ class NoiseSource(Protocol):
         """Uniform numbers in [0, 1), multiples of 2⁻⁵³ in float64, on the device of the source."""
 
     def state(self) -> Tensor | None:
-        """All that the next draws depend on; None if nothing that could be kept."""
+        """All that the next draws depend on; None if there is nothing to keep."""
 
     def restore(self, state: Tensor | None) -> None:
-        """Go on from :meth:`state`."""
+        """Continue from :meth:`state`."""
 
 
 class SeededNoise:
@@ -74,13 +74,13 @@ class SeededNoise:
         return self.generator.get_state()
 
     def restore(self, state: Tensor | None) -> None:
-        """Go on from :meth:`state`.
+        """Continue from :meth:`state`.
 
         Raises:
-            ValueError: If the state is that of a source without one.
+            ValueError: If a source without a state gave it.
         """
         if state is None:
-            raise ValueError("the state is that of secure noise, which seeded noise cannot go on from")
+            raise ValueError("the state is that of secure noise; seeded noise cannot continue from it")
         self.generator.set_state(state)
 
 
@@ -99,10 +99,10 @@ class SecureNoise:
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         """Standard normal numbers, computed in float64."""
         drawn = torch.empty(math.prod(shape), dtype=dtype, device=self.device)
-        for part in drawn.split(_CHUNK):
-            pairs = (len(part) + 1) // 2
+        for chunk in drawn.split(_CHUNK):
+            pairs = (len(chunk) + 1) // 2
             words = _words(3 * pairs, self.device)
-            part.copy_(box_muller(words.view(3, pairs))[: len(part)])
+            chunk.copy_(box_muller(words.view(3, pairs))[: len(chunk)])
         return drawn.view(tuple(shape))
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
@@ -114,7 +114,7 @@ class SecureNoise:
         return
 
     def restore(self, state: Tensor | None) -> None:
-        """Nothing to do: what follows is new noise.
+        """Nothing to do: all noise is new.
 
         Raises:
             ValueError: If the state is that of a generator.
@@ -181,7 +181,7 @@ def noise_source(
 
 
 def check_origin(origin: str) -> None:
-    """Refuse an origin of noise that is none; a misspelled one must never give seeded noise.
+    """Refuse an unknown origin of noise; a misspelled one must never give seeded noise.
 
     Raises:
         ValueError: If ``origin`` is not a value of the setting ``privacy_noise``.

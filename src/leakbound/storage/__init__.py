@@ -1,23 +1,25 @@
 """Files that are whole or not there, and the facts that stand beside them."""
 
 from leakbound.storage.files import (
-    DamagedFileError,
-    FullDiskError,
     arrays_hash,
-    atomic,
-    check,
-    file_hash,
     read_arrays,
     read_arrays_and_metadata,
-    read_bytes,
     read_json,
     read_metadata,
     read_rows,
-    seal_of,
-    sealed_by,
     write_arrays,
     write_json,
     write_rows,
+)
+from leakbound.storage.seals import (
+    DamagedFileError,
+    FullDiskError,
+    atomic,
+    check,
+    file_hash,
+    read_bytes,
+    seal_of,
+    sealed_by,
 )
 
 __all__ = [

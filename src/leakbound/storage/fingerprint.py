@@ -21,9 +21,9 @@ from pathlib import Path
 
 _PACKAGE = "leakbound"
 _COMMAND_LINE = f"{_PACKAGE}.cli."
-# What these decide reaches a job as a parameter or by the choice of a module, which is named and hashed itself; and
-# telling the tracker changes no result.
-_SETTLED_BEFORE = tuple(
+# What the first of these decide reaches a job as a parameter or by the choice of a module, which is named and hashed
+# itself; the others show values to the tracker and change none.
+_NEVER_COUNT = tuple(
     f"{_PACKAGE}.{name}."
     for name in (
         "config.whole",
@@ -34,7 +34,12 @@ _SETTLED_BEFORE = tuple(
         "jobs",
         "registry",
         "storage.fingerprint",
-        "tracking",
+        "cli.live",
+        "tracking.live",
+        "tracking.markers",
+        "tracking.sending",
+        "tracking.server",
+        "tracking.store",
     )
 )
 _COUNTS_NEVERTHELESS = {f"{_PACKAGE}.jobs.runs"}
@@ -87,7 +92,7 @@ def _statements(step: str) -> list[ast.stmt]:
             continue
         alias = next(alias for alias in node.names if _bound(alias) == name)
         origin = getattr(node, "module", None) or ""
-        if f"{origin}.".startswith(_COMMAND_LINE) and _path(f"{origin}.{alias.name}") is None:
+        if f"{origin}.".startswith(_COMMAND_LINE) and _counts(origin) and not _path(f"{origin}.{alias.name}"):
             waiting.append((origin, alias.name))
         else:
             own = ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
@@ -122,8 +127,7 @@ def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
     waiting = list(start)
     while waiting:
         module = waiting.pop()
-        settled = f"{module}.".startswith(_SETTLED_BEFORE) and module not in _COUNTS_NEVERTHELESS
-        if module in reached or (settled and module not in named):
+        if module in reached or not (_counts(module) or module in named):
             continue
         if _is_inside(module):
             reached[module], imports = _read(module)
@@ -133,8 +137,13 @@ def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
     return reached
 
 
+def _counts(module: str) -> bool:
+    """True unless a module is known to change no result."""
+    return not f"{module}.".startswith(_NEVER_COUNT) or module in _COUNTS_NEVERTHELESS
+
+
 def _is_inside(module: str) -> bool:
-    """Whether a module belongs to this package."""
+    """True if a module belongs to this package."""
     return f"{module}.".startswith(f"{_PACKAGE}.")
 
 

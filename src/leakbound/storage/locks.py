@@ -1,7 +1,7 @@
-"""Locks that the system takes back when their holder ends, however it ends: none is ever stale.
+"""Locks that the system releases when their holder ends, however it ends: none is ever stale.
 
 They hold between machines as far as the file system carries ``flock``: local ones do, and NFS with its lock service.
-Where it does not, nothing is locked, and :func:`taken` says so.
+Elsewhere nothing is locked, and :func:`taken` says so.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class UnlockableError(OSError):
 
 
 def opened(path: Path) -> IO[str]:
-    """The lock file, made with its folder if need be; closing it frees what was taken. Jobs do not inherit it."""
+    """Lock file, open, made with its folder if need be; closing it releases the lock. Children do not inherit it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("a+", encoding="utf-8")
 
 
 def taken(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
-    """Take the lock of an open lock file; False if others hold it.
+    """Take the lock of an open file; False if others hold it.
 
     Args:
         file: From :func:`opened`.

@@ -1,4 +1,4 @@
-"""Where a result comes from: code, configuration, data, device and versions."""
+"""Provenance of results: code, configuration, data, device and versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from leakbound.storage.seals import file_hash
 
 _PACKAGES = ("leakbound", "torch", "numpy", "scipy", "pandas", "opacus", "scikit-learn", "scikit-image", "snakemake")
 
@@ -48,14 +50,12 @@ def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: flo
     """Provenance record of one job.
 
     Args:
-        settings: Plain values that the job depended on.
+        settings: Plain values that the job depends on.
         inputs: Role to input file; recorded by content hash, not by path.
         device: Name of the device that computed.
         seconds: Wall time.
         **facts: Anything else worth keeping, plain values.
     """
-    from leakbound.storage import file_hash
-
     return {
         **commit(),
         "settings": settings,

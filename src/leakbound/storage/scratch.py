@@ -1,4 +1,4 @@
-"""Room beside a file for what is to replace it, and the removal of what killed writers have left there."""
+"""Temporary files beside those that they will replace, and the removal of those that killed writers left."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def scratch(path: Path) -> Iterator[Path]:
 
 
 def sweep(path: Path) -> None:
-    """Remove what killed writers of ``path`` have left; what living ones are writing stays.
+    """Remove the folders that killed writers of ``path`` left; those of living ones stay.
 
-    Where the file system has no locks nobody knows which is which, and all of it stays.
+    Without locks the two cannot be told apart, and all of them stay.
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
     for folder in [found for found in path.parent.glob(".*") if left.fullmatch(found.name)]:

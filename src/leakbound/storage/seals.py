@@ -1,0 +1,163 @@
+"""Seals: files that are whole or not there, and errors that name the file.
+
+Each file has a seal beside it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so that
+``sha256sum -c`` reads it. Readers compare before they use anything, and refuse a file without a seal unless the caller
+says ``sealed=False``: files that were published, or come from others, have none.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from leakbound.storage.scratch import scratch, sweep
+
+T = TypeVar("T")
+_SEAL = ".sha256"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
+
+
+class DamagedFileError(ValueError):
+    """A file that is missing, truncated, altered, exchanged for another, or of another kind than its name says.
+
+    Attributes:
+        reason: The fault found.
+    """
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"{path}: cannot be read ({reason}). Delete it and make it again; `leakbound verify` finds all such files."
+        )
+        self.reason = str(reason)
+
+
+class FullDiskError(OSError):
+    """A file that could not be written for lack of space."""
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(f"{path}: cannot be written ({reason}). Make room and run the same command again.")
+
+
+@contextmanager
+def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
+    """Temporary path that replaces ``path`` when the block ends well and vanishes when it does not.
+
+    Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole new one.
+    The seal comes first: a crash between the two leaves a file that does not match, never one that wrongly does. What
+    an earlier writer of the file left when it was killed vanishes as well.
+
+    Args:
+        path: The file to write.
+        sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold their own.
+
+    Raises:
+        FullDiskError: If there is no room for the file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path)
+    try:
+        with scratch(path) as temporary:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            mode = 0o666 & ~_umask()
+            temporary.chmod(mode)
+            if sealed:
+                text = _seal_text(path, file_hash(temporary))
+                with atomic(seal_of(path), sealed=False) as seal:
+                    seal.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise FullDiskError(path, os.strerror(error.errno)) from error
+        raise
+
+
+def _umask() -> int:
+    """The process's file creation mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def file_hash(path: Path | str) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal_of(path: Path | str) -> Path:
+    """Path of a file's seal, present or not."""
+    path = Path(path)
+    return path.with_name(f".{path.name}{_SEAL}")
+
+
+def sealed_by(seal: Path) -> Path | None:
+    """Path of the file that a seal belongs to, by the seal's name; none if the name is not that of a seal."""
+    name = seal.name
+    return seal.with_name(name[1 : -len(_SEAL)]) if name.startswith(".") and name.endswith(_SEAL) else None
+
+
+def _seal_text(path: Path, digest: str) -> str:
+    """Content of the seal of a file with this SHA-256."""
+    return f"{digest}  {path.name}\n"
+
+
+def check(path: Path | str) -> str:
+    """SHA-256 of a file that is as it was written, in hexadecimal; for files that are passed on without being parsed.
+
+    Raises:
+        DamagedFileError: If the file or its seal is missing, or they do not match.
+    """
+    return _matching(Path(path), file_hash, lambda digest: digest)
+
+
+def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str]) -> T:
+    """Content of a file as ``read`` gives it, once its SHA-256 is the one in the seal.
+
+    Looks twice: whoever reads while a record is replaced, as ``sync`` does, may meet the new seal beside the old file.
+
+    Raises:
+        DamagedFileError: If the file or its seal is missing, or they do not match.
+    """
+    seal = seal_of(path)
+    for wait in (_REPLACING, 0.0):
+        try:
+            found = read(path)
+        except OSError as error:
+            raise DamagedFileError(path, error) from error
+        try:
+            expected = seal.read_bytes()
+        except FileNotFoundError:
+            raise DamagedFileError(path, f"it has no seal {seal.name}: nobody knows whether it is whole") from None
+        except OSError as error:
+            raise DamagedFileError(path, f"its seal: {error}") from error
+        if expected == _seal_text(path, digest(found)).encode():
+            return found
+        time.sleep(wait)
+    raise DamagedFileError(
+        path, f"its SHA-256 is {digest(found)[:16]}…, its seal says {expected[:16].decode(errors='replace')}…"
+    )
+
+
+def read_bytes(path: Path | str, *, sealed: bool = True) -> bytes:
+    """Content of a file of any kind.
+
+    Raises:
+        DamagedFileError: If the file is missing, or sealed and damaged.
+    """
+    path = Path(path)
+    if sealed:
+        return _matching(path, Path.read_bytes, lambda content: hashlib.sha256(content).hexdigest())
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DamagedFileError(path, error) from error
