@@ -5,24 +5,31 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference \
+.PHONY: run test test-all fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference \
   tracking-server tracking-server-stop tracking-load tracking-faults
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
-test: .venv/ready
-	python -m pytest -q
+# Tests that use the same costly fixture stay together, on one of the JOBS processes.
+PYTEST := python -m pytest -q -n $(JOBS) --dist loadgroup
 
-# Bad input of all kinds: FUZZ cases, other ones each time. `make test` tries the same 2,000 everywhere.
+test: .venv/ready
+	$(PYTEST)
+
+# All of that and the long tail: the whole chain, every preset's jobs, faults, servers, 2,000 cases of bad input.
+test-all: .venv/ready
+	FUZZ=2000 $(PYTEST) -m "slow or not slow"
+
+# Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
 FUZZ ?= 20000
 fuzz: .venv/ready
-	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) python -m pytest -q tests/fuzz
+	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) $(PYTEST) -m "slow or not slow" tests/fuzz
 
 # Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
 test-flower: .venv-flower/ready
-	.venv-flower/bin/python -m pytest -q tests/integrations
+	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
@@ -30,11 +37,11 @@ chaos: .venv/ready
 
 # Through a real SLURM; where none answers, says why and tests nothing. docs/cluster.md: a queue of one machine.
 test-slurm: .venv/ready
-	LEAKBOUND_SLURM=1 python -m pytest -q tests/cluster
+	LEAKBOUND_SLURM=1 python -m pytest -q -m "slow or not slow" tests/cluster
 
 # CONFIG through SLURM while its jobs and the coordinator are killed, and once without; prints what it counted.
 slurm-faults: .venv/ready
-	python tests/cluster/faults.py --configfile $(CONFIG)
+	python tests/benchmarks/slurm_faults.py --configfile $(CONFIG)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

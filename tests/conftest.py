@@ -1,4 +1,4 @@
-"""What tests of several folders share."""
+"""Settings and fixtures that tests of several folders share, and which tests stay together on one process."""
 
 import os
 from pathlib import Path
@@ -12,6 +12,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same examples everywhere: a test that fails does so for everybody. HYPOTHESIS_PROFILE=default draws new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+FIRST = ("workflow", "fuzz", "tracking", "attacks", "federated", "training")
+"""Folders whose files take longest, in the order in which they begin, so that none of them is left for last."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long; keep the tests of a file, or of a finished project, on one process."""
+    rank = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.parent.name, len(FIRST)))
+    for item in items:
+        used = getattr(item, "fixturenames", ())
+        chosen = item.callspec.params.get("finished") if "finished" in used else None
+        project = chosen or next((name for name in ("whole", "small") if name in used), None)
+        item.add_marker(pytest.mark.xdist_group(project or item.path.stem))
 
 
 @pytest.fixture(scope="session")
