@@ -13,19 +13,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-FIRST = ("workflow", "fuzz", "tracking", "attacks", "federated", "training")
+FIRST = ("workflow", "attacks", "training", "storage", "fuzz", "tracking")
 """Folders whose files take longest, in the order in which they begin, so that none of them is left for last."""
+SLOW = {"whole", "team"}
+"""Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long; keep the tests of a file, or of a finished project, on one process."""
+    """Begin with what takes long, keep the tests of a file or of a finished chain together, and mark what is slow."""
     rank = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: rank.get(item.path.parent.name, len(FIRST)))
     for item in items:
-        used = getattr(item, "fixturenames", ())
-        chosen = item.callspec.params.get("finished") if "finished" in used else None
-        project = chosen or next((name for name in ("whole", "small") if name in used), None)
-        item.add_marker(pytest.mark.xdist_group(project or item.path.stem))
+        used = set(getattr(item, "fixturenames", ()))
+        if "finished" in used:
+            used.add(item.callspec.params["finished"])
+        chains = sorted(used & {"small", "whole"})
+        item.add_marker(pytest.mark.xdist_group(chains[0] if chains else item.path.stem))
+        if used & SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ def whole(tmp_path_factory) -> Project:
     return run_to_its_end(tiny_project(tmp_path_factory.mktemp("whole"), WHOLE))
 
 
-@pytest.fixture(params=["small", pytest.param("whole", marks=pytest.mark.slow)])
+@pytest.fixture(params=["small", "whole"])
 def finished(request) -> Project:
     """Each of the two."""
     return request.getfixturevalue(request.param)

@@ -131,7 +131,6 @@ def deterministic(results: Path) -> dict[str, bytes]:
     return {path.relative_to(results).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
-@pytest.mark.slow
 def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(whole, copied, capsys):
     verify = ["verify", "--configfile", "config/tiny.yaml"]
     assert call(*verify) == 0
@@ -175,7 +174,6 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     assert ": stale: " not in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_seals_do_not_stand_in_the_way_when_all_output_is_deleted(copied):
     result = copied.snakemake("--delete-all-output", jobs=1)
     assert result.returncode == 0, result.stderr
