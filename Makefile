@@ -12,8 +12,8 @@ run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
-# Tests that use the same costly fixture stay together, on one of the JOBS processes.
-PYTEST := python -m pytest -q -n $(JOBS) --dist loadgroup
+# Files go to JOBS processes in the order of tests/conftest.py: what takes long begins first.
+PYTEST := python -m pytest -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test: .venv/ready
 	$(PYTEST)

@@ -133,7 +133,7 @@ def test_only_the_command_line_imports_tracking():
     assert users <= {"cli", "tracking"}
 
 
-@pytest.mark.parametrize("name", TORCH_FREE)
+@pytest.mark.parametrize("name", sorted(TORCH_FREE))
 def test_rooms_without_torch_load_without_torch(name):
     seen: set[str] = set()
     waiting = [module for module in MODULES if room(module) == name]
