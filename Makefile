@@ -5,24 +5,31 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock reference \
-  tracking-server tracking-database tracking-database-stop tracking-load tracking-faults
+.PHONY: run test test-all fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock \
+  reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
-test: .venv/ready
-	python -m pytest -q
+# Files go to JOBS processes in the order of tests/conftest.py: what takes long begins first.
+PYTEST := python -m pytest -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
-# Bad input of all kinds: FUZZ cases, other ones each time. `make test` tries the same 2,000 everywhere.
+test: .venv/ready
+	$(PYTEST)
+
+# All of that and the long tail: the whole chain, every preset's jobs, faults, servers, 2,000 cases of bad input.
+test-all: .venv/ready
+	FUZZ=2000 $(PYTEST) -m "slow or not slow"
+
+# Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
 FUZZ ?= 20000
 fuzz: .venv/ready
-	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) python -m pytest -q tests/fuzz
+	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) $(PYTEST) -m "slow or not slow" tests/fuzz
 
 # Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
 test-flower: .venv-flower/ready
-	.venv-flower/bin/python -m pytest -q tests/integrations
+	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
@@ -30,18 +37,18 @@ chaos: .venv/ready
 
 # Through a real SLURM; where none answers, says why and tests nothing. docs/cluster.md: a queue of one machine.
 test-slurm: .venv/ready
-	LEAKBOUND_SLURM=1 python -m pytest -q tests/cluster
+	LEAKBOUND_SLURM=1 python -m pytest -q -m "slow or not slow" tests/cluster
 
 # CONFIG through SLURM while its jobs and the coordinator are killed, and once without; prints what it counted.
 slurm-faults: .venv/ready
-	python tests/cluster/faults.py --configfile $(CONFIG)
+	python tests/benchmarks/slurm_faults.py --configfile $(CONFIG)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)
 
 # One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
 report: .venv/ready
-	snakemake -j $(JOBS) --configfile $(CONFIG) -- report_page
+	snakemake -j $(JOBS) --configfile $(CONFIG) -- report
 	snakemake -j 1 --configfile $(CONFIG) --report report.html
 
 ui: .venv/ready

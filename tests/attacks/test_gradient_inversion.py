@@ -197,6 +197,7 @@ def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
     assert all(np.abs(pictures[name]).max() <= 1.0 for name in ("attack", "untuned"))
 
 
+@pytest.mark.slow
 def test_undefended_sigmoid_lenet_gives_clothes_away(image_folder):
     dataset = datasets.prepare("fashion_mnist", DatasetConfig(source="folder", members=500, aux=200, test=50), seed=0)
     config = CONFIG.model_copy(update={"iterations": 400, "tv_weights": (1e-3, 1e-2)})
@@ -289,12 +290,14 @@ def pairs(digits, moments):
     return attacked(digits, moments, config=config, replicas=3, batch_size=2)
 
 
+@pytest.mark.slow
 def test_mean_image_of_a_pair_is_restored_better_than_the_prior(pairs):
     rows, _ = pairs
     assert mean_of(rows, "attack") < 0.7 * mean_of(rows, "prior")
     assert mean_of(rows, "attack", "relative_mse") < 0.8
 
 
+@pytest.mark.slow
 def test_larger_batch_holds_the_smaller_one(digits, pairs, undefended):
     units = {name: rows[rows.unit >= 0].groupby("replica").unit.unique() for name, (rows, _) in
              {"two": pairs, "one": undefended}.items()}  # fmt: skip
@@ -306,6 +309,7 @@ def test_larger_batch_holds_the_smaller_one(digits, pairs, undefended):
         assert len(set(distances.argmin(axis=1)) | set(units["one"][replica])) == 2 * CONFIG.images
 
 
+@pytest.mark.slow
 def test_relative_error_is_that_of_the_prior_image_by_image(pairs):
     table = pairs[0][pairs[0].unit >= 0].pivot(index=["replica", "unit"], columns=["variant", "metric"], values="value")
     for variant in ("attack", "untuned", "oracle"):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import shutil
@@ -29,24 +28,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from project_copy import ROOT, copied_project, environment
 
 from leakbound.config import reading
 from leakbound.storage import locks
 from leakbound.tracking.sending import KEY
 from leakbound.tracking.store import connect
 
-PROJECT = Path(__file__).parents[2]
 BETWEEN_LOOKS = 0.02  # seconds
 SPREAD = 0.9  # part of the undisturbed run's time over which moments are spread
 PATIENCE = 60.0  # seconds that a process may outlive its coordinator before that counts as a failure
 UNDISTURBED_ATTEMPTS = 3  # calls that may be needed after the last kill
 CHANCE = ("logs/*", "benchmarks/*", "tracking/*", "report.html", ".*.lock", "*/.lock")  # times, identifiers of runs
-MEASURED = (
-    "tables/efficiency.*",
-    "figures/*/table02*",
-    "claims.*",
-    "scoreboard.*",
-)  # where training times are measured
+MEASURED = ("tables/efficiency.*", "figures/*/table02*", "claims.*", "scoreboard.*")  # made of training times
 TIMES = ("seconds", "started")
 STARTED = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
 
@@ -80,12 +74,7 @@ class Run:
     """
 
     def __init__(self, folder: Path, configfile: str, jobs: int) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True)
-        shutil.copy(PROJECT / "environment.yml", folder)
-        skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        for name in ("src", "workflow", "config"):
-            shutil.copytree(PROJECT / name, folder / name, ignore=skipped)
+        self.folder = copied_project(folder)
         (folder / "given.yaml").write_bytes(Path(configfile).read_bytes())
         self.config = reading.load(folder / "given.yaml")
         self.root = folder / self.config.root
@@ -95,13 +84,13 @@ class Run:
     def start(self) -> subprocess.Popen[bytes]:
         """Give the command."""
         with self._log.open("ab") as log:
-            environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
-            return subprocess.Popen(self.command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+            where = {"cwd": self.folder, "env": environment(self.folder)}
+            return subprocess.Popen(self.command, **where, stdout=log, stderr=log)
 
     def says_nothing_to_do(self) -> bool:
         """Whether a dry run finds nothing to do."""
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
-        found = subprocess.run([*self.command, "-n"], cwd=self.folder, env=environment, capture_output=True, text=True)
+        where = {"cwd": self.folder, "env": environment(self.folder)}
+        found = subprocess.run([*self.command, "-n"], **where, capture_output=True, text=True)
         return found.returncode == 0 and "Nothing to be done" in found.stdout + found.stderr
 
     def jobs_started(self) -> int:
@@ -341,7 +330,7 @@ def faults(found: dict[str, Any], asked: int) -> list[str]:
 def main() -> None:
     """Run twice, compare, print and write what came out."""
     parser = argparse.ArgumentParser(description="Kill random processes of a run, resume it, and compare.")
-    parser.add_argument("--configfile", default=str(PROJECT / "config" / "config.yaml"))
+    parser.add_argument("--configfile", default=str(ROOT / "config" / "config.yaml"))
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-j", "--jobs", type=int, default=2)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from slurm_queue import Queue, copied_project, why_no_slurm
+from slurm_queue import Queue, configured_project, why_no_slurm
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +25,6 @@ def queue(slurm, tmp_path_factory) -> Callable[[dict], Queue]:
         folder = tmp_path_factory.mktemp(config["preset"]).resolve()
         given = folder / "given.yaml"
         given.write_text(yaml.safe_dump(config))
-        return Queue(copied_project(folder, given))
+        return Queue(configured_project(folder, given))
 
     return make

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import trouble
-from slurm_queue import CONFIGFILE, Queue, QueuedJob, environment
+from project_copy import ROOT, environment
+from slurm_queue import CONFIGFILE, Queue, QueuedJob
 
 DATASETS = {"digits": {"members": 120, "test": 120, "aux": 120}}
 STUDY = {
@@ -177,7 +178,7 @@ def is_operator() -> bool:
 def test_tables_are_the_same_whatever_is_killed(slurm, tmp_path):
     config = tmp_path / "chain.yaml"
     config.write_text(json.dumps(CHAIN))
-    script = Path(__file__).with_name("faults.py")
+    script = ROOT / "tests" / "benchmarks" / "slurm_faults.py"
     options = ["--configfile", str(config), "--kills", "6", "--coordinators", "1", "--pause", "8", "--jobs", "1"]
     found = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr[-5000:]

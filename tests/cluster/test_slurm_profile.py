@@ -4,7 +4,8 @@ import re
 
 import pytest
 import yaml
-from slurm_queue import PROFILE, ROOT
+from project_copy import ROOT
+from slurm_queue import PROFILE
 
 from leakbound.config import reading
 

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,17 @@ def _bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"no end after {SECONDS} seconds")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that gathers the outcomes what this one has counted, if there are several."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["fuzz"] = dict(COUNTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    COUNTS.update(getattr(node, "workeroutput", {}).get("fuzz", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -149,6 +149,7 @@ def test_vgg_repeats_the_one_position_that_its_poolings_leave(networks):
     assert positions.std() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "rate", "steps"),
     [("alexnet", 0.01, 18), ("resnet10", 0.01, 10), ("vgg16", 0.003, 10)],

@@ -51,7 +51,9 @@ def run_until_saved(processes, request, out: Path, chance: random.Random) -> boo
     return child.exitcode != 0
 
 
-@pytest.mark.parametrize("case", ["white", "frozen", "dpsgd", "noise", "largest"])
+@pytest.mark.parametrize(
+    "case", ["white", "dpsgd", *(pytest.param(case, marks=pytest.mark.slow) for case in ("frozen", "noise", "largest"))]
+)
 def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request_for, channel, tmp_path, case):
     defense = {
         "white": {"defense": ChannelDefense(shape="white"), "level": 8.0, "channel": channel("white", 8.0)},

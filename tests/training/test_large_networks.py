@@ -12,6 +12,7 @@ from leakbound.datasets import ImageDataset, Split
 from leakbound.training.loop import StackLearner
 from leakbound.training.per_sample import PerSampleLearner
 
+pytestmark = pytest.mark.slow
 NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, np.full(3072, 0.04))}
 FAMILIES = {
     "none": (StackLearner, {"defense": Undefended()}),

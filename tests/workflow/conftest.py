@@ -1,17 +1,14 @@
-"""A copy of the project in an empty folder, and a small configuration that runs its whole chain."""
+"""Copies of the project in empty folders, and two configurations that run its whole chain on little data."""
 
-import os
-import shutil
 import subprocess
-import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import yaml
+from project_copy import copied_project, environment
 
-ROOT = Path(__file__).parents[2]
-TINY = {
+WHOLE = {
     "preset": "tiny",
     "replicas": 2,
     "datasets": {"digits": {"members": 120, "test": 120, "aux": 120}},
@@ -64,6 +61,22 @@ TINY = {
     },
     "tracking": {"uri": "sqlite:///results/mlflow.db"},
 }
+"""Every defense of the first paper, every attack and every figure that they make."""
+FEW_FIGURES = {"tan2024": ("fig04",), "tan2024_capacity": ("fig09",), "tan2024_comparison": ("table02",)}
+FEW_FIGURES |= {"beyond": ("scoreboard",)}
+SMALL = {
+    **WHOLE,
+    "catalogue": "config/few.yaml",
+    "studies": {
+        "capacity": {
+            **WHOLE["studies"]["capacity"],
+            "defenses": {"none": [], "natural": [4.0], "white": [4.0]},
+            "attacks": ["membership"],
+        }
+    },
+    "illustrations": {"toy_example": {}},
+}
+"""A part of it that has each kind of job, for a fifth of the time."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +84,37 @@ class Project:
     """A copy of the project that may be edited and run."""
 
     folder: Path
+    config: dict = field(default_factory=lambda: SMALL)
 
     @property
     def results(self) -> Path:
         return self.folder / "results" / "tiny"
 
-    def configure(self, config: dict) -> None:
-        (self.folder / "config" / "tiny.yaml").write_text(yaml.safe_dump(config))
+    def configure(self, config: dict | None = None) -> None:
+        """Write a configuration, by default the one that the project was made with."""
+        (self.folder / "config" / "tiny.yaml").write_text(yaml.safe_dump(config or self.config))
+
+    def figures(self) -> list[dict]:
+        """Everything that the catalogue of the configuration could draw."""
+        place = self.folder / self.config.get("catalogue", "config/figures")
+        files = [place] if place.is_file() else sorted(place.glob("*.yaml"))
+        return [figure for path in files for figure in yaml.safe_load(path.read_text())["figures"]]
+
+    def runs(self, trained: bool = True) -> set[tuple[str, float | None]]:
+        """Defense and level of the runs of all studies, those that are trained or those that are not."""
+        return {
+            (defense, level)
+            for study in self.config["studies"].values()
+            if (study["rounds"] != [0]) == trained
+            for defense, levels in study["defenses"].items()
+            for level in levels or [None]
+        }
 
     def snakemake(
         self, *options: str, jobs: int = 2, configfile: str = "config/tiny.yaml"
     ) -> subprocess.CompletedProcess[str]:
         command = ["snakemake", "--configfile", configfile, "-j", str(jobs), *options]
-        return subprocess.run(command, cwd=self.folder, env=self.environment(), capture_output=True, text=True)
-
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(self.folder / "src"),
-            "XDG_CACHE_HOME": str(self.folder / ".cache"),
-        }
+        return subprocess.run(command, cwd=self.folder, env=environment(self.folder), capture_output=True, text=True)
 
     def planned(self, *targets: str, configfile: str = "config/tiny.yaml") -> dict[str, int]:
         """Jobs of each rule that a run would start now; empty if there is nothing to do."""
@@ -104,25 +127,45 @@ class Project:
         return {line.split()[0]: int(line.split()[1]) for line in lines if line.strip()}
 
 
-def copied_project(folder: Path) -> Project:
-    shutil.copy(ROOT / "environment.yml", folder)
-    for name in ("src", "workflow", "config"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    project = Project(folder)
-    project.configure(TINY)
+def tiny_project(folder: Path, config: dict = SMALL) -> Project:
+    """A copy of the project with a configuration, in which nothing has run."""
+    project = Project(copied_project(folder), config)
+    chosen = [
+        figure
+        for name, wanted in FEW_FIGURES.items()
+        for figure in yaml.safe_load((folder / "config" / "figures" / f"{name}.yaml").read_text())["figures"]
+        if figure["id"] in wanted
+    ]
+    (folder / "config" / "few.yaml").write_text(yaml.safe_dump({"figures": chosen}))
+    project.configure()
     return project
 
 
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Project:
-    """A project whose whole chain has run; tests that change it restore it."""
-    project = copied_project(tmp_path_factory.mktemp("project"))
+def run_to_its_end(project: Project) -> Project:
     result = project.snakemake()
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-10000:]
     return project
 
 
+@pytest.fixture(scope="session")
+def small(tmp_path_factory) -> Project:
+    """A small project whose chain has run; tests that change it restore it."""
+    return run_to_its_end(tiny_project(tmp_path_factory.mktemp("small")))
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory) -> Project:
+    """A project whose whole chain has run; tests that change it restore it."""
+    return run_to_its_end(tiny_project(tmp_path_factory.mktemp("whole"), WHOLE))
+
+
+@pytest.fixture(params=["small", "whole"])
+def finished(request) -> Project:
+    """Each of the two."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
 def fresh(tmp_path) -> Project:
     """A project in which nothing has run."""
-    return copied_project(tmp_path)
+    return tiny_project(tmp_path)

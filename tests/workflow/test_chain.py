@@ -5,14 +5,13 @@ import json
 
 import pandas as pd
 import pytest
-import yaml
 
-from .conftest import TINY
+from .conftest import WHOLE
 
 
 def edited(project, *way_and_value):
     """Configure a project with one setting of the tiny configuration changed."""
-    config = copy.deepcopy(TINY)
+    config = copy.deepcopy(project.config)
     *way, last, value = way_and_value
     inner = config
     for key in way:
@@ -22,14 +21,12 @@ def edited(project, *way_and_value):
 
 
 def test_chain_makes_every_figure_table_and_verdict(finished):
-    files = (finished.folder / "config" / "figures").glob("*.yaml")
-    catalogue = [figure for path in files for figure in yaml.safe_load(path.read_text())["figures"]]
     expected = {
         f"{figure['paper']}/{figure['id']}"
-        for figure in catalogue
+        for figure in finished.figures()
         if (
-            figure.get("study") in TINY["studies"]
-            or figure.get("illustration") in TINY["illustrations"]
+            figure.get("study") in finished.config["studies"]
+            or figure.get("illustration") in finished.config["illustrations"]
             or figure.get("table") in ("efficiency", "scoreboard")
         )
         and figure.get("select", {}).get("dataset") != ["celeba", "svhn", "fashion_mnist"]  # fig30 shows no other data
@@ -45,7 +42,8 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
 def test_table_has_every_replica_of_every_run(finished):
     rows = pd.read_parquet(finished.results / "tables" / "capacity.parquet")
     accuracy = rows[(rows["metric"] == "test_accuracy") & (rows["source"] == "training")]
-    assert len(accuracy) == 5 * 2
+    defenses = finished.config["studies"]["capacity"]["defenses"]
+    assert len(accuracy) == sum(len(levels) or 1 for levels in defenses.values()) * 2
     assert accuracy["value"].between(0, 1).all()
 
 
@@ -64,12 +62,13 @@ def test_second_call_does_nothing(finished):
 
 
 def test_changed_capacity_reruns_only_what_depends_on_it(finished):
+    attacks = finished.config["studies"]["capacity"]["attacks"]
     edited(finished, "studies", "capacity", "defenses", "white", [5.0])
     try:
         planned = finished.planned()
     finally:
-        finished.configure(TINY)
-    one_run = {"calibrate": 1, "tune": 1, "train": 1, "attack": 2, "log": 1, "tabulate": 1}
+        finished.configure()
+    one_run = {"calibrate": 1, "tune": 1, "train": 1, "attack": len(attacks), "log": 1, "tabulate": 1}
     assert {rule: planned.get(rule) for rule in one_run} == one_run
     assert not {"prepare", "covariance", "spectrum", "illustrate"} & planned.keys()
 
@@ -79,9 +78,11 @@ def test_other_origin_of_noise_reruns_exactly_what_draws_noise(finished):
     try:
         planned = finished.planned()
     finally:
-        finished.configure(TINY)
-    # Six of seven trained runs, each attacked twice, two of three gradient inversions, and the table of times.
-    noisy = {"tune": 6, "train": 6, "attack": 14, "measure": 1}
+        finished.configure()
+    # All but one of the trained runs with their attacks, and of the gradient inversions; and the table of times.
+    trained, gradients = len(finished.runs()) - 1, max(len(finished.runs(trained=False)) - 1, 0)
+    attacks = trained * len(finished.config["studies"]["capacity"]["attacks"]) + gradients
+    noisy = {"tune": trained, "train": trained, "attack": attacks, "measure": 1}
     assert {rule: planned.get(rule) for rule in noisy} == noisy
     assert not {"prepare", "covariance", "spectrum", "calibrate", "illustrate"} & planned.keys()
 
@@ -96,7 +97,7 @@ def test_changed_code_reruns_only_what_reaches_it(finished):
         planned = finished.planned()
     finally:
         path.write_text(original)
-    assert planned["attack"] == 7  # membership on each of the trained runs, no other attack
+    assert planned["attack"] == len(finished.runs())  # membership on each of the trained runs, no other attack
     assert not {"train", "tune", "calibrate", "prepare", "illustrate"} & planned.keys()
 
 
@@ -124,7 +125,7 @@ def test_run_says_where_it_comes_from(finished):
 
 def test_every_run_is_in_mlflow_once(finished):
     markers = list((finished.results / "tracking").rglob("*.json"))
-    assert len(markers) == 7 + 3 + 1
+    assert len(markers) == len(finished.runs()) + len(finished.runs(trained=False)) + 1
     assert {json.loads(path.read_text())["status"] for path in markers} == {"stored"}
 
 
@@ -132,7 +133,7 @@ def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
     page = (finished.results / "report.html").read_text()
     for path in (finished.results / "figures").rglob("*.svg"):
         assert f'id="figure-{path.parent.name}-{path.stem}"' in page
-    for run in ("natural-4", "dpsgd-1", "none"):
+    for run in ("natural-4", "dpsgd-1", "none") if finished.config == WHOLE else ():  # the small one draws no planes
         place = json.loads((finished.results / f"tracking/digits/lenet/{run}/n20-b32.json").read_text())["place"]
         assert f"http://127.0.0.1:5000/#/experiments/{place['experiment_id']}/runs/{place['run_id']}" in page
     assert 'src="http' not in page
@@ -146,20 +147,21 @@ def test_report_of_snakemake_is_one_page_without_the_network(finished):
     assert 'src="http' not in page
 
 
-def test_equal_inputs_give_equal_bytes(finished, fresh):
+def test_equal_inputs_give_equal_bytes(small, fresh):
     target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
     result = fresh.snakemake(target)
     assert result.returncode == 0, result.stderr[-3000:]
     for name in ("weights.safetensors", "training.parquet"):
         path = (fresh.folder / target).with_name(name)
-        assert path.read_bytes() == (finished.folder / target).with_name(name).read_bytes()
+        assert path.read_bytes() == (small.folder / target).with_name(name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "left"), [((), "None"), (("--max-jobs-per-timespan", "7/2s"), "7 jobs in 2 seconds")]
 )
 def test_no_limit_of_jobs_a_second_is_kept_that_nobody_asked_for(fresh, options, left):
-    with (fresh.folder / "workflow" / "Snakefile").open("a") as file:
+    with (fresh.folder / "Snakefile").open("a") as file:
         file.write(
             "\n\nonsuccess:\n"
             "    limit = workflow.scheduler.job_rate_limiter\n"

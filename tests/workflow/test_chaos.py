@@ -12,7 +12,7 @@ import pytest
 
 from leakbound.storage import locks
 
-from .conftest import TINY, Project
+from .conftest import WHOLE, Project
 
 RUN = "digits/lenet/natural-4/n20-b32"
 PRODUCTS = ("runs", "attacks", "logs/train", "logs/attack", "tracking")
@@ -42,12 +42,12 @@ pathlib.Path.replace = replace
 
 
 @pytest.fixture
-def damaged(finished, tmp_path) -> Project:
+def damaged(whole, tmp_path) -> Project:
     """A copy of the finished project without the products of one run, whose training saves checkpoints at once."""
     folder = tmp_path / "project"
-    shutil.copytree(finished.folder, folder)
+    shutil.copytree(whole.folder, folder)
     project = Project(folder)
-    config = copy.deepcopy(TINY)
+    config = copy.deepcopy(WHOLE)
     config["training"]["checkpoint_seconds"] = 0.001
     project.configure(config)
     for kind in PRODUCTS:
@@ -76,7 +76,7 @@ def hidden_or_unfinished(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.name.startswith(".") or path.suffix == ".pt"}
 
 
-def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(damaged, finished):
+def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(damaged, whole):
     training, attacks = damaged.results / "runs" / RUN, damaged.results / "attacks" / RUN
 
     called_and_killed(damaged, "checkpoint-*.pt", "job", "after")
@@ -98,13 +98,13 @@ def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(dama
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert damaged.planned(f"results/tiny/tracking/{RUN}.json") == {}
     for kind in ("runs", "attacks"):
-        one, other = finished.results / kind / RUN, damaged.results / kind / RUN
+        one, other = whole.results / kind / RUN, damaged.results / kind / RUN
         assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
         for path in one.iterdir():
             record = path.suffix == ".json" or path.name.startswith(".")  # with times, and the seals of those
             assert record or path.read_bytes() == (other / path.name).read_bytes(), path
     for kind in ("runs", "attacks", "tracking"):
-        assert hidden_or_unfinished(damaged.results / kind) <= hidden_or_unfinished(finished.results / kind)
+        assert hidden_or_unfinished(damaged.results / kind) <= hidden_or_unfinished(whole.results / kind)
     assert finished_runs(damaged.folder / "results" / "mlflow.db") == {RUN: 1, f"{RUN}#0": 1, f"{RUN}#1": 1}
 
 

@@ -116,9 +116,9 @@ def test_command_refuses_a_damaged_file_by_name_and_writes_nothing(tmp_path, mon
 
 
 @pytest.fixture
-def copied(finished, tmp_path, monkeypatch) -> Project:
+def copied(whole, tmp_path, monkeypatch) -> Project:
     """A finished project that may be damaged, as the current folder."""
-    shutil.copytree(finished.folder, tmp_path / "project")
+    shutil.copytree(whole.folder, tmp_path / "project")
     monkeypatch.chdir(tmp_path / "project")
     return Project(tmp_path / "project")
 
@@ -131,7 +131,7 @@ def deterministic(results: Path) -> dict[str, bytes]:
     return {path.relative_to(results).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
-def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(finished, copied, capsys):
+def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(whole, copied, capsys):
     verify = ["verify", "--configfile", "config/tiny.yaml"]
     assert call(*verify) == 0
     root = Path("results/tiny")
@@ -169,7 +169,7 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(fi
     assert copied.planned("--", table, *removed) == {"train": 1, "attack": 2, "tabulate": 1}
     made = copied.snakemake("--", table, *removed)
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
-    assert deterministic(root) == expected == deterministic(finished.results)
+    assert deterministic(root) == expected == deterministic(whole.results)
     assert call(*verify) == 0
     assert ": stale: " not in capsys.readouterr().out
 

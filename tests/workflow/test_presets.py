@@ -3,20 +3,21 @@
 from collections import Counter
 
 import pytest
+from project_copy import ROOT
 
 from leakbound.cli.plan.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.cli.plan.estimates import jobs_of
 from leakbound.config import reading
 from leakbound.jobs.table import RunTable
 
-from .conftest import ROOT, copied_project
+from .conftest import tiny_project
 
 NAMES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_preset_has_the_jobs_that_its_plan_counts(tmp_path, name):
-    project = copied_project(tmp_path)
+    project = tiny_project(tmp_path)
     config = reading.load(ROOT / "config" / name)
     catalogue = reading.load_catalogue(ROOT / config.catalogue, config)
     expected = Counter(job.kind for job in jobs_of(RunTable(config, catalogue), UnitCosts(read_costs(PACKAGED), "cpu")))

@@ -1,17 +1,15 @@
 """A copy of the project whose jobs go through SLURM, and what SLURM says about them."""
 
-import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from project_copy import copied_project, environment
 
-ROOT = Path(__file__).parents[2]
 PROFILE = "profiles/slurm"
 CONFIGFILE = "config/copied.yaml"  # of a copy
 FIELDS = {
@@ -65,23 +63,11 @@ def widest_node() -> int:
     return max(int(cpus.rstrip("+")) for cpus in found.stdout.split())
 
 
-def copied_project(folder: Path, configfile: Path) -> Path:
-    """Copy what the workflow needs into a new folder, with ``configfile`` as its configuration."""
-    for name in ("src", "workflow", "config"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    shutil.copy(ROOT / "environment.yml", folder)
+def configured_project(folder: Path, configfile: Path) -> Path:
+    """Copy the project into a new folder, with ``configfile`` as its configuration."""
+    copied_project(folder)
     shutil.copy(configfile, folder / CONFIGFILE)
     return folder
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Variables with which the code of the folder runs, in jobs too."""
-    return {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(folder / "src"),
-        "XDG_CACHE_HOME": str(folder / ".cache"),
-    }
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A configuration through SLURM while its jobs and its coordinator are killed, and once without a queue.
 
-    python tests/cluster/faults.py --configfile config/config.yaml --kills 8 --coordinators 1
+    python tests/benchmarks/slurm_faults.py --configfile config/config.yaml --kills 8 --coordinators 1
 
 Prints as JSON what was counted, and which tables differ; the exit status is 0 only if the run finished and none does.
 Tables of measured times (``efficiency``) always differ. What stands after ``--`` is given to Snakemake.
@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import yaml
-from slurm_queue import CONFIGFILE, PROFILE, Queue, QueuedJob, copied_project, environment, why_no_slurm
+from project_copy import environment
+from slurm_queue import CONFIGFILE, PROFILE, Queue, QueuedJob, configured_project, why_no_slurm
 
 RETRIES = 2  # of the profile: a job that is killed more often would fail, as it should
 
@@ -151,7 +152,8 @@ def main() -> None:
     kinds["coordinator"] = given.coordinators
     planned = list(generator.permutation([kind for kind, times in kinds.items() for _ in range(times)]))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
-        alone, queued = (copied_project(Path(work).resolve() / name, given.configfile) for name in ("alone", "queued"))
+        folders = (Path(work).resolve() / name for name in ("alone", "queued"))
+        alone, queued = (configured_project(folder, given.configfile) for folder in folders)
         start = time.monotonic()
         without_a_queue(alone, given.jobs)
         between = time.monotonic()
