@@ -11,7 +11,8 @@ from leakbound.claims.selection import EmptySelectionError
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.figures.drawing import check, draw, figure_rows
+from leakbound.figures.drawing import draw, figure_rows
+from leakbound.registry import CLAIM_TESTS, PLOTS
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
 """Files whose figures are drawn and judged by the tests of their own worlds."""
@@ -110,7 +111,9 @@ def test_misleading_metrics_have_a_twin():
 
 @pytest.mark.parametrize("key", FIGURES)
 def test_the_options_of_plots_and_claims_are_known(key):
-    check(FIGURES[key])
+    PLOTS.get(FIGURES[key].plot).check(FIGURES[key].options)
+    for claim in FIGURES[key].claims:
+        CLAIM_TESTS.get(claim.test).check(claim.options)
 
 
 @pytest.mark.parametrize("key", FIGURES)
