@@ -69,12 +69,12 @@ def tabulate(
 
 def _part(root: Path, slug: str, attacks: Sequence[str]) -> Any:
     """What one run has written."""
-    from leakbound.claims.tables import RunPart
+    from leakbound.claims.tables import RunResults
     from leakbound.jobs.runs import Run
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0
-    return RunPart(
+    return RunResults(
         run=slug,
         dataset=run.dataset,
         model=run.model,
@@ -117,17 +117,16 @@ def claims(
     root: RootOption,
     out: Annotated[Path, typer.Option(help="Verdicts, Parquet.")],
     scoreboard: Annotated[Path, typer.Option(help="Scoreboard, Markdown.")],
-    page: Annotated[Path, typer.Option(help="Scoreboard, HTML.")],
     counts: Annotated[Path, typer.Option(help="Number of claims for each paper and verdict, Parquet.")],
 ) -> None:
     """Test every claim of every figure on its rows."""
     import pandas as pd
 
     from leakbound.claims.claims import evaluate
-    from leakbound.claims.scoreboard import to_html, to_markdown, verdict_counts
+    from leakbound.claims.scoreboard import to_markdown, verdict_counts
     from leakbound.config.catalogue import FigureConfig
 
-    check_outputs(out, scoreboard, page, counts)
+    check_outputs(out, scoreboard, counts)
     job = read_settings(settings, ClaimsJob)
     found = []
     for values in job.figures:
@@ -139,6 +138,5 @@ def claims(
     verdicts = pd.concat(found, ignore_index=True)
     storage.write_rows(out, verdicts)
     storage.write_rows(counts, verdict_counts(verdicts))
-    for path, text in ((scoreboard, to_markdown(verdicts)), (page, to_html(verdicts))):
-        with storage.atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    with storage.atomic(scoreboard) as temporary:
+        temporary.write_text(to_markdown(verdicts), encoding="utf-8")

@@ -89,13 +89,13 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
 
 def _option_mistakes(key: str, figure: FigureConfig) -> Iterator[str]:
     """Options of a figure's plot and claims that these do not understand; those of outside ones are not known here."""
-    owners = [(f"{key}.options", registry.PLOT_OPTIONS, figure.plot, figure.options)]
+    owners = [(f"{key}.options", registry.PLOTS, figure.plot, figure.options)]
     for claim in figure.claims:
-        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_OPTIONS, claim.test, claim.options))
-    for where, models, name, options in owners:
-        if name in models.names():
+        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_TESTS, claim.test, claim.options))
+    for where, known, name, options in owners:
+        if name in known.names() and (model := getattr(known.get(name), "settings", None)):
             try:
-                parse(models.get(name), options, where)
+                parse(model, options, where)
             except ConfigError as error:
                 yield from str(error).splitlines()
 
