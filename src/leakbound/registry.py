@@ -187,7 +187,7 @@ PLOTS = Registry(
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
-        "noise_surface": "leakbound.figures.plots.theory:noise_surface",
+        "noise_surface": "leakbound.figures.plots.noise_surface:noise_surface",
         "table": "leakbound.figures.plots.table:table",
         "budgets": "leakbound.figures.plots.budgets:budgets",
         "times": "leakbound.figures.plots.times:times",

@@ -31,11 +31,7 @@ class Association(ClaimOptions):
 def associate(sign: int, rows: pd.DataFrame, options: Association, generator: np.random.Generator) -> Outcome:
     """Kendall's τ between two quantities over levels and replicas.
 
-    Args:
-        sign: 1 if they are claimed to go together, -1 if against each other.
-        rows: Rows of one setting.
-        options: Rows of both quantities.
-        generator: Draws resamples.
+    ``sign`` is 1 if they are claimed to go together, -1 if against each other; ``generator`` draws resamples.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one replica.

@@ -32,7 +32,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     verdict is *reproduced* if its adjusted p-value is below ``alpha`` and the effect goes the claimed way,
     *contradicted* if it goes the opposite way, *undecided* otherwise. Over all settings (dataset and model ``all``) a
     claim is reproduced if it is in every setting, contradicted if it is in any, undecided otherwise. Closed forms hold
-    or fail exactly: their p-value is 0 or 1 and takes no part in the correction.
+    or fail exactly: their p-value is 0 or 1 and stays out of the correction.
 
     Args:
         figure: Entry of the catalogue.

@@ -38,7 +38,7 @@ class Difference(ClaimOptions):
     match: Columns = ("level",)
     """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
     margin: float = 0.0
-    """How much larger, or smaller, a must be."""
+    """Least difference, upward or downward by the test, that counts."""
     paired: bool = False
     """Set where equal replicas of both series belong together, as two attackers on one model do."""
     blocks: bool = False
@@ -70,11 +70,7 @@ def compare(sign: int, rows: pd.DataFrame, options: Difference, generator: np.ra
     both series, its differences are averaged first, and the signs of these means are flipped: n replicas can give no
     p-value below 2 · 0.5ⁿ.
 
-    Args:
-        sign: 1 if the first series is claimed to be larger, -1 if smaller.
-        rows: Rows of one setting.
-        options: Both series.
-        generator: Draws permutations where there are too many to visit.
+    ``sign`` is 1 if the first series is claimed to be larger, -1 if smaller.
 
     Raises:
         SelectionError: If a column is missing, or paired series have several rows of one replica.

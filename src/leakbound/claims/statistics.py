@@ -90,7 +90,7 @@ def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Gene
     """Page's test of a trend within replicas that are the same problem at every level.
 
     L = Σ_r Σ_j j · rank of replica r's value at level j among its own, equal values sharing their mean rank. Under the
-    null each replica's values are exchangeable, so its part of L is one of k! equally likely numbers, and the null
+    null each replica's values are exchangeable, so its share of L is one of k! equally likely numbers, and the null
     distribution of L is their convolution over replicas. Above 7 levels it is sampled by permuting within replicas.
 
     Args:

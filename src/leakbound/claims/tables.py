@@ -105,17 +105,17 @@ def _summaries(name: str, rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Improvements over the undefended run, replica by replica, and the gap that membership inference lives on."""
-    members = _per_replica(rows, "membership", "white_box", "auc")
+    aucs = _per_replica(rows, "membership", "white_box", "auc")
     errors = _per_replica(rows, "model_inversion", "printed", "mse")
-    mia = _improvement(members, metrics.imp_mia)
+    mia = _improvement(aucs, metrics.imp_mia)
     dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(_bounded_errors(rows), metrics.imp_dra, average=_harmonic_mean)
     derived = {
         "imp_mia": mia,
         "imp_dra": dra,
         "imp_dra_gain": dra_gain,
-        "gdc": _mean_of(mia, dra),
-        "gdc_gain": _mean_of(mia, dra_gain),
+        "gdc": _joined(mia, dra, metrics.gdc),
+        "gdc_gain": _joined(mia, dra_gain, metrics.gdc),
         "accuracy_gap": _accuracy_gap(rows),
     }
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
@@ -157,14 +157,13 @@ def _harmonic_mean(errors: pd.Series[float]) -> float:
 def _accuracy_gap(rows: pd.DataFrame) -> pd.DataFrame:
     """Training minus test accuracy of each replica that has both."""
     train, test = (_per_replica(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
-    both = train.merge(test[["run", "replica", "value"]], on=["run", "replica"], suffixes=("_train", "_test"))
-    return both[[*IDENTITY, "replica"]].assign(value=both["value_train"] - both["value_test"])
+    return _joined(train, test, np.subtract)
 
 
-def _mean_of(mia: pd.DataFrame, dra: pd.DataFrame) -> pd.DataFrame:
-    """General defense capability of the replicas that have both improvements."""
-    both = mia.merge(dra[["run", "replica", "value"]], on=["run", "replica"], suffixes=("_mia", "_dra"))
-    value = metrics.gdc(both["value_mia"].to_numpy(float), both["value_dra"].to_numpy(float))
+def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
+    """``formula`` of both values of each replica that has them."""
+    both = first.merge(second[["run", "replica", "value"]], on=["run", "replica"], suffixes=("", "_second"))
+    value = formula(both["value"].to_numpy(float), both["value_second"].to_numpy(float))
     return both[[*IDENTITY, "replica"]].assign(value=value)
 
 

@@ -28,7 +28,7 @@ class Panel:
     """One panel.
 
     Args:
-        axes: Where it is drawn.
+        axes: Its axes.
         where: Conditions of the rows that it shows.
         above: Title over it, maybe empty.
         quantity: Label of its y axis if the rows of panels are explicit.

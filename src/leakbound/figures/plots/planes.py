@@ -306,8 +306,8 @@ def _cost(
     """Area that a name would cover, plus a little for distance, plus much for leaving the panel."""
     left, bottom, right, top = _box(spot, shift, wide, tall)
     covered = sum(
-        max(0.0, min(right, box[2]) - max(left, box[0])) * max(0.0, min(top, box[3]) - max(bottom, box[1]))
-        for box in taken
+        max(0.0, min(right, east) - max(left, west)) * max(0.0, min(top, north) - max(bottom, south))
+        for west, south, east, north in taken
     )
     outside = left < frame[0] or right > frame[2] or bottom < frame[1] or top > frame[3]
     return covered + 0.02 * float(np.hypot(*shift)) + 1e3 * outside

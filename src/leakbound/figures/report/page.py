@@ -144,7 +144,7 @@ def _papers(report: Report) -> Iterator[dict[str, Any]]:
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
     """The drawing of a figure whose points lead to runs, with the table of its points; nothing for any other one."""
-    if not has_points(figure.drawing):
+    if figure.config.plot != "plane" or not has_points(figure.drawing):
         return {"drawing": None, "points": None}
     head, lines = planes.numbers(figure.rows, figure.config.options)
     texts = {

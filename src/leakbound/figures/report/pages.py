@@ -29,7 +29,7 @@ class Kept:
 
     Attributes:
         preset: Name of the configuration.
-        folder: Where its results lie, relative to the page.
+        folder: Folder of its results, relative to the page.
         rows: The rows that the picture shows.
         claims: Rows of ``evaluate`` of this figure.
     """

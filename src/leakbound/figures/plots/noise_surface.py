@@ -1,4 +1,4 @@
-"""Figures of utility against privacy that no generic plot draws."""
+"""Utility over the noise's variance and covariance, with the noises that keep a budget."""
 
 from __future__ import annotations
 
