@@ -12,7 +12,7 @@ from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
 from leakbound.figures.drawing import draw, figure_rows
-from leakbound.registry import CLAIM_TESTS, PLOTS
+from leakbound.registry import CLAIM_TESTS, ILLUSTRATIONS, PLOTS
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
 """Files whose figures are drawn and judged by the tests of their own worlds."""
@@ -48,7 +48,6 @@ def illustrations() -> dict[str, pd.DataFrame]:
     """Rows of the figures without training, computed for small smooth random pictures."""
     from leakbound.channels import Moments
     from leakbound.datasets import ImageDataset, Split
-    from leakbound.theory import illustrations as rows
 
     generator = np.random.default_rng(1)
     coarse = generator.uniform(-0.6, 0.6, (40, 1, 8, 8))
@@ -69,7 +68,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     }
     names = {figure.illustration for figure in CATALOGUE.figures if figure.illustration}
     return {
-        name: getattr(rows, name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
+        name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
         for name in names
     }
 
