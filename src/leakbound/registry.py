@@ -205,67 +205,29 @@ PLOTS = Registry(
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
-        "noise_surface": "leakbound.figures.plots.theory:noise_surface",
+        "noise_surface": "leakbound.figures.plots.noise_surface:noise_surface",
         "table": "leakbound.figures.plots.table:table",
-        "budgets": "leakbound.figures.plots.federated:budgets",
+        "budgets": "leakbound.figures.plots.budgets:budgets",
         "times": "leakbound.figures.plots.times:times",
         "verdicts": "leakbound.figures.plots.verdicts:verdicts",
     },
 )
 
-PLOT_OPTIONS = Registry(
-    "plot_option",
-    {
-        "surface": "leakbound.figures.plot_options:NoOptions",
-        "densities": "leakbound.figures.plot_options:NoOptions",
-        "compression": "leakbound.figures.plot_options:NoOptions",
-        "shapes": "leakbound.figures.plot_options:ShapesOptions",
-        "weights": "leakbound.figures.plot_options:NoOptions",
-        "verdicts": "leakbound.figures.plot_options:NoOptions",
-        "image_grid": "leakbound.figures.plot_options:ImageGridOptions",
-        "levels": "leakbound.figures.plot_options:LevelsOptions",
-        "heatmap": "leakbound.figures.plot_options:HeatmapOptions",
-        "plane": "leakbound.figures.plot_options:PlaneOptions",
-        "noise_surface": "leakbound.figures.plot_options:NoOptions",
-        "times": "leakbound.figures.plot_options:TimesOptions",
-        "table": "leakbound.figures.plot_options:TableOptions",
-        "budgets": "leakbound.figures.plot_options:BudgetsOptions",
-    },
-)
-"""Plot to the model of its options, loaded without anything that draws; optional: it lets options be checked early."""
-
 CLAIM_TESTS = Registry(
     "claim_test",
     {
-        "increasing": "leakbound.claims.claim_tests:increasing",
-        "decreasing": "leakbound.claims.claim_tests:decreasing",
-        "greater": "leakbound.claims.claim_tests:greater",
-        "less": "leakbound.claims.claim_tests:less",
-        "steeper": "leakbound.claims.claim_tests:steeper",
-        "ordered": "leakbound.claims.claim_tests:ordered",
-        "concordant": "leakbound.claims.claim_tests:concordant",
-        "discordant": "leakbound.claims.claim_tests:discordant",
-        "front": "leakbound.claims.claim_tests:front",
-        "equals": "leakbound.claims.claim_tests:equals",
+        "increasing": "leakbound.claims.trends:increasing",
+        "decreasing": "leakbound.claims.trends:decreasing",
+        "ordered": "leakbound.claims.trends:ordered",
+        "greater": "leakbound.claims.differences:greater",
+        "less": "leakbound.claims.differences:less",
+        "equals": "leakbound.claims.differences:equals",
+        "steeper": "leakbound.claims.slopes:steeper",
+        "concordant": "leakbound.claims.associations:concordant",
+        "discordant": "leakbound.claims.associations:discordant",
+        "front": "leakbound.claims.fronts:front",
     },
 )
-
-CLAIM_OPTIONS = Registry(
-    "claim_option",
-    {
-        "increasing": "leakbound.claims.claim_options:Trend",
-        "decreasing": "leakbound.claims.claim_options:Trend",
-        "greater": "leakbound.claims.claim_options:Difference",
-        "less": "leakbound.claims.claim_options:Difference",
-        "steeper": "leakbound.claims.claim_options:Steepness",
-        "ordered": "leakbound.claims.claim_options:Order",
-        "concordant": "leakbound.claims.claim_options:Association",
-        "discordant": "leakbound.claims.claim_options:Association",
-        "front": "leakbound.claims.claim_options:Front",
-        "equals": "leakbound.claims.claim_options:Identity",
-    },
-)
-"""Claim test to the model of its options; as ``PLOT_OPTIONS``."""
 
 KINDS: Mapping[str, Registry] = {
     "datasets": DATASETS,

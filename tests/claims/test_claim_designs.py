@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from leakbound.claims.claims import evaluate
-from leakbound.claims.options import OptionsError
 from leakbound.claims.selection import SelectionError, select
 from leakbound.claims.statistics import replicas_needed, smallest_sign_p, smallest_trend_p
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
+from leakbound.config.messages import ConfigError
 from leakbound.config.strength import with_strength
-from leakbound.registry import CLAIM_OPTIONS, CLAIM_TESTS
+from leakbound.registry import CLAIM_TESTS
 
 ALPHA = 0.05
 
@@ -157,8 +157,7 @@ def test_conditions_may_say_what_rows_have_not():
         select(rows, {"dataset": {"but": "svhn"}})
 
 
-def test_options_checked_early_are_those_of_the_tests():
-    for name in CLAIM_OPTIONS.names():
-        assert CLAIM_OPTIONS.get(name) is CLAIM_TESTS.get(name).settings
-    with pytest.raises(OptionsError, match=r"options.bye: unknown option"):
-        CLAIM_TESTS.get("steeper").check({**STEEPER, "bye": "level"})
+def test_every_test_declares_its_options_and_refuses_others():
+    for name in CLAIM_TESTS.names():
+        with pytest.raises(ConfigError, match=rf"claim test {name}: options: bye: unknown setting"):
+            CLAIM_TESTS.get(name).check({**STEEPER, "bye": "level"})

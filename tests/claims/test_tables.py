@@ -4,7 +4,7 @@ import pytest
 
 from leakbound import metrics
 from leakbound.claims.selection import EmptySelectionError, SelectionError, select
-from leakbound.claims.tables import COLUMNS, RunPart, tabulate
+from leakbound.claims.tables import COLUMNS, RunResults, tabulate
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:
@@ -17,14 +17,14 @@ START = 0.03  # error of model inversion before its first step, in the first cla
 
 def part(
     defense: str, level: float | None, *, auc: float, mse: float, tuned: float, diverged=(False, False)
-) -> RunPart:
+) -> RunResults:
     replicas = range(len(diverged))
     inversion = pd.concat(
         attack(variant, metric, {(r, unit): value * (1 + unit) for r in replicas for unit in range(3)})
         for variant, metric, value in (("printed", "mse", mse), ("tuned", "mse", tuned), ("start", "mse", START))
     )
     curves = [(r, step, "test_accuracy", step / 100 + r) for r in replicas for step in (10, 50)]
-    return RunPart(
+    return RunResults(
         run=f"digits/lenet/{defense}-{level}/n50-b8",
         dataset="digits",
         model="lenet",
@@ -85,7 +85,7 @@ def test_improvements_are_those_of_the_metrics():
 def test_undefended_replicas_improve_by_nothing_on_average():
     inverted = NONE.attacks["model_inversion"]
     farther = inverted.assign(value=inverted["value"].where(inverted["replica"] == 0, 9 * inverted["value"]))
-    luck = RunPart(**{**vars(NONE), "attacks": {**NONE.attacks, "model_inversion": farther}})
+    luck = RunResults(**{**vars(NONE), "attacks": {**NONE.attacks, "model_inversion": farther}})
     table = tabulate([luck])
     improvements = table[table["source"] == "derived"].groupby("metric")["value"].agg(["mean", "std"])
     assert improvements.loc["imp_dra", "mean"] == pytest.approx(0.0, abs=1e-12)
@@ -93,7 +93,7 @@ def test_undefended_replicas_improve_by_nothing_on_average():
 
 
 def test_improvements_need_an_undefended_run_of_the_same_setting():
-    other = RunPart(**{**vars(NONE), "rounds": 60, "run": "digits/lenet/none/n60-b8"})
+    other = RunResults(**{**vars(NONE), "rounds": 60, "run": "digits/lenet/none/n60-b8"})
     table = tabulate([other, NATURAL])
     assert set(table[table["source"] == "derived"]["defense"]) == {"none"}
 
@@ -109,7 +109,7 @@ def test_an_attack_that_only_walks_away_from_its_start_shows_no_improvement_by_g
 def test_the_start_bounds_the_error_class_by_class():
     rows = {"printed": (0.04, 0.04, 0.04), "start": (0.01, 0.02, 0.05), "tuned": (0.03, 0.01, 0.04)}
     inverted = [attack(name, "mse", {(0, unit): one for unit, one in enumerate(own)}) for name, own in rows.items()]
-    one = RunPart(**{**vars(NATURAL), "attacks": {**NATURAL.attacks, "model_inversion": pd.concat(inverted)}})
+    one = RunResults(**{**vars(NATURAL), "attacks": {**NATURAL.attacks, "model_inversion": pd.concat(inverted)}})
     table = tabulate([NONE, one])
     assert value(table, defense="natural", metric="imp_dra_gain") == pytest.approx(metrics.imp_dra(0.01, 0.02))
 
@@ -130,7 +130,9 @@ def test_gradient_inversion_is_summarised_by_the_mean_over_images():
             attack("attack", "tv_weight", {(0, -1): 0.1}),
         ]
     )
-    table = tabulate([RunPart("slug", "digits", "lenet", "none", None, 0, 1, (), None, {"gradient_inversion": rows})])
+    table = tabulate(
+        [RunResults("slug", "digits", "lenet", "none", None, 0, 1, (), None, {"gradient_inversion": rows})]
+    )
     assert value(table, variant="attack", metric="mse", unit=-1) == pytest.approx(0.255)
     assert value(table, variant="attack", metric="bounded_mse", unit=-1) == pytest.approx(0.045)
     assert value(table, variant="attack", metric="tv_weight", unit=-1) == 0.1
@@ -154,7 +156,10 @@ def test_select_names_the_condition_that_leaves_nothing():
         select(tabulate([NONE, NATURAL]), {"dataset": "digits", "defense": "white"})
 
 
-def test_the_gap_of_accuracy_is_training_minus_test_in_every_replica(study):
-    wide = study.pivot_table(index=["run", "replica"], columns="metric", values="value", aggfunc="first")
+def test_the_gap_of_accuracy_is_training_minus_test_in_every_replica():
+    test = NATURAL.curves[NATURAL.curves["metric"] == "test_accuracy"]
+    train = test.assign(metric="train_accuracy", value=test["value"] + 0.05 + 0.1 * test["replica"])
+    fitted = RunResults(**{**vars(NATURAL), "curves": pd.concat([NATURAL.curves, train])})
+    wide = tabulate([fitted]).pivot_table(index=["run", "replica"], columns="metric", values="value", aggfunc="first")
     assert len(wide["accuracy_gap"].dropna()) == len(wide)
     np.testing.assert_allclose(wide["accuracy_gap"], wide["train_accuracy"] - wide["test_accuracy"])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.tables import RunPart, tabulate
+from leakbound.claims.tables import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}
@@ -64,7 +64,7 @@ def trained(
     replicas: int,
     generator: np.random.Generator,
     rounds: int = 600,
-) -> RunPart:
+) -> RunResults:
     openness = leak(defense, level) * rounds / 600 / (0.2 + 0.8 * rounds / 600)
     cost = {**CHANNELS, **PRIVATE}.get(defense, 0.0)
     curves, members, inverted = [], [], []
@@ -75,7 +75,7 @@ def trained(
             curves += [(replica, step, metric, value) for metric, value in values.items()]
         members.append(membership(replica, openness, generator))
         inverted += inversion(replica, openness, generator)
-    return RunPart(
+    return RunResults(
         run=f"{dataset}/{model}/{defense}-{level}/n{rounds}-b64",
         dataset=dataset,
         model=model,
@@ -96,7 +96,7 @@ def inverted_gradients(
     replicas: int,
     generator: np.random.Generator,
     batch_size: int = 1,
-) -> RunPart:
+) -> RunResults:
     hidden = 1 - leak(defense, level) + CHANNELS.get(defense, 0.0)
     if defense == "compression":
         hidden = 0.5 / (1 + (level or 0.0))
@@ -118,7 +118,7 @@ def inverted_gradients(
             if variant in ("attack", "untuned"):
                 frames.append(unit_rows(replica, variant, "bounded_mse", np.minimum(errors, prior)))
                 frames.append(unit_rows(replica, variant, "relative_mse", errors / prior * batch_size**-0.5))
-    return RunPart(
+    return RunResults(
         run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b{batch_size}",
         dataset=dataset,
         model="lenet_sigmoid",
@@ -131,14 +131,14 @@ def inverted_gradients(
     )
 
 
-def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunPart:
+def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunResults:
     frames = []
     for replica in range(replicas):
         values = {"printed": 200.0, "corrected": 98.0, "trace": 60.0, "measured": 30.0}
         for variant, value in values.items():
             jitter = 0.0 if variant in ("printed", "corrected") else generator.normal()
             frames.append(unit_rows(replica, variant, "capacity", np.array([value + jitter])).assign(unit=-1))
-    return RunPart(
+    return RunResults(
         run=f"digits/lenet/dpsgd-0.57/n{rounds}-b64",
         dataset="digits",
         model="lenet",

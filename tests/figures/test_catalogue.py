@@ -11,7 +11,8 @@ from leakbound.claims.selection import EmptySelectionError
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.figures.drawing import check, draw, figure_rows
+from leakbound.figures.drawing import draw, figure_rows
+from leakbound.registry import CLAIM_TESTS, ILLUSTRATIONS, PLOTS
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
 """Files whose figures are drawn and judged by the tests of their own worlds."""
@@ -47,7 +48,6 @@ def illustrations() -> dict[str, pd.DataFrame]:
     """Rows of the figures without training, computed for small smooth random pictures."""
     from leakbound.channels import Moments
     from leakbound.datasets import ImageDataset, Split
-    from leakbound.theory import illustrations as rows
 
     generator = np.random.default_rng(1)
     coarse = generator.uniform(-0.6, 0.6, (40, 1, 8, 8))
@@ -68,7 +68,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     }
     names = {figure.illustration for figure in CATALOGUE.figures if figure.illustration}
     return {
-        name: getattr(rows, name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
+        name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
         for name in names
     }
 
@@ -110,7 +110,9 @@ def test_misleading_metrics_have_a_twin():
 
 @pytest.mark.parametrize("key", FIGURES)
 def test_the_options_of_plots_and_claims_are_known(key):
-    check(FIGURES[key])
+    PLOTS.get(FIGURES[key].plot).check(FIGURES[key].options)
+    for claim in FIGURES[key].claims:
+        CLAIM_TESTS.get(claim.test).check(claim.options)
 
 
 @pytest.mark.parametrize("key", FIGURES)

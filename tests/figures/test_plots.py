@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from leakbound.claims.options import OptionsError
 from leakbound.claims.selection import SelectionError
 from leakbound.config.catalogue import FigureConfig
+from leakbound.config.messages import ConfigError
 from leakbound.figures import style
 from leakbound.figures.drawing import caption, draw, figure_rows
 from leakbound.figures.plots.plot import Plot
@@ -66,7 +66,7 @@ def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
 
 
 def test_no_picture_is_left_behind_when_drawing_fails(tmp_path, study):
-    with pytest.raises(OptionsError):
+    with pytest.raises(ConfigError):
         written(tmp_path, entry("levels", {"wheer": {}}, {"metric": "test_accuracy"}), study)
     assert list(tmp_path.iterdir()) == []
 
@@ -131,6 +131,12 @@ def test_planes_name_the_ends_of_every_line_and_mark_the_undefended_run(study):
     assert (names["1"], names["16"], names["0.5"], names["2"]) == (2, 2, 1, 1)
     labels = [text.get_text() for text in picture.legends[0].get_texts()]
     assert labels == ["natural", "white", "DP-SGD", "undefended"]
+
+
+def test_points_of_planes_are_named_by_their_runs_once_each(tmp_path, study):
+    svg, _ = written(tmp_path, entry("plane", PLANE, {"metric": ["gdc", "test_accuracy"]}), study)
+    named = re.findall(rb'id="run:([^"]+)"', svg)
+    assert sorted(run.decode() for run in named) == sorted(study["run"].unique())
 
 
 def test_crowded_planes_have_their_levels_in_the_legend_and_growing_points(study):
@@ -216,7 +222,7 @@ def test_a_missing_column_is_named(study):
 
 
 def test_a_wrong_option_names_the_nearest_one():
-    with pytest.raises(OptionsError, match=r"plot levels: options.y_lable: unknown option.*did you mean 'y_label'"):
+    with pytest.raises(ConfigError, match=r"plot levels: options: y_lable: unknown setting.*did you mean 'y_label'"):
         PLOTS.get("levels").check({"y_lable": "accuracy"})
 
 

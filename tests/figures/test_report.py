@@ -1,7 +1,7 @@
 """The offline page and the pages of the repository: whole by themselves, complete, and text where text is meant."""
 
 import base64
-import json
+import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,16 +17,16 @@ from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
-from leakbound.figures.drawing import figure_rows
+from leakbound.figures.drawing import draw, figure_rows
+from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report import Report, ReportFigure, page
-from leakbound.figures.report.drawing import HEIGHT, WIDTH, picture
 from leakbound.figures.report.overview import category, families, levels
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
-from leakbound.figures.report.planes import planes
 
 ROOT = Path(__file__).parents[2]
 EVIL = '<script>alert("x")</script>'
 VOID = {"meta", "link", "img", "br", "input"}
+PLANES = ("fig11", "fig15", "fig15_gain", "fig16")
 SHOWN = ("fig09", "fig10", "fig10_gain", "fig11", "fig15", "fig15_gain", "fig16")
 
 
@@ -85,12 +85,23 @@ def config() -> Config:
     return Config(datasets={"digits": DatasetConfig(members=400)}, studies={"comparison": study})
 
 
-def drawn(figure: FigureConfig, table: pd.DataFrame) -> ReportFigure:
-    return ReportFigure(figure, f"Caption of {figure.id}.", b"<svg/>", b"PNG", figure_rows(figure, table))
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Figures as the page gets them; only planes are drawn."""
+
+    def made(figure: FigureConfig, table: pd.DataFrame) -> ReportFigure:
+        rows, drawing = figure_rows(figure, table), b"<svg/>"
+        if figure.plot == "plane":
+            stem = tmp_path_factory.mktemp("drawn") / "fig"
+            draw(figure, rows, stem)
+            drawing = stem.with_suffix(".svg").read_bytes()
+        return ReportFigure(figure, f"Caption of {figure.id}.", drawing, b"PNG", rows)
+
+    return made
 
 
 @pytest.fixture(scope="module")
-def report(catalogue, config, study) -> Report:
+def report(catalogue, config, study, drawn) -> Report:
     figures = [drawn(catalogue[name], study) for name in SHOWN]
     claims = pd.concat([evaluate(figure.config, study, alpha=0.05) for figure in figures], ignore_index=True)
     provenance = {
@@ -119,7 +130,7 @@ def test_page_asks_nobody_for_anything(report):
     loaded = [element.get(name) for _, element in made.elements for name in ("src", "data", "poster", "srcset")]
     assert all(address is None or address.startswith("data:image/") for address in loaded)
     assert [link["href"] for link in made.all("link")] == ["data:,"]
-    assert "url(" not in text
+    assert set(re.findall(r"url\((.)", text)) == {"#"}  # within the page
     assert "@import" not in text
     assert any("default-src 'none'" in (meta.get("content") or "") for meta in made.all("meta"))
 
@@ -136,8 +147,10 @@ def test_every_name_within_the_page_is_there_once_and_every_link_to_one_leads_so
 def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict(report, made):
     assert {f"figure-tan2024-{name}" for name in SHOWN} <= {article["id"] for article in made.all("article")}
     sources = [image["src"].partition("base64,")[2] for image in made.all("img")]
-    assert [base64.b64decode(source) for source in sources] == [b"<svg/>"] * len(SHOWN)
+    assert [base64.b64decode(source) for source in sources] == [b"<svg/>"] * (len(SHOWN) - len(PLANES))
     assert all(image["alt"] for image in made.all("img"))
+    assert len(made.of_class("drawing")) == len(PLANES)
+    assert all(drawing["aria-label"] for drawing in made.of_class("drawing"))
     for claim in overall(report.claims).itertuples():
         assert made.text.count(claim.text) >= 2  # on the scoreboard and at its figure
     listed = [row["data-verdict"] for row in made.all("tr") if "data-verdict" in row]
@@ -154,16 +167,19 @@ def test_page_states_where_results_come_from(made):
         assert fact in made.text
 
 
-def test_every_point_of_a_plane_leads_to_its_run_and_says_its_numbers(report, made, study):
+def test_every_point_of_a_plane_leads_to_its_run_and_says_its_numbers(report, made):
     points = made.of_class("point")
-    found = [plane for figure in report.figures for plane in planes(figure.config, figure.rows)]
-    expected = [point for plane in found for point in plane.points]
-    assert [point["href"] for point in points] == [report.links[point.run] for point in expected]
+    planes = [numbers(figure.rows, figure.config.options) for figure in report.figures if figure.config.id in PLANES]
+    expected = {(run, x, y) for _, lines in planes for run, _, x, y, _ in lines}
+    assert [point["href"] for point in points] == [report.links[point["data-run"]] for point in points]
     assert all(link["rel"] == "noopener" for link in points)
-    for shown, point in zip(points, expected, strict=True):
-        assert point.run in shown["aria-label"]
-        assert f"{point.x:.4g}" in shown["aria-label"]
-        assert len(json.loads(shown["data-seeds"])) == 3
+    shown = set()
+    for point in points:
+        assert "mean of 3 seeds" in point["aria-label"]
+        shown |= {(run, x, y) for run, x, y in expected if all(part in point["aria-label"] for part in (run, x, y))}
+    assert shown == expected
+    assert len(points) == sum(len(lines) for _, lines in planes)
+    assert all(made.text.count(x) >= 2 for _, x, _ in expected)  # in words at the point, and in its table
 
 
 def test_runs_that_are_not_in_mlflow_are_points_without_a_link(report):
@@ -173,7 +189,7 @@ def test_runs_that_are_not_in_mlflow_are_points_without_a_link(report):
     assert "leakbound sync" in made.text
 
 
-def test_names_are_text_and_never_markup(report, study):
+def test_names_are_text_and_never_markup(report, study, drawn):
     renamed = study.assign(dataset=f"d{EVIL}", run=study["run"] + f"'{EVIL}")
     options = {"x": {"metric": "gdc"}, "y": {"metric": "test_accuracy"}, "x_label": EVIL, "diagonal": True}
     claim = ClaimConfig(
@@ -182,7 +198,7 @@ def test_names_are_text_and_never_markup(report, study):
     figure = FigureConfig(
         id="evil", paper="beyond", title=EVIL, study="x", plot="plane", caption=EVIL, options=options, claims=(claim,)
     )
-    evil = ReportFigure(figure, EVIL, b"<svg/>", b"", renamed)
+    evil = dataclasses.replace(drawn(figure, renamed), caption=EVIL)
     provenance = {"commits": {EVIL: 1}, "versions": {EVIL: EVIL}, "data": {"digits": EVIL}}
     links = {str(run): f'http://x/"{EVIL}' for run in renamed["run"].unique()}
     claims = evaluate(figure, renamed, alpha=0.05)
@@ -205,56 +221,37 @@ def test_equal_reports_give_equal_pages(report):
 # -- planes --------------------------------------------------------------------------------------------------------
 
 
-def test_plane_has_the_mean_of_each_run_and_its_seeds(catalogue, study):
-    (plane,) = planes(catalogue["fig15"], figure_rows(catalogue["fig15"], study))
-    point = next(point for point in plane.points if point.defense == "white" and point.name == "4")
+def test_numbers_of_a_plane_are_the_mean_of_each_run_with_its_interval(catalogue, study):
+    head, lines = numbers(figure_rows(catalogue["fig15"], study), catalogue["fig15"].options)
+    assert head[:2] + head[-1:] == ["run", "point", "seeds"]
     own = study[(study["defense"] == "white") & (study["level"] == 4.0)]
-    accuracy = own[(own["metric"] == "test_accuracy") & (own["source"] == "training")]
-    assert point.y == pytest.approx(accuracy["value"].mean())
-    assert [seed.y for seed in point.seeds] == accuracy.sort_values("replica")["value"].tolist()
-    names = [point.name for line in plane.lines for point in line if point.defense == "natural"]
-    assert names == ["1", "4", "16"]
+    accuracy = own[(own["metric"] == "test_accuracy") & (own["source"] == "training")]["value"]
+    half = 4.302652729696142 * accuracy.std() / np.sqrt(3)
+    (line,) = [line for line in lines if line[1] == "white 4"]
+    mean = accuracy.mean()
+    assert line[3:] == [f"{mean:.4g} [{mean - half:.4g}, {mean + half:.4g}]", "3"]
+    assert [line[1] for line in lines if line[1].startswith("natural")] == ["natural 1", "natural 4", "natural 16"]
 
 
-def test_there_is_a_plane_for_each_dataset_and_network(catalogue, make_study):
+def test_a_plane_has_the_points_of_every_dataset_and_network(catalogue, make_study, drawn):
     rows = make_study(datasets=("digits", "mnist"), models=("lenet", "vgg16"), replicas=1)
-    found = planes(catalogue["fig16"], figure_rows(catalogue["fig16"], rows))
-    assert [(plane.dataset, plane.model) for plane in found] == [
+    figure = drawn(catalogue["fig16"], rows)
+    _, lines = numbers(figure.rows, figure.config.options)
+    assert {tuple(line[0].split("/")[:2]) for line in lines} == {
         ("digits", "lenet"),
         ("digits", "vgg16"),
         ("mnist", "lenet"),
         ("mnist", "vgg16"),
-    ]
+    }
+    assert all(f'id="run:{line[0]}"'.encode() in figure.drawing for line in lines)
 
 
-def test_figures_of_another_kind_and_rows_without_numbers_give_no_plane(catalogue, study):
-    assert planes(catalogue["fig09"], study) == []
-    assert planes(catalogue["fig15"], study.assign(value=np.nan)) == []
-
-
-def test_all_marks_lie_within_the_picture_in_the_order_of_their_values(catalogue, study):
-    (plane,) = planes(catalogue["fig11"], figure_rows(catalogue["fig11"], study))
-    shown = picture(plane)
-    marks = [mark for line in shown.lines for mark in line.marks]
-    places = [place for mark in marks for place in mark.seeds]
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
-    by_x = sorted(marks, key=lambda mark: mark.value.x)
-    by_y = sorted(marks, key=lambda mark: mark.value.y)
-    assert [mark.x for mark in by_x] == sorted(mark.x for mark in marks)
-    assert [mark.y for mark in by_y] == sorted((mark.y for mark in marks), reverse=True)
-    texts = [tick.text for tick in shown.x_ticks]
-    assert len(texts) == len(set(texts)) >= 3
-    assert shown.start is not None
-
-
-@pytest.mark.parametrize("spread", [0.0, 1e-6, 0.003, 2.5, 4e5])
-def test_ticks_tell_values_apart_on_any_scale(catalogue, study, spread):
-    rows = figure_rows(catalogue["fig15"], study)
-    accuracy = rows["metric"] == "test_accuracy"
-    rows = rows.assign(value=np.where(accuracy, rows["value"] * spread, rows["value"]))
-    (plane,) = planes(catalogue["fig15"], rows)
-    texts = [tick.text for tick in picture(plane).y_ticks]
-    assert len(texts) == len(set(texts)) >= 2
+def test_figures_of_another_kind_and_rows_without_numbers_have_no_points(catalogue, study, drawn, config):
+    undefined = study.assign(value=study["value"].where(study["metric"] != "gdc"))
+    figures = [drawn(catalogue["fig09"], study), drawn(catalogue["fig15"], undefined)]
+    claims = pd.DataFrame(columns=["paper", "figure", "claim", "dataset", "model", "verdict"])
+    assert not Page(page(Report(config, figures, claims, {}))).of_class("point")
+    assert numbers(figures[1].rows, figures[1].config.options) == ([], [])
 
 
 # -- order ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from leakbound.channels import Channel, Natural, Spectrum
-from leakbound.claims.claim_tests import Outcome
+from leakbound.claims.outcomes import Outcome
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
 from leakbound.models.classifier import Classifier

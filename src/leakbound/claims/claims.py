@@ -9,30 +9,15 @@ import numpy as np
 import pandas as pd
 
 from leakbound.claims.outcomes import Outcome
-from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.claims.selection import EmptySelectionError, select_or_nothing
 from leakbound.claims.statistics import holm, replicas_needed
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import CLAIM_TESTS
 
-COLUMNS = (
-    "paper",
-    "figure",
-    "claim",
-    "text",
-    "dataset",
-    "model",
-    "test",
-    "effect",
-    "low",
-    "high",
-    "p_value",
-    "p_adjusted",
-    "n",
-    "verdict",
-    "detail",
-    "seeds_needed",
-)
+_NUMBERS = ("effect", "low", "high", "p_value", "p_adjusted")
+_STATED = ("paper", "figure", "claim", "text", "dataset", "model", "test")
+COLUMNS = (*_STATED, *_NUMBERS, "n", "verdict", "detail", "seeds_needed")
 VERDICTS = ("reproduced", "contradicted", "undecided")
 OVERALL = "all"
 _FACETS = ("dataset", "model")
@@ -47,7 +32,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     verdict is *reproduced* if its adjusted p-value is below ``alpha`` and the effect goes the claimed way,
     *contradicted* if it goes the opposite way, *undecided* otherwise. Over all settings (dataset and model ``all``) a
     claim is reproduced if it is in every setting, contradicted if it is in any, undecided otherwise. Closed forms hold
-    or fail exactly: their p-value is 0 or 1 and takes no part in the correction.
+    or fail exactly: their p-value is 0 or 1 and stays out of the correction.
 
     Args:
         figure: Entry of the catalogue.
@@ -66,13 +51,10 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         1,000 would be needed.
 
     Raises:
-        OptionsError: If a claim's options are wrong.
+        ConfigError: If a claim's options are wrong.
         SelectionError: If a claim's condition names an unknown column.
     """
-    try:
-        rows = select(rows, figure.select)
-    except EmptySelectionError:
-        rows = rows.iloc[:0]
+    rows = select_or_nothing(rows, figure.select)
     tests = [(claim, setting) for claim in figure.claims for setting in _settings(rows, claim.across)]
     outcomes = [_outcome(figure, claim, setting, rows, seed) for claim, setting in tests]
     chancy = [i for i, outcome in enumerate(outcomes) if not outcome.exact and not math.isnan(outcome.p_value)]
@@ -80,16 +62,20 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     for index, value in zip(chancy, holm([outcomes[i].p_value for i in chancy]), strict=True):
         adjusted[index] = value
     level = alpha / max(1, len(chancy))
-    judged = [
-        _judged(figure, claim, setting, outcome, p_adjusted, alpha, level)
-        for (claim, setting), outcome, p_adjusted in zip(tests, outcomes, adjusted, strict=True)
-    ]
     table: list[dict[str, Any]] = []
     for claim in figure.claims:
-        own = [row for row in judged if row["claim"] == claim.id]
+        own = [
+            {
+                **{"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text},
+                **{"dataset": "", "model": "", **setting, "test": claim.test},
+                **_judged(outcome, p_adjusted, alpha, level),
+            }
+            for (tested, setting), outcome, p_adjusted in zip(tests, outcomes, adjusted, strict=True)
+            if tested is claim
+        ]
         table += [*own, _overall(own)]
-    types = {"effect": float, "low": float, "high": float, "p_value": float, "p_adjusted": float}
-    return pd.DataFrame(table, columns=list(COLUMNS)).astype({**types, "n": "int64", "seeds_needed": "Int64"})
+    types: dict[str, Any] = {**dict.fromkeys(_NUMBERS, float), "n": "int64", "seeds_needed": "Int64"}
+    return pd.DataFrame(table, columns=list(COLUMNS)).astype(types)
 
 
 def _settings(rows: pd.DataFrame, across: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -117,16 +103,8 @@ def _outcome(
         return Outcome(math.nan, math.nan, math.nan, math.nan, 0, 0, f"nothing to compare: {error}")
 
 
-def _judged(
-    figure: FigureConfig,
-    claim: ClaimConfig,
-    setting: dict[str, Any],
-    outcome: Outcome,
-    p_adjusted: float,
-    alpha: float,
-    level: float,
-) -> dict[str, Any]:
-    """One row of the table: an outcome with its verdict."""
+def _judged(outcome: Outcome, p_adjusted: float, alpha: float, level: float) -> dict[str, Any]:
+    """Columns of an outcome, with its verdict."""
     needed, detail = None, outcome.detail
     if outcome.exact or (p_adjusted < alpha and outcome.direction):
         verdict = "reproduced" if outcome.direction > 0 else "contradicted"
@@ -137,24 +115,9 @@ def _judged(
             if least >= level:
                 detail += f"; too few replicas: the least p-value that {outcome.replicas} can give is {least:.2g}"
             needed = replicas_needed(outcome.p_value, outcome.replicas, level, outcome.smallest_p)
-    return {
-        "paper": figure.paper,
-        "figure": figure.id,
-        "claim": claim.id,
-        "text": claim.text,
-        "dataset": str(setting.get("dataset", "")),
-        "model": str(setting.get("model", "")),
-        "test": claim.test,
-        "effect": outcome.effect,
-        "low": outcome.low,
-        "high": outcome.high,
-        "p_value": outcome.p_value,
-        "p_adjusted": p_adjusted,
-        "n": outcome.replicas,
-        "verdict": verdict,
-        "detail": detail,
-        "seeds_needed": needed,
-    }
+    numbers = {name: getattr(outcome, name) for name in _NUMBERS if name != "p_adjusted"}
+    counts = {"n": outcome.replicas, "seeds_needed": needed}
+    return {**numbers, "p_adjusted": p_adjusted, **counts, "verdict": verdict, "detail": detail}
 
 
 def _overall(settings: list[dict[str, Any]]) -> dict[str, Any]:
@@ -163,12 +126,8 @@ def _overall(settings: list[dict[str, Any]]) -> dict[str, Any]:
     summary = {**settings[0], "dataset": OVERALL, "model": OVERALL}
     if len(settings) == 1:
         return summary
-    if counts["contradicted"]:
-        verdict, decisive = "contradicted", [row for row in settings if row["verdict"] == "contradicted"]
-    elif counts["undecided"]:
-        verdict, decisive = "undecided", [row for row in settings if row["verdict"] == "undecided"]
-    else:
-        verdict, decisive = "reproduced", settings
+    verdict = next(one for one in ("contradicted", "undecided", "reproduced") if counts[one])
+    decisive = [row for row in settings if row["verdict"] == verdict]
     # All settings must hold, so the weakest one speaks for them; one that fails is enough against them.
     pick = min if verdict == "contradicted" else max
     chosen = pick(decisive, key=lambda row: -1.0 if math.isnan(row["p_adjusted"]) else row["p_adjusted"])
@@ -177,7 +136,7 @@ def _overall(settings: list[dict[str, Any]]) -> dict[str, Any]:
     listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     return {
         **summary,
-        **{key: chosen[key] for key in ("effect", "low", "high", "p_value", "p_adjusted")},
+        **{key: chosen[key] for key in _NUMBERS},
         "n": min(row["n"] for row in settings),
         "verdict": verdict,
         "detail": f"{listed} of {len(settings)} settings; numbers of the decisive one ({where})",

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING, Annotated
 
-from leakbound import metrics
+import numpy as np
+from pydantic import Strict
+
 from leakbound.claims import intervals
-from leakbound.claims.claim_options import Front
-from leakbound.claims.outcomes import Outcome, both_quantities, require, undecidable
-from leakbound.claims.selection import select
+from leakbound.claims.outcomes import ClaimOptions, ClaimTest, Outcome, both_quantities, undecidable
+from leakbound.claims.selection import Columns, require, select
+from leakbound.config.catalogue import Conditions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Front(ClaimOptions):
+    """One series' front above each other's; all must have equally many levels."""
+
+    best: str
+    """Defense claimed to have the best trade-off."""
+    against: Columns = ()
+    """The others; all that are in the rows if empty."""
+    x: Conditions
+    """Conditions of the quantity along x, more is better."""
+    y: Conditions
+    """Conditions of the quantity along y, more is better."""
+    reference: Annotated[tuple[float, float], Strict(False)] = (0.0, 0.0)
+    """Corner from which hypervolumes are measured."""
 
 
 def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generator) -> Outcome:
@@ -18,16 +37,13 @@ def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generat
     A front of more levels dominates a larger area though no level is better, so series with different numbers of levels
     are not compared: which levels to leave out would decide the result.
 
-    Args:
-        rows: Rows of one setting.
-        options: What is compared.
-        generator: Draws resamples.
-
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one replica.
     """
+    from leakbound.metrics import hypervolume
+
     both = both_quantities(select(rows, options.where), options.x, options.y).dropna(subset="level")
-    require(both, ("defense",))
+    require(both, "defense")
     fronts = {
         str(name): [level[["x", "y"]].to_numpy(float) for _, level in series.groupby("level", sort=True)]
         for name, series in both.groupby("defense", sort=True)
@@ -45,12 +61,14 @@ def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generat
     replicas = min(len(level) for front in compared.values() for level in front)
     corner = np.array(options.reference)
     volume = {
-        name: metrics.hypervolume(np.array([level.mean(axis=0) for level in front]), corner)
-        for name, front in compared.items()
+        name: hypervolume(np.array([level.mean(axis=0) for level in front]), corner) for name, front in compared.items()
     }
     if replicas < 2:
         return undecidable(rows, f"{replicas} replica: a front needs at least 2 to be compared")
-    draws = {name: _resampled_volumes(front, corner, generator) for name, front in compared.items()}
+    draws = {}
+    for name, front in compared.items():
+        means = np.stack([intervals.resampled(level, generator).mean(axis=1) for level in front], axis=1)
+        draws[name] = np.array([hypervolume(points, corner) for points in means])
     results = {
         name: intervals.bootstrap_t(volume[options.best] - volume[name], draws[options.best] - draws[name], replicas)
         for name in others
@@ -68,9 +86,4 @@ def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generat
     return Outcome(tested.statistic, low, high, p_value, tested.direction, replicas, detail)
 
 
-def _resampled_volumes(levels: list[np.ndarray], corner: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Hypervolumes of a front whose replicas are resampled level by level."""
-    means = [
-        level[generator.integers(len(level), size=(intervals.RESAMPLES, len(level)))].mean(axis=1) for level in levels
-    ]
-    return np.array([metrics.hypervolume(points, corner) for points in np.stack(means, axis=1)])
+front = ClaimTest("front", Front, rank_fronts)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy import stats
 
 from leakbound.claims.statistics import Tested
 
@@ -19,8 +18,8 @@ RESAMPLES = 2_000
 
 
 def resampled(
-    values: Shaped[np.ndarray, " n"], generator: np.random.Generator, draws: int = RESAMPLES
-) -> Shaped[np.ndarray, "draws n"]:
+    values: Shaped[np.ndarray, "n ..."], generator: np.random.Generator, draws: int = RESAMPLES
+) -> Shaped[np.ndarray, "draws n ..."]:
     """Bootstrap resamples of a group's replicas, one a row.
 
     Args:
@@ -32,7 +31,7 @@ def resampled(
 
 
 def bootstrap_t(effect: float, draws: Float[np.ndarray, " draws"], replicas: int) -> tuple[Tested, float, float]:
-    """Test whether an effect differs from 0, with the bootstrap's standard error and Student's t.
+    """Test that an effect differs from 0, with the bootstrap's standard error and Student's t.
 
     Resampling n values understates their variance by (n − 1)/n, which counts for few replicas: the standard error is
     enlarged by √(n/(n − 1)), and t has n − 1 degrees of freedom.
@@ -45,6 +44,8 @@ def bootstrap_t(effect: float, draws: Float[np.ndarray, " draws"], replicas: int
     Returns:
         The test, and the ends of the 95 % interval.
     """
+    from scipy import stats
+
     error = float(draws.std(ddof=1)) * math.sqrt(replicas / (replicas - 1))
     if error == 0:
         return Tested(effect, 0.0 if effect else 1.0, int(np.sign(effect))), effect, effect
@@ -73,13 +74,21 @@ def rank_interval(effect: float, draws: Float[np.ndarray, " draws"], replicas: i
     return max(-1.0, low), min(1.0, high)
 
 
-def combined_interval(parts: Sequence[tuple[float, Float[np.ndarray, " _"]]]) -> tuple[float, float]:
+def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """95 % interval of a mean over replicas; NaN for a single one."""
+    from leakbound import metrics
+
+    found = metrics.mean_interval(values)
+    return found.low, found.high
+
+
+def combined_interval(groups: Sequence[tuple[float, Float[np.ndarray, " _"]]]) -> tuple[float, float]:
     """95 % interval of Σ_g w_g · mean of group g, for independent groups with variances of their own.
 
     Student's t with Welch and Satterthwaite's degrees of freedom (Σ v_g)² / Σ v_g²/(n_g − 1), v_g = w_g² s_g²/n_g.
 
     Args:
-        parts: Weight w_g and values of each group.
+        groups: Weight w_g and values of each group.
 
     Returns:
         Both ends, NaN if a group has one value or no group varies.
@@ -87,13 +96,15 @@ def combined_interval(parts: Sequence[tuple[float, Float[np.ndarray, " _"]]]) ->
     Source:
         Welch 1947; Satterthwaite 1946.
     """
-    if any(len(group) < 2 for _, group in parts):
+    from scipy import stats
+
+    if any(len(group) < 2 for _, group in groups):
         return math.nan, math.nan
-    variances = np.array([weight**2 * group.var(ddof=1) / len(group) for weight, group in parts])
+    variances = np.array([weight**2 * group.var(ddof=1) / len(group) for weight, group in groups])
     total = float(variances.sum())
     if total == 0:
         return math.nan, math.nan
-    degrees = total**2 / float((variances**2 / [len(group) - 1 for _, group in parts]).sum())
-    estimate = sum(weight * float(group.mean()) for weight, group in parts)
+    degrees = total**2 / float((variances**2 / [len(group) - 1 for _, group in groups]).sum())
+    estimate = sum(weight * float(group.mean()) for weight, group in groups)
     half = float(stats.t.ppf(0.975, degrees)) * math.sqrt(total)
     return estimate - half, estimate + half

@@ -1,28 +1,31 @@
-"""What a claim's test finds, and the groups of rows that tests are made on."""
+"""Outcomes of claim tests, and the options that all of these share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
+from pydantic import Field
 
-from leakbound.claims.options import parse
-from leakbound.claims.selection import SelectionError, select
+from leakbound.claims.selection import SelectionError, require, select
+from leakbound.claims.statistics import Tested
 from leakbound.config.catalogue import Conditions
+from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
-from leakbound.registry import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T", bound=Settings)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test found.
+    """Result of a claim's test.
 
     Args:
         effect: Effect size; its meaning is the test's.
@@ -31,8 +34,8 @@ class Outcome:
         p_value: Two-sided; 0 or 1 for an exact statement; NaN if there are too few replicas to test.
         direction: 1 if the effect goes the claimed way, −1 if the opposite way, 0 if neither.
         replicas: Least number of independent replicas in a group.
-        detail: What was compared, or why nothing could be.
-        exact: Whether the statement holds or fails without any chance.
+        detail: The comparison in words, or why there was none.
+        exact: True if the statement holds or fails without any chance.
         smallest_p: Number of replicas to the least p-value that the test could give with so many.
     """
 
@@ -47,6 +50,13 @@ class Outcome:
     smallest_p: Callable[[int], float] = lambda replicas: 0.0
 
 
+class ClaimOptions(Settings):
+    """Options of every claim test."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that are compared."""
+
+
 @dataclass(frozen=True)
 class ClaimTest(Generic[T]):
     """A test with its declared options; called with rows, plain options and a generator."""
@@ -56,29 +66,31 @@ class ClaimTest(Generic[T]):
     run: Callable[[pd.DataFrame, T, np.random.Generator], Outcome]
 
     def check(self, options: Mapping[str, Any]) -> T:
-        """The options, or an OptionsError with every mistake in them."""
-        return parse(self.settings, options, f"claim test {self.name}")
+        """The options, or a ConfigError with every mistake in them."""
+        return parse(self.settings, dict(options), f"claim test {self.name}: options")
 
     def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any], generator: np.random.Generator) -> Outcome:
         """Test one setting's rows.
 
         Raises:
-            OptionsError: If an option is wrong.
+            ConfigError: If an option is wrong.
             SelectionError: If a condition names an unknown column or chooses no row.
         """
         return self.run(rows, self.check(options), generator)
 
 
-def require(rows: pd.DataFrame, columns: Iterable[str]) -> None:
-    """Refuse a table that lacks one of the columns a test needs.
-
-    Raises:
-        SelectionError: Naming the column and the nearest one that there is.
-    """
-    for column in columns:
-        if column not in rows.columns:
-            known = nearest(column, [str(name) for name in rows.columns])
-            raise SelectionError(f"a claim test needs the column {column!r}; {known}")
+def outcome(
+    sign: int,
+    tested: Tested,
+    effect: float,
+    interval: tuple[float, float],
+    replicas: int,
+    detail: str,
+    smallest_p: Callable[[int], float],
+) -> Outcome:
+    """Outcome of a test on replicas; ``sign`` is the direction that the claim states."""
+    direction = sign * tested.direction
+    return Outcome(effect, *interval, tested.p_value, direction, replicas, detail, smallest_p=smallest_p)
 
 
 def undecidable(rows: pd.DataFrame, reason: str) -> Outcome:
@@ -87,26 +99,17 @@ def undecidable(rows: pd.DataFrame, reason: str) -> Outcome:
     return Outcome(math.nan, math.nan, math.nan, math.nan, 0, replicas, reason)
 
 
-def exact_outcome(steps: Float[np.ndarray, " steps"], what: str) -> Outcome:
-    """Outcome of a statement without chance: it holds where every step is positive."""
+def exact_outcome(effect: float, holds: bool, detail: str) -> Outcome:
+    """Outcome of a statement without chance."""
+    p_value, direction = (0.0, 1) if holds else (1.0, -1)
+    return Outcome(effect, math.nan, math.nan, p_value, direction, 1, f"exact: {detail}", exact=True)
+
+
+def exact_steps(steps: Float[np.ndarray, " steps"], compared: str) -> Outcome:
+    """Outcome of a statement that holds where every step is positive."""
     holds = bool((steps > 0).all())
-    detail = f"exact: {what}, " + ("all as claimed" if holds else f"{int((steps <= 0).sum())} against the claim")
-    effect = float(steps.min()) if len(steps) else math.nan
-    return Outcome(effect, math.nan, math.nan, 0.0 if holds else 1.0, 1 if holds else -1, 1, detail, exact=True)
-
-
-def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    """Rows by their values in ``columns``, a missing value being one like any other.
-
-    Raises:
-        SelectionError: If the table lacks one of them.
-    """
-    columns = list(columns)
-    require(rows, columns)
-    if not columns:
-        return {(): rows}
-    groups = rows.groupby(columns, sort=True, dropna=False)
-    return {tuple(None if pd.isna(part) else part for part in key): group for key, group in groups}
+    result = "all as claimed" if holds else f"{int((steps <= 0).sum())} against the claim"
+    return exact_outcome(float(steps.min()) if len(steps) else math.nan, holds, f"{compared}, {result}")
 
 
 def both_quantities(rows: pd.DataFrame, x: Conditions, y: Conditions) -> pd.DataFrame:
@@ -115,7 +118,7 @@ def both_quantities(rows: pd.DataFrame, x: Conditions, y: Conditions) -> pd.Data
     Raises:
         SelectionError: If the conditions of one choose several rows of a replica.
     """
-    require(rows, ("run", "replica", "value"))
+    require(rows, "run", "replica", "value")
     first, second = select(rows, x), select(rows, y)
     for chosen, name in ((first, "x"), (second, "y")):
         if chosen.duplicated(["run", "replica"]).any():

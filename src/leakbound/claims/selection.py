@@ -1,14 +1,20 @@
-"""Choose rows of a table by column and value."""
+"""Rows of a table chosen by column and value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import pandas as pd
+from pydantic import Strict
 
 from leakbound.registry import nearest
+
+if TYPE_CHECKING:  # options of plots and claims are checked without loading pandas
+    import pandas as pd
+
+Columns = Annotated[tuple[str, ...], Strict(False)]
+"""Option that names columns of a table."""
 
 
 class SelectionError(ValueError):
@@ -17,6 +23,18 @@ class SelectionError(ValueError):
 
 class EmptySelectionError(SelectionError):
     """Conditions that no row meets; the message names the one that leaves nothing."""
+
+
+def require(rows: pd.DataFrame, *columns: str) -> None:
+    """Refuse a table that lacks one of the columns that a plot or a claim needs.
+
+    Raises:
+        SelectionError: Naming the column and the nearest one there is.
+    """
+    for column in columns:
+        if column not in rows.columns:
+            known = nearest(column, [str(name) for name in rows.columns])
+            raise SelectionError(f"a plot or claim needs the column {column!r}; {known}")
 
 
 def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
@@ -47,8 +65,37 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
+def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows that meet every condition, maybe none."""
+    try:
+        return select(rows, conditions)
+    except EmptySelectionError:
+        return rows.iloc[:0]
+
+
+def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows that meet every condition, with the rank of their level as column ``strength``, the strongest first."""
+    from leakbound.config.strength import with_strength
+
+    return with_strength(select(rows, conditions))
+
+
+def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:
+    """Rows by their values in ``columns``, a missing value being one like any other.
+
+    Raises:
+        SelectionError: If the table lacks one of them.
+    """
+    columns = list(columns)
+    require(rows, *columns)
+    if not columns:
+        return {(): rows}
+    groups = rows.groupby(columns, sort=True, dropna=False)
+    return {tuple(None if value != value else value for value in key): group for key, group in groups}
+
+
 def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
-    """Whether each entry of a column is as a condition wants it."""
+    """True at each entry of a column that is as a condition wants it."""
     if isinstance(wanted, Mapping):
         if set(wanted) != {"not"}:
             raise SelectionError(
@@ -59,11 +106,12 @@ def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
 
 
 def _matches(column: pd.Series, values: list[Any]) -> np.ndarray:
-    """Whether each entry of a column is one of ``values``."""
-    missing = column.isna().to_numpy(dtype=bool)
-    found = missing & any(value is None for value in values)
+    """True at each entry of a column that is one of ``values``."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    found = column.isna().to_numpy(dtype=bool) & any(value is None for value in values)
     wanted = [value for value in values if value is not None]
-    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+    if is_numeric_dtype(column) and not is_bool_dtype(column):
         numbers = column.to_numpy(dtype=float, na_value=np.nan)
         for value in wanted:
             if isinstance(value, int | float):

@@ -10,7 +10,6 @@ from itertools import combinations, permutations
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special, stats
 
 Sample = Float[np.ndarray, " _"]
 Batch = Float[np.ndarray, "draws _"]
@@ -58,6 +57,8 @@ def jonckheere(strata: Sequence[Stratum], generator: np.random.Generator) -> Tes
     Source:
         Jonckheere 1954; ties: Hollander, Wolfe and Chicken 2014, Sec. 6.2.
     """
+    from scipy import stats
+
     strata = [
         stratum for stratum in ([group for group in stratum if len(group)] for stratum in strata) if len(stratum) > 1
     ]
@@ -65,7 +66,7 @@ def jonckheere(strata: Sequence[Stratum], generator: np.random.Generator) -> Tes
         raise ValueError("a trend needs at least two groups with values")
     statistic = sum(_ascents([group[None, :] for group in stratum]).item() for stratum in strata)
     moments = [_jonckheere_moments(stratum) for stratum in strata]
-    mean, variance = (sum(parts) for parts in zip(*moments, strict=True))
+    mean, variance = (sum(own) for own in zip(*moments, strict=True))
     direction = int(np.sign(round(2 * (statistic - mean))))
     if variance == 0:
         return Tested(statistic, 1.0, 0)
@@ -89,7 +90,7 @@ def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Gene
     """Page's test of a trend within replicas that are the same problem at every level.
 
     L = Σ_r Σ_j j · rank of replica r's value at level j among its own, equal values sharing their mean rank. Under the
-    null each replica's values are exchangeable, so its part of L is one of k! equally likely numbers, and the null
+    null each replica's values are exchangeable, so its share of L is one of k! equally likely numbers, and the null
     distribution of L is their convolution over replicas. Above 7 levels it is sampled by permuting within replicas.
 
     Args:
@@ -102,6 +103,8 @@ def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Gene
     Source:
         Page 1963.
     """
+    from scipy import stats
+
     replicas, count = values.shape
     ranks = stats.rankdata(values, axis=1)
     weights = np.arange(1.0, count + 1)
@@ -123,10 +126,8 @@ def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Gene
 
 
 def smallest_trend_p(sizes: Sequence[Sequence[int]]) -> float:
-    """Least two-sided p-value that ``jonckheere`` can give for groups of these sizes, when no values are equal."""
-    arrangements = sum(
-        special.gammaln(sum(groups) + 1) - sum(special.gammaln(size + 1) for size in groups) for groups in sizes
-    )
+    """Least two-sided p-value of ``jonckheere`` or ``greater`` for groups of these sizes, when no values are equal."""
+    arrangements = sum(math.lgamma(sum(groups) + 1) - sum(math.lgamma(size + 1) for size in groups) for groups in sizes)
     return min(1.0, 2 * math.exp(-arrangements))
 
 
@@ -189,11 +190,6 @@ def paired_greater(differences: Sample, generator: np.random.Generator) -> Teste
     return _two_sided(float(differences.mean()), signs @ differences / n, 1)
 
 
-def smallest_difference_p(sizes: Sequence[tuple[int, int]]) -> float:
-    """Least two-sided p-value that ``greater`` can give for samples of these sizes."""
-    return smallest_trend_p(sizes)
-
-
 def smallest_sign_p(replicas: int, strata: int) -> float:
     """Least two-sided p-value that ``paired_greater`` can give for ``strata`` times so many pairs."""
     return min(1.0, 2.0 * 0.5 ** (replicas * strata))
@@ -225,6 +221,8 @@ def replicas_needed(p_value: float, replicas: int, level: float, smallest_p: Cal
     Returns:
         A number above ``replicas``, or None if even 1,000 would not do.
     """
+    from scipy import stats
+
     needed = replicas + 1
     if p_value > smallest_p(replicas) * (1 + 1e-9):
         seen = float(stats.norm.isf(max(p_value, 1e-12) / 2))

@@ -11,32 +11,17 @@ import pandas as pd
 
 from leakbound import metrics
 
-COLUMNS = (
-    "run",
-    "dataset",
-    "model",
-    "defense",
-    "level",
-    "rounds",
-    "batch_size",
-    "replica",
-    "source",
-    "variant",
-    "unit",
-    "metric",
-    "value",
-    "low",
-    "high",
-)
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
+"""Columns that tell runs apart."""
+COLUMNS = (*IDENTITY, "replica", "source", "variant", "unit", "metric", "value", "low", "high")
 SETTING = ("dataset", "model", "rounds", "batch_size")
 SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", "gain")
 _ALL = -1
 
 
 @dataclass(frozen=True)
-class RunPart:
-    """What one run leaves behind for the table.
+class RunResults:
+    """Results of one run, as the table gathers them.
 
     Args:
         run: Slug.
@@ -46,7 +31,7 @@ class RunPart:
         level: Capacity in nats or noise multiplier; None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
-        diverged: Whether each replica diverged; empty if nothing was trained.
+        diverged: True for each replica that diverged; empty if nothing was trained.
         curves: Columns replica, step, metric, value; None if nothing was trained.
         attacks: Attack name to its rows (replica, variant, unit, metric, value, low, high).
     """
@@ -63,25 +48,25 @@ class RunPart:
     attacks: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
+def tabulate(runs: Iterable[RunResults]) -> pd.DataFrame:
     """Put the results of runs into one tidy table.
 
     A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
     attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
     mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and
-    for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``parts``:
+    for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``runs``:
     ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
     by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
     for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start
     count. Replicas that diverged have no rows but ``diverged`` = 1.
 
     Args:
-        parts: Runs, in any order.
+        runs: In any order.
 
     Returns:
-        Table with the columns ``COLUMNS``, sorted, so that equal parts give equal tables.
+        Table with the columns ``COLUMNS``, sorted, so that equal runs give equal tables.
     """
-    frames = [frame for part in parts for frame in _run_frames(part)]
+    frames = [frame for run in runs for frame in _run_frames(run)]
     if not frames:
         return _typed(pd.DataFrame(columns=list(COLUMNS)))
     rows = _typed(pd.concat(frames, ignore_index=True))
@@ -90,20 +75,20 @@ def tabulate(parts: Iterable[RunPart]) -> pd.DataFrame:
     return rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
 
 
-def _run_frames(part: RunPart) -> list[pd.DataFrame]:
+def _run_frames(run: RunResults) -> list[pd.DataFrame]:
     """All rows of one run but the derived ones."""
-    failed = [replica for replica, bad in enumerate(part.diverged) if bad]
+    failed = [replica for replica, bad in enumerate(run.diverged) if bad]
     counted = pd.DataFrame(
-        {"replica": range(len(part.diverged)), "metric": "diverged", "value": [float(bad) for bad in part.diverged]}
+        {"replica": range(len(run.diverged)), "metric": "diverged", "value": [float(bad) for bad in run.diverged]}
     )
     frames = [counted.assign(source="training")]
-    if part.curves is not None and not part.curves.empty:
-        last = part.curves.sort_values("step", kind="stable").groupby(["replica", "metric"], as_index=False).last()
+    if run.curves is not None and not run.curves.empty:
+        last = run.curves.sort_values("step", kind="stable").groupby(["replica", "metric"], as_index=False).last()
         source = np.where(last["metric"] == "epsilon", "accounting", "training")
         frames.append(last[["replica", "metric", "value"]].assign(source=source))
-    for name, attack in sorted(part.attacks.items()):
+    for name, attack in sorted(run.attacks.items()):
         frames.extend(frame.assign(source=name) for frame in (attack, *_summaries(name, attack)))
-    identity = {column: getattr(part, column) for column in IDENTITY}
+    identity = {column: getattr(run, column) for column in IDENTITY}
     kept = [frames[0], *(frame[~frame["replica"].isin(failed)] for frame in frames[1:])]
     return [frame.assign(**identity) for frame in kept if not frame.empty]
 
@@ -120,17 +105,17 @@ def _summaries(name: str, rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Improvements over the undefended run, replica by replica, and the gap that membership inference lives on."""
-    members = _per_replica(rows, "membership", "white_box", "auc")
+    aucs = _per_replica(rows, "membership", "white_box", "auc")
     errors = _per_replica(rows, "model_inversion", "printed", "mse")
-    mia = _improvement(members, metrics.imp_mia)
+    mia = _improvement(aucs, metrics.imp_mia)
     dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(_bounded_errors(rows), metrics.imp_dra, average=_harmonic_mean)
     derived = {
         "imp_mia": mia,
         "imp_dra": dra,
         "imp_dra_gain": dra_gain,
-        "gdc": _mean_of(mia, dra),
-        "gdc_gain": _mean_of(mia, dra_gain),
+        "gdc": _joined(mia, dra, metrics.gdc),
+        "gdc_gain": _joined(mia, dra_gain, metrics.gdc),
         "accuracy_gap": _accuracy_gap(rows),
     }
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
@@ -172,14 +157,13 @@ def _harmonic_mean(errors: pd.Series[float]) -> float:
 def _accuracy_gap(rows: pd.DataFrame) -> pd.DataFrame:
     """Training minus test accuracy of each replica that has both."""
     train, test = (_per_replica(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
-    both = train.merge(test[["run", "replica", "value"]], on=["run", "replica"], suffixes=("_train", "_test"))
-    return both[[*IDENTITY, "replica"]].assign(value=both["value_train"] - both["value_test"])
+    return _joined(train, test, np.subtract)
 
 
-def _mean_of(mia: pd.DataFrame, dra: pd.DataFrame) -> pd.DataFrame:
-    """General defense capability of the replicas that have both improvements."""
-    both = mia.merge(dra[["run", "replica", "value"]], on=["run", "replica"], suffixes=("_mia", "_dra"))
-    value = metrics.gdc(both["value_mia"].to_numpy(float), both["value_dra"].to_numpy(float))
+def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
+    """``formula`` of both values of each replica that has them."""
+    both = first.merge(second[["run", "replica", "value"]], on=["run", "replica"], suffixes=("", "_second"))
+    value = formula(both["value"].to_numpy(float), both["value_second"].to_numpy(float))
     return both[[*IDENTITY, "replica"]].assign(value=value)
 
 

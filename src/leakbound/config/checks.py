@@ -207,15 +207,16 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     """Names that a figure uses and nothing answers to, options that nobody understands, runs that it would mix up."""
     key = f"figures.{figure.paper}/{figure.id}"
     yield from unknown_name(f"{key}.plot", figure.plot, "plot", registry.PLOTS.names(config.plugins.plots))
-    owners = [(f"{key}.options", registry.PLOT_OPTIONS, figure.plot, figure.options)]
+    owners = [(f"{key}.options", registry.PLOTS, figure.plot, figure.options)]
     tests = registry.CLAIM_TESTS.names(config.plugins.claim_tests)
     for claim in figure.claims:
         yield from unknown_name(f"{key}.claims.{claim.id}.test", claim.test, "claim test", tests)
-        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_OPTIONS, claim.test, claim.options))
-    for where, models, name, options in owners:
-        if name in models.names():  # those of outside ones are not known here
+        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_TESTS, claim.test, claim.options))
+    for where, known, name, options in owners:
+        # Options of outside ones are not known here.
+        if name in known.names() and (model := getattr(known.get(name), "settings", None)):
             try:
-                parse(models.get(name), options, where)
+                parse(model, options, where)
             except ConfigError as error:
                 yield from str(error).splitlines()
     if figure.table is not None:

@@ -1,1 +1,1 @@
-"""From results to pictures and verdicts: tidy tables, claims as tests, plots."""
+"""From rows to pictures and pages: plots in one style, and the report."""

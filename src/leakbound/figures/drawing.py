@@ -12,7 +12,7 @@ from leakbound import storage
 from leakbound.claims.selection import select
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
-from leakbound.registry import CLAIM_TESTS, PLOTS
+from leakbound.registry import PLOTS
 
 
 def figure_rows(figure: FigureConfig, table: pd.DataFrame) -> pd.DataFrame:
@@ -33,7 +33,7 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
         stem: Path without suffix.
 
     Raises:
-        OptionsError: If an option of the plot is wrong.
+        ConfigError: If an option of the plot is wrong.
         SelectionError: If the rows lack what the plot needs.
     """
     with style.applied():
@@ -45,19 +45,6 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
             FigureCanvasAgg(picture)
             picture.savefig(path, format="png", metadata={"Title": figure.title})
-
-
-def check(figure: FigureConfig) -> None:
-    """Check the options of a figure's plot and of its claims' tests, before there are rows.
-
-    Raises:
-        OptionsError: With the mistakes of the first plot or test that has any.
-    """
-    owners = [(PLOTS.get(figure.plot), figure.options)]
-    owners += [(CLAIM_TESTS.get(claim.test), claim.options) for claim in figure.claims]
-    for owner, options in owners:
-        if hasattr(owner, "check"):
-            owner.check(options)
 
 
 def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:

@@ -1,14 +1,12 @@
-"""How all figures look: sizes, fonts, and one fixed colour and marker per series."""
+"""Looks of all figures: sizes, fonts, and one fixed colour and marker per series."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-import matplotlib as mpl
 
 ONE_COLUMN = 3.4
 TWO_COLUMNS = 7.0
@@ -57,7 +55,7 @@ class Look:
         label: Name in legends.
         color: Hexadecimal colour.
         marker: matplotlib marker.
-        dashed: Whether its lines are dashed and its markers hollow, as for noise that is frozen.
+        dashed: True for dashed lines and hollow markers, as for noise that is frozen.
     """
 
     label: str
@@ -205,21 +203,15 @@ def look(series: str) -> Look:
     return Look(series.replace("_", " "), color, marker)
 
 
-def known_series() -> list[str]:
-    """Series with a look of their own, in the order of legends."""
-    return list(_LOOKS)
+def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:
+    """Distinct names in the order of legends: the known ones first, others by name.
 
-
-def ordered(series: set[str]) -> list[str]:
-    """Series in the order of legends: the known ones first, others by name."""
-    known = known_series()
-    return sorted(series, key=lambda name: (known.index(name) if name in known else len(known), name))
-
-
-def ordered_names(names: set[str]) -> list[str]:
-    """Datasets or models in the order of panels: the known ones first, others by name."""
-    known = list(NAMES)
-    return sorted(names, key=lambda name: (known.index(name) if name in known else len(known), name))
+    Args:
+        names: Series; or datasets or models, with ``NAMES`` for ``known``.
+        known: Names in their order.
+    """
+    ranks = {name: rank for rank, name in enumerate(known)}
+    return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def axis_label(quantity: str) -> str:
@@ -228,13 +220,15 @@ def axis_label(quantity: str) -> str:
 
 
 def written(name: str) -> str:
-    """A dataset's or model's name as it is written."""
+    """Printed form of a dataset's or model's name."""
     return NAMES.get(name, name.replace("_", " "))
 
 
 @contextmanager
 def applied() -> Iterator[None]:
     """Draw and save under these settings, whatever the user's own are."""
+    import matplotlib as mpl
+
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)

@@ -27,7 +27,7 @@ from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 
 if TYPE_CHECKING:
-    from leakbound.claims.tables import RunPart
+    from leakbound.claims.tables import RunResults
 
 
 class TabulateSettings(JobSettings):
@@ -63,13 +63,13 @@ def tabulate(
     storage.write_rows(out, gather(_finished(root, slug, attacks) for slug, attacks in asked.runs.items()))
 
 
-def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunPart:
+def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
-    from leakbound.claims.tables import RunPart
+    from leakbound.claims.tables import RunResults
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0
-    return RunPart(
+    return RunResults(
         run=slug,
         dataset=run.dataset,
         model=run.model,

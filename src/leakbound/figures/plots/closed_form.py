@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.claims.selection import EmptySelectionError, require, select
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import NoOptions, ShapesOptions
-from leakbound.figures.plots.panels import fitting_columns, handle, level_axis, log_y
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.panels import handle, handles, legend, level_axis, log_y
+from leakbound.figures.plots.plot import NoOptions, Plot, canvas, colorbar
+from leakbound.figures.plots.series import mean_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _FILL = "#c9ccd1"
 _SPACES = {"parameters": ("white", "noise on the gradient"), "data": ("natural", "noise on the data")}
+
+
+class ShapesOptions(Settings):
+    """Options of the plot ``shapes``."""
+
+    labels: dict[str, str]
+    """Metric to the label of its panel's y axis, in the order of the panels."""
 
 
 def _surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
@@ -26,7 +34,7 @@ def _surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     require(rows, "eigenvalue", "noise_variance", "value")
     grid = rows.pivot(index="noise_variance", columns="eigenvalue", values="value")
     x, y, z = grid.columns.to_numpy(float), grid.index.to_numpy(float), grid.to_numpy(float)
-    figure = Figure(figsize=(style.ONE_COLUMN, 2.7), layout="constrained")
+    figure = canvas(style.ONE_COLUMN, 2.7)
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log", xlabel="eigenvalue of the data λ", ylabel="noise variance σ")
     mesh = axes.pcolormesh(x, y, z, cmap="cividis", shading="gouraud", rasterized=True)
@@ -36,17 +44,17 @@ def _surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     )
     axes.clabel(lines, fmt=lambda value: f"{value:g}", fontsize=style.SMALL)
     axes.grid(False)
-    bar = figure.colorbar(mesh, ax=axes, aspect=18)
-    bar.set_label("capacity per dimension (nats)")
-    bar.outline.set_visible(False)
+    colorbar(figure, mesh, "capacity per dimension (nats)", ax=axes, aspect=18)
     return figure
 
 
 def _densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw the gradient's density with and without noise, weights by kinds of noise."""
+    from matplotlib.patches import Patch
+
     require(rows, "weight", "noise", "metric", "gradient", "value")
     weights = sorted(rows["weight"].unique())
-    figure = Figure(figsize=(style.TWO_COLUMNS * 0.72, 3.4), layout="constrained")
+    figure = canvas(style.TWO_COLUMNS * 0.72, 3.4)
     grid = figure.subplots(len(weights), len(_SPACES), sharex="row", sharey="row", squeeze=False)
     for i, weight in enumerate(weights):
         for j, (noise, (color, _)) in enumerate(_SPACES.items()):
@@ -62,9 +70,9 @@ def _densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
             axes.set_xlim(clean["gradient"].min(), clean["gradient"].max())
     figure.supxlabel("gradient 2WD", fontsize=style.FONT_SIZE)
     figure.supylabel("probability density", fontsize=style.FONT_SIZE)
-    handles: list[Any] = [Patch(color=_FILL, label="clean gradient")]
-    handles += [Line2D([], [], color=style.look(color).color, label=label) for color, label in _SPACES.values()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=3)
+    lines = [handle(label, color=style.look(color).color) for color, label in _SPACES.values()]
+    handles = [Patch(color=_FILL, label="clean gradient"), *lines]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
 
 
@@ -76,25 +84,22 @@ def _compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
         ("largest_first", "noise_variance", "σ of equal capacity", "largest eigenvalues dropped"),
         ("alone", "loss", "capacity lost (nats)", "index of the only one dropped"),
     )
-    figure = Figure(figsize=(style.TWO_COLUMNS, 2.2), layout="constrained")
+    figure = canvas(style.TWO_COLUMNS, 2.2)
     levels = sorted(rows["level"].unique())
-    shades = np.linspace(1.0, 0.4, len(levels))
+    color, shades = style.look("natural").color, np.linspace(1.0, 0.4, len(levels))
     for axes, (order, metric, y_label, x_label) in zip(figure.subplots(1, 3), panels, strict=True):
         shown = select(rows, {"order": order, "metric": metric})
         for level, shade in zip(levels, shades, strict=True):
             line = select(shown, {"level": level}).sort_values("dropped")
-            axes.plot(line["dropped"], line["value"], color=style.look("natural").color, alpha=shade, marker=".", ms=3)
+            axes.plot(line["dropped"], line["value"], color=color, alpha=shade, marker=".", ms=3)
         axes.set(xlabel=x_label, ylabel=y_label)
         if metric != "capacity":
             log_y(axes)
         if order == "alone":
             axes.set_xscale("log")
     if len(levels) > 1:
-        color = style.look("natural").color
-        handles = [
-            Line2D([], [], color=color, alpha=shade, label=f"κ = {level:g} nats before")
-            for level, shade in zip(levels, shades, strict=True)
-        ]
+        named = zip(levels, shades, strict=True)
+        handles = [handle(f"κ = {level:g} nats before", color=color, alpha=shade) for level, shade in named]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(levels))
     return figure
 
@@ -102,20 +107,17 @@ def _compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
 def _shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
     """Draw one panel per metric, one line per channel shape, over the capacity."""
     require(rows, "defense", "level", "metric", "value")
-    names = style.ordered({str(name) for name in rows["defense"].unique()})
+    names = style.ordered(rows["defense"])
     count = len(options.labels)
-    figure = Figure(figsize=(min(style.TWO_COLUMNS, 0.4 + 2.2 * count), 2.5), layout="constrained")
+    figure = canvas(min(style.TWO_COLUMNS, 0.4 + 2.2 * count), 2.5)
     for axes, (metric, label) in zip(figure.subplots(1, count, squeeze=False)[0], options.labels.items(), strict=True):
         shown = select(rows, {"metric": metric})
         for name in names:
-            line = shown[shown["defense"] == name].sort_values("level")
-            axes.plot(line["level"], line["value"], **style.look(name).line())
+            mean_line(axes, shown[shown["defense"] == name], "level", style.look(name), band=None, zorder=2)
         _logarithmic(axes, shown)
         level_axis(figure, axes, sorted(float(level) for level in shown["level"].unique()), None)
         axes.set(xlabel=style.axis_label("level"), ylabel=label)
-    labels = [style.look(name).label for name in names]
-    columns = fitting_columns(labels, figure.get_size_inches()[0])
-    figure.legend(handles=[handle(style.look(name)) for name in names], loc="outside upper center", ncols=columns)
+    legend(figure, handles(style.look(name) for name in names))
     return figure
 
 

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm, Normalize
-from matplotlib.figure import Figure
+from pydantic import Field
 
-from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.claims.selection import EmptySelectionError, require, select, select_or_nothing
+from leakbound.config.catalogue import Conditions
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import HeatmapOptions
-from leakbound.figures.plots.panels import select_or_nothing, with_setting
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.panels import bare, with_setting
+from leakbound.figures.plots.plot import Plot, canvas, colorbar
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
 
 _CELL = 0.54
 _LINE = 0.36
+_MAP = "cividis"  # readable in grey and with colour blindness
+
+
+class HeatmapOptions(Settings):
+    """Options of the plot ``heatmap``."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows of the cells."""
+    constants: dict[str, Conditions] = Field(default_factory=dict)
+    """Label to the rows of a control that has no level: a column of its own at the right, e.g. the prior."""
+    floor: Conditions | None = None
+    """Rows of a control with the cells' levels, printed small in each cell, e.g. the oracle."""
+    label: str | None = None
+    """Label of the colours, with unit; by default the metric's."""
+    log: bool = False
+    """Logarithmic colours."""
+    digits: int = Field(default=4, ge=0, le=6)
+    """Decimals printed."""
 
 
 def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     """Draw heatmaps of defenses by levels, one under the other for each dataset and model."""
+    import pandas as pd
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, Normalize
+
     rows = with_setting(rows)
     require(rows, "defense", "level", "value")
     cells = select(rows, options.where)
@@ -31,7 +55,7 @@ def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     if levelled.empty:
         raise EmptySelectionError("no row has a level")
     levels = sorted(float(level) for level in levelled["level"].unique())
-    names = style.ordered({str(name) for name in levelled["defense"].unique()})
+    names = style.ordered(levelled["defense"])
     constants = {
         label: found for label, where in options.constants.items() if len(found := select_or_nothing(rows, where))
     }
@@ -39,7 +63,7 @@ def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
     titled = 0.2 if len(settings) > 1 else 0.0
     tall = 0.55 + len(settings) * (titled + 0.12 + _LINE * len(names))
-    figure = Figure(figsize=(wide, tall), layout="constrained")
+    figure = canvas(wide, tall)
     grid = figure.subplots(len(settings), 1, sharex=True, squeeze=False)[:, 0]
     shown = pd.concat([levelled, *constants.values()])
     means = shown.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
@@ -53,22 +77,21 @@ def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         if titled:
             axes.set_title(title, pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level"))
-    colors = figure.colorbar(ScalarMappable(norm), ax=list(grid), aspect=10 + 4 * len(settings), pad=0.02)
-    colors.set_label(options.label or style.axis_label(str(levelled["metric"].iloc[0])))
-    colors.outline.set_visible(False)
+    label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
+    colorbar(figure, ScalarMappable(norm), label, ax=list(grid), aspect=10 + 4 * len(settings), pad=0.02)
     return figure
 
 
 def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """What is written over each panel, and its dataset and model; models are named where there are several."""
-    models = style.ordered_names({str(name) for name in rows["model"].unique()})
+    """Title of each panel to its dataset and model; models are named where there are several."""
+    models = style.ordered(rows["model"], style.NAMES)
     found = {}
-    for dataset in style.ordered_names({str(name) for name in rows["dataset"].unique()}):
+    for dataset in style.ordered(rows["dataset"], style.NAMES):
         for model in models:
             where = {"dataset": dataset, "model": model}
             if len(select_or_nothing(rows, where)):
-                parts = [style.written(dataset), *([style.written(model)] if len(models) > 1 else [])]
-                found[", ".join(part for part in parts if part)] = where
+                names = [style.written(dataset), *([style.written(model)] if len(models) > 1 else [])]
+                found[", ".join(name for name in names if name)] = where
     return found
 
 
@@ -93,7 +116,7 @@ def _panel(
     columns = [*grid.T, *(np.array([value]) for value in sides.values())]
     for x, column in zip(positions, columns, strict=True):
         edges = np.linspace(-0.5, len(names) - 0.5, len(column) + 1)
-        axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=_map())
+        axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=_MAP)
     for i in range(len(names)):
         for j in range(len(levels)):
             _number(axes, float(j), float(i), grid[i, j], floors[i, j], norm, options)
@@ -102,15 +125,7 @@ def _panel(
     axes.set_xticks(positions, [*(f"{level:g}" for level in levels), *sides])
     axes.set_yticks(range(len(names)), [style.look(name).label for name in names])
     axes.set(xlim=(-0.5, positions[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
-    axes.grid(False)
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def _map() -> str:
-    """Colour map: readable in grey and with colour blindness."""
-    return "cividis"
+    bare(axes)
 
 
 def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarray:
@@ -123,10 +138,12 @@ def _number(
     axes: Axes, x: float, y: float, value: float, floor: float, norm: Normalize, options: HeatmapOptions
 ) -> None:
     """Print a cell's number, and its floor under it, in black or white by the cell's luminance."""
+    from matplotlib import colormaps
+
     if not np.isfinite(value):
         axes.text(x, y, "–", ha="center", va="center", color=style.CONTROL_COLOR)
         return
-    mapped = colormaps[_map()](norm(value))
+    mapped = colormaps[_MAP](norm(value))
     light = 0.2126 * mapped[0] + 0.7152 * mapped[1] + 0.0722 * mapped[2] > 0.45
     note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if light else "white"}
     shift = 0.14 if np.isfinite(floor) else 0.0

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
-from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+import numpy as np
+from pydantic import Field
+
+from leakbound.claims.selection import EmptySelectionError, SelectionError, require, select
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import ImageGridOptions, NoOptions
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.panels import bare
+from leakbound.figures.plots.plot import NoOptions, Plot, canvas, colorbar
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _GAP = 2
+
+
+class ImageGridOptions(Settings):
+    """Options of the plot ``image_grid``."""
+
+    similarity: str | None = "ssim"
+    """Metric whose mean over the pictures is printed under each level; None for none."""
+    images: int = Field(default=16, ge=1)
+    """Most pictures shown."""
 
 
 def _weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw the map of noise weights."""
     require(rows, "row", "column", "value")
     grid = rows.pivot(index="row", columns="column", values="value").to_numpy(float)
-    figure = Figure(figsize=(style.ONE_COLUMN, 2.6), layout="constrained")
+    figure = canvas(style.ONE_COLUMN, 2.6)
     axes = figure.subplots()
     shown = axes.imshow(grid, cmap="cividis", interpolation="none")
     axes.set(xlabel="column", ylabel="row")
-    ends = sorted({0, *(np.flatnonzero(np.diff(grid, axis=1).any(axis=0)) + 1).tolist(), grid.shape[1]})
-    axes.set_xticks([end - 0.5 for end in ends], [str(end) for end in ends])
-    ends = sorted({0, *(np.flatnonzero(np.diff(grid, axis=0).any(axis=1)) + 1).tolist(), grid.shape[0]})
-    axes.set_yticks([end - 0.5 for end in ends], [str(end) for end in ends])
+    for axis, set_ticks in enumerate((axes.set_yticks, axes.set_xticks)):
+        changes = np.flatnonzero(np.diff(grid, axis=axis).any(axis=1 - axis)) + 1
+        ends = sorted({0, *changes.tolist(), grid.shape[axis]})
+        set_ticks([end - 0.5 for end in ends], [str(end) for end in ends])
     axes.grid(False)
-    bar = figure.colorbar(shown, ax=axes, ticks=np.unique(grid) if len(np.unique(grid)) < 8 else None)
-    bar.set_label("noise weight β")
-    bar.outline.set_visible(False)
+    values = np.unique(grid)
+    colorbar(figure, shown, "noise weight β", ax=axes, ticks=values if len(values) < 8 else None)
     return figure
 
 
@@ -40,24 +54,20 @@ def _image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     pixels = select(rows, {"metric": "pixel"})
     replicas = sorted(pixels["replica"].unique())[: options.images]
     pixels = pixels[pixels["replica"].isin(replicas)]
-    names = style.ordered({str(name) for name in pixels["defense"].unique()} - {"none"})
+    names = style.ordered({*pixels["defense"]} - {"none"})
     if not names:
         raise EmptySelectionError("there are no pictures but clean ones")
     clean = pixels[pixels["defense"] == "none"]
     counts = [pixels[pixels["defense"] == name]["level"].nunique() + (not clean.empty) for name in names]
     width = min(style.TWO_COLUMNS, 0.62 * sum(counts) + 0.3)
     side = (width - 0.15 * len(names)) / sum(counts)
-    figure = Figure(figsize=(width, side * len(replicas) + 0.75), layout="constrained")
+    figure = canvas(width, side * len(replicas) + 0.75)
     grid = figure.subplots(1, len(names), width_ratios=counts, squeeze=False)[0]
     for axes, name in zip(grid, names, strict=True):
         _block(axes, name, clean, pixels, rows, options)
-    figure.supxlabel("clean picture, then capacity per use κ (nats)" + _explained(options), fontsize=style.FONT_SIZE)
+    below = f"; below: mean {style.axis_label(options.similarity)}" if options.similarity else ""
+    figure.supxlabel(f"clean picture, then capacity per use κ (nats){below}", fontsize=style.FONT_SIZE)
     return figure
-
-
-def _explained(options: ImageGridOptions) -> str:
-    """What the small numbers under the levels are."""
-    return f"; below: mean {style.axis_label(options.similarity)}" if options.similarity else ""
 
 
 def _block(
@@ -79,10 +89,8 @@ def _block(
         labels.append(f"{level:g}{under}")
     axes.set_xticks([(width + _GAP) * index + width / 2 for index in range(len(columns))], labels)
     axes.set_yticks([])
-    axes.tick_params(length=0, labelsize=style.SMALL)
-    axes.grid(False)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.tick_params(labelsize=style.SMALL)
+    bare(axes)
     axes.annotate(
         style.look(name).label, (0.5, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", ha="center"
     )

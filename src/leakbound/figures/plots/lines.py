@@ -4,33 +4,61 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from pydantic import Field, Strict
 
-from leakbound import metrics
-from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+from leakbound.claims.selection import Columns, EmptySelectionError, require, select, select_or_nothing
+from leakbound.config.catalogue import Conditions
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import Control, LevelsOptions
-from leakbound.figures.plots.panels import (
-    Panel,
-    Panels,
-    handle,
-    level_axis,
-    log_y,
-    panels,
-    select_or_nothing,
-    with_setting,
-)
-from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.plots.series import Series, series_of
+from leakbound.figures.plots.panels import Panel, Panels, handle, handles, level_axis, log_y, panels, with_setting
+from leakbound.figures.plots.plot import Plot
+from leakbound.figures.plots.series import DASHES, Control, Series, mean_line, metric_of, series_of
 
-_DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 _CHANCE_DASHES = (1, 2)
+
+
+class LevelsOptions(Settings):
+    """Options of the plot ``levels``."""
+
+    x: str = "level"
+    """Column along x, e.g. ``level``, ``rounds`` or ``batch_size``."""
+    series: Columns = ("defense",)
+    """Columns that tell lines apart; the first that varies gives colour and marker. Models that are none of them have a
+    row of panels each."""
+    where: Conditions = Field(default_factory=dict)
+    """Rows drawn as lines; the others are for the controls."""
+    rows: dict[str, Conditions] = Field(default_factory=dict)
+    """Label of a y axis to the rows that its row of panels shows, controls included; models are lines then."""
+    controls: Annotated[tuple[Control, ...], Strict(False)] = ()
+    """Control lines; one without rows is left out."""
+    x_label: str | None = None
+    """Label of the x axis, with unit."""
+    y_label: str | None = None
+    """Label of the y axis, with unit; by default the metric's."""
+    log_x: bool | None = None
+    """Logarithmic x axis; by default where its values span a factor of three."""
+    even_x: bool = False
+    """Draw the values along x at equal distances, whatever their size."""
+    log_y: bool = False
+    """Logarithmic y axis."""
+    share_y: bool = False
+    """One y axis for the panels of a row; each has its own otherwise."""
+    chance: float | None = None
+    """Height of a dotted control line at a constant."""
+    chance_label: str = "chance"
+    """Name of that line."""
+    chance_rows: Columns = ()
+    """Of several ``rows`` the labels of those that have that line; all if empty."""
+    replicas: bool = False
+    """Draw single replicas as thin lines."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +74,8 @@ class _Extent:
 
 def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     """Draw lines over levels."""
+    import pandas as pd
+
     columns = tuple(dict.fromkeys((*options.series, "model"))) if options.rows else options.series
     rows = with_setting(rows)
     require(rows, options.x, "value", *columns)
@@ -61,7 +91,7 @@ def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     extents: dict[Axes, list[_Extent]] = {}
     for panel in made.shown:
         own = panel.of(lines)
-        drawn = [_line(panel.axes, part, one, options) for one in known if len(part := one.of(own))]
+        drawn = [_line(panel.axes, one.of(own), one, options) for one in known if len(one.of(own))]
         found = _controls(panel, rows, lines, known, options)
         extents[panel.axes] = [*drawn, *found.values()]
         controls |= found
@@ -72,7 +102,7 @@ def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
 
 
 def _placed(rows: pd.DataFrame, options: LevelsOptions) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Rows with their places along x, and what is written there; nothing where the places are the values."""
+    """Rows with their places along x, and the words there; none where the places are the values."""
     if not options.even_x:
         return rows, {}
     values = sorted(float(value) for value in rows[options.x].dropna().unique())
@@ -95,46 +125,16 @@ def _sharing(
     ]
 
 
-def summarize(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Mean over replicas with its 95 % t interval for each value of a column; NaN ends for one replica.
-
-    Raises:
-        SelectionError: If a replica has several rows at one value: a condition is missing.
-    """
-    if "replica" in rows.columns and rows.duplicated([by, "replica"]).any():
-        known = {by, "replica", "value", "run", "low", "high"}
-        varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
-        raise SelectionError(
-            f"a replica has several rows at one {by}: choose one by {', '.join(varying) or 'a column'}"
-        )
-    records = []
-    for value, group in rows.groupby(by, sort=True):
-        interval = metrics.mean_interval(group["value"].to_numpy(float))
-        records.append((value, interval.value, interval.low, interval.high))
-    return pd.DataFrame(records, columns=[by, "mean", "low", "high"])
-
-
 def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
     """Draw one line with its band."""
-    line, metric = summarize(rows, options.x), _metric(rows)
-    bottom, top = style.BOUNDS.get(metric, (-math.inf, math.inf))
-    low, high = line["low"].clip(bottom, top), line["high"].clip(bottom, top)
-    look = series.look
-    axes.fill_between(line[options.x], low, high, color=look.color, alpha=0.16, lw=0)
+    line = mean_line(axes, rows, options.x, series.look)
     if options.replicas:
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
-            axes.plot(ordered[options.x], ordered["value"], color=look.color, lw=0.4, alpha=0.5)
-    axes.plot(line[options.x], line["mean"], **look.line(), zorder=3)
+            axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
     values = rows["value"].to_numpy(float)
-    band = np.nanmin([low.min(), values.min()]), np.nanmax([high.max(), values.max()])
+    band = np.nanmin([line["low"].min(), values.min()]), np.nanmax([line["high"].max(), values.max()])
     return _Extent(values.min(), values.max(), float(band[0]), float(band[1]), float(line["mean"].iloc[-1]))
-
-
-def _metric(rows: pd.DataFrame) -> str:
-    """The metric of rows, empty if they have several or none."""
-    names = rows["metric"].unique() if "metric" in rows.columns else []
-    return str(names[0]) if len(names) == 1 else ""
 
 
 def _controls(
@@ -149,11 +149,12 @@ def _controls(
         if own.empty:
             continue
         heights = [group["value"].mean() for _, group in own.groupby("model")]
-        parts = [(style.CONTROL_COLOR, own)]
+        drawings = [(style.CONTROL_COLOR, own)]
         if np.ptp(heights) > 1e-6 * np.abs(heights).max() and any("model" in one.values for one in series):
             colors = {one.values["model"]: one.look.color for one in series}
-            parts = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
-        spans = [_control(axes, part, places, color, _DASHES[index % len(_DASHES)], options) for color, part in parts]
+            drawings = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
+        dashes = DASHES[index % len(DASHES)]
+        spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
         low, high = min(span.low for span in spans), max(span.high for span in spans)
         drawn[control.label] = _Extent(low, high, low, high, spans[-1].end)
     if options.chance is not None and (not options.chance_rows or panel.quantity in options.chance_rows):
@@ -228,21 +229,21 @@ def _finish(
         level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
         if names:
             panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
-    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(_metric(rows)))
-    handles: list[Any] = [handle(one.look) for one in series]
+    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(rows)))
+    entries = handles(one.look for one in series)
     labels = {control.label: index for index, control in enumerate(options.controls)}
     if made.single and not _crowded(options.controls, rows):
-        made.legend(handles if len(handles) > 1 else [])
+        made.legend(entries if len(entries) > 1 else [])
         _direct_labels(made.figure, made.axes[0, 0], controls)
         return
     for label in controls:
-        dashes = _DASHES[labels[label] % len(_DASHES)] if label in labels else _CHANCE_DASHES
-        handles.append(Line2D([], [], color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), label=label))
-    made.legend(handles)
+        dashes = DASHES[labels[label] % len(DASHES)] if label in labels else _CHANCE_DASHES
+        entries.append(handle(label, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes)))
+    made.legend(entries)
 
 
 def _crowded(controls: tuple[Control, ...], rows: pd.DataFrame) -> bool:
-    """Whether control lines may be one for each model, so that no name at their end tells which they are."""
+    """True if control lines may be one for each model, so that no name at their end tells which they are."""
     return len(controls) > 0 and rows["model"].nunique() > 1
 
 

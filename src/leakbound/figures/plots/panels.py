@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, LogFormatterMathtext, NullFormatter, NullLocator
 
-from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.claims.selection import select_or_nothing
 from leakbound.config.catalogue import Conditions
 from leakbound.figures import style
+from leakbound.figures.plots.plot import canvas
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _MOST_IN_A_ROW = 2
 
@@ -25,9 +28,9 @@ class Panel:
     """One panel.
 
     Args:
-        axes: Where it is drawn.
+        axes: Its axes.
         where: Conditions of the rows that it shows.
-        above: What is written over it, maybe nothing.
+        above: Title over it, maybe empty.
         quantity: Label of its y axis if the rows of panels are explicit.
     """
 
@@ -50,7 +53,7 @@ class Panels:
         axes: All axes, used or not.
         shown: Panels that have rows.
         y_labels: Labels of the y axes of explicit rows; empty if all panels show one quantity.
-        right: What is written at the right of each row, maybe nothing.
+        right: Name at the right of each row, maybe empty.
     """
 
     figure: Figure
@@ -61,7 +64,7 @@ class Panels:
 
     @property
     def single(self) -> bool:
-        """Whether there is one panel alone."""
+        """True for one panel alone."""
         return self.axes.size == 1
 
     def label(self, x: str, y: str) -> None:
@@ -83,20 +86,9 @@ class Panels:
             axes.annotate(name, (1, 0.5), (4, 0), ha="left", va="center", rotation=-90, **around)
 
     def legend(self, handles: list[Any]) -> None:
-        """One legend above the panels, in as many columns as fit."""
-        if not handles:
-            return
-        inches = self.figure.get_size_inches()[0]
-        columns = fitting_columns([str(handle.get_label()) for handle in handles], inches)
-        self.figure.legend(handles=handles, loc="outside upper center", ncols=columns)
-
-
-def select_or_nothing(rows: pd.DataFrame, conditions: Conditions) -> pd.DataFrame:
-    """Rows that meet the conditions, maybe none."""
-    try:
-        return select(rows, conditions)
-    except EmptySelectionError:
-        return rows.iloc[:0]
+        """One legend above the panels, unless it is empty."""
+        if handles:
+            legend(self.figure, handles)
 
 
 def panels(
@@ -118,13 +110,12 @@ def panels(
         drawn: Table with the columns dataset and model.
         series: Columns that tell lines of one panel apart.
         quantities: Label of a row of panels to its conditions; None or empty if there is but one quantity.
-        share_x: Whether all panels share their x axis.
-        share_y: Whether panels share their y axis: all of them, or those of one row where rows are quantities.
+        share_x: True if all panels share their x axis.
+        share_y: True if panels share their y axis: all of them, or those of one row where rows are quantities.
         width: Inches; one column for a single panel, two otherwise, if not given.
         height: Inches of a row of a single panel; several are drawn smaller.
     """
-    datasets = style.ordered_names({str(name) for name in drawn["dataset"].unique()})
-    models = style.ordered_names({str(name) for name in drawn["model"].unique()})
+    datasets, models = (style.ordered(drawn[column], style.NAMES) for column in ("dataset", "model"))
     labels = list(quantities or ())
     if quantities:
         lines = [(conditions, "") for conditions in quantities.values()]
@@ -137,7 +128,7 @@ def panels(
     single = shape == (1, 1)
     wide = width or (style.ONE_COLUMN if shape[1] == 1 else min(style.TWO_COLUMNS, 1.0 + 2.4 * shape[1]))
     tall = height if single else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
-    figure = Figure(figsize=(wide, tall), layout="constrained")
+    figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(*shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False)
     named = len(datasets) > 1
@@ -163,31 +154,53 @@ def with_setting(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**missing)
 
 
-def fitting_columns(labels: list[str], inches: float) -> int:
-    """Columns of a legend that fit a width."""
-    widest = max(len(label) for label in labels) * 0.062 + 0.5
-    return max(1, min(len(labels), int(inches / widest)))
+def handle(label: str, **appearance: Any) -> Line2D:
+    """Entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **appearance)
 
 
-def handle(look: style.Look, **changes: Any) -> Line2D:
-    """Legend entry of a series."""
-    return Line2D([], [], **{"label": look.label, **look.line(), **changes})
+def handles(looks: Iterable[style.Look]) -> list[Any]:
+    """Entries of a legend for some series."""
+    return [handle(look.label, **look.line()) for look in looks]
 
 
-class _PlainNumbers(LogFormatterMathtext):
-    """Numbers at the ticks of a logarithmic axis: plain where they are short, else powers of ten."""
+def legend(figure: Figure, handles: list[Any]) -> None:
+    """One legend above all panels, in as many columns as fit."""
+    widest = max(len(str(handle.get_label())) for handle in handles) * 0.062 + 0.5
+    columns = max(1, min(len(handles), int(figure.get_size_inches()[0] / widest)))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """The label of a tick; empty where its neighbours leave it no room."""
-        label = super().__call__(x, pos)
-        return f"{x:g}" if label and 1e-3 <= x < 1e5 else label
+
+def bare(axes: Axes) -> None:
+    """Take grid, tick marks and spines off a panel that is a picture itself."""
+    axes.grid(False)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+@cache
+def _plain_numbers() -> Any:
+    """Class of formatters that write plain numbers at logarithmic ticks where they are short, else powers of ten."""
+    from matplotlib.ticker import LogFormatterMathtext
+
+    class PlainNumbers(LogFormatterMathtext):
+        """Empty where the neighbours of a tick leave it no room."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            label = super().__call__(x, pos)
+            return f"{x:g}" if label and 1e-3 <= x < 1e5 else label
+
+    return PlainNumbers
 
 
 def log_y(axes: Axes) -> None:
     """Make the y axis of a panel logarithmic."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(_PlainNumbers())
-    axes.yaxis.set_minor_formatter(_PlainNumbers(labelOnlyBase=False))
+    axes.yaxis.set_major_formatter(_plain_numbers()())
+    axes.yaxis.set_minor_formatter(_plain_numbers()(labelOnlyBase=False))
 
 
 def level_axis(
@@ -199,9 +212,11 @@ def level_axis(
         figure: Figure of the panel.
         axes: Panel.
         levels: Levels shown, ascending.
-        log: Whether the axis is logarithmic; None to decide by the levels: where they span a factor of three or more.
-        names: What is written at the levels; their numbers if not given.
+        log: True for a logarithmic axis; None to decide by the levels: where they span a factor of three or more.
+        names: Words at the levels; their numbers if not given.
     """
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
     positive = bool(levels) and levels[0] > 0
     if log is None:
         log = positive and levels[-1] / levels[0] >= 3

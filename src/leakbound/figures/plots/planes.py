@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from pydantic import Field
 
-from leakbound import metrics
-from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, require, select
 from leakbound.config.catalogue import Conditions
-from leakbound.config.strength import STRONGER_WITH_LEVEL
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import PlaneOptions
 from leakbound.figures.plots.panels import handle, panels, with_setting
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.plot import Plot, finite
 from leakbound.figures.plots.series import Series, series_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+POINT = "run:"
+"""Beginning of the name that a run's point has in the drawing; the run's slug follows."""
 
 _NEAR = tuple(
     (distance * np.cos(angle), distance * np.sin(angle))
@@ -30,8 +33,31 @@ _NEAR = tuple(
 _ROOM = 1.0
 _MOST_NAMED = 3
 _SMALLEST, _LARGEST = 2.6, 6.0
-_KEYS = ("dataset", "model", "defense", "level", "rounds", "batch_size")
-Box = tuple[float, float, float, float]
+_KEYS = ("dataset", "model", "defense", "level", "rounds", "batch_size", "run")
+_Rectangle = tuple[float, float, float, float]
+
+
+class PlaneOptions(Settings):
+    """Options of the plot ``plane``."""
+
+    x: Conditions
+    """Rows of the quantity along x."""
+    y: Conditions
+    """Rows of the quantity along y."""
+    along: Literal["level", "rounds", "batch_size"] = "level"
+    """Column along which the points of a line are connected, and whose values name them."""
+    series: Columns = ("defense",)
+    """Columns that tell lines apart; models that are none of them have a row of panels each."""
+    where: Conditions = Field(default_factory=dict)
+    """Rows that count at all."""
+    x_label: str | None = None
+    """Label of the x axis, with unit; by default the metric's."""
+    y_label: str | None = None
+    """Label of the y axis, with unit; by default the metric's."""
+    start: Conditions | None = None
+    """Rows whose mean is a grey vertical line, labelled ``start``."""
+    diagonal: bool = False
+    """Draw the line of equal x and y."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +75,7 @@ def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
     Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
-    other: there points grow along the line, and the legend has the levels.
+    other: there points grow along the line, and the legend has the levels. Each point is named by its run in the SVG.
     """
     rows = with_setting(rows)
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
@@ -76,7 +102,7 @@ def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
         _limits(panel.axes, own, starts)
-    made.label(options.x_label or _label(rows, options.x), options.y_label or _label(rows, options.y))
+    made.label(*_labels(rows, options))
     made.legend(_handles(points, lines, known, named, options))
     made.figure.draw_without_rendering()
     for axes, written in waiting:
@@ -92,28 +118,69 @@ def _handles(
     for one in known:
         values = sorted(one.of(lines)[options.along].unique(), reverse=_grows(one.of(lines), options))
         label = one.look.label if named else f"{one.look.label} ({', '.join(f'{value:g}' for value in values)})"
-        handles.append(handle(one.look, label=label))
+        handles.append(handle(label, **one.look.line()))
     if (points["defense"] == "none").any():
-        handles.append(Line2D([], [], color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2)), label="undefended"))
+        handles.append(handle("undefended", color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2))))
     if options.start is not None:
-        handles.append(Line2D([], [], color=style.CONTROL_COLOR, ls=(0, (1.5, 1.5)), label="start of the attack"))
+        handles.append(handle("start of the attack", color=style.CONTROL_COLOR, ls=(0, (1.5, 1.5))))
     if options.diagonal:
-        handles.append(Line2D([], [], color=style.CONTROL_COLOR, ls=(0, (1, 2)), label="equal"))
+        handles.append(handle("equal", color=style.CONTROL_COLOR, ls=(0, (1, 2))))
     return handles
 
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
-    """Whether a larger level protects more, so that its point comes first."""
+    """True if a larger level protects more, so that its point comes first."""
+    from leakbound.config.strength import STRONGER_WITH_LEVEL
+
     return options.along == "level" and bool(points["defense"].isin(STRONGER_WITH_LEVEL).any())
 
 
-def _label(rows: pd.DataFrame, conditions: Conditions) -> str:
-    """Axis label of a quantity chosen by conditions."""
-    return style.axis_label(str(select(rows, conditions)["metric"].iloc[0])) if "metric" in rows.columns else ""
+def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
+    """Labels of both axes, by default those of their metrics."""
+
+    def default(conditions: Conditions) -> str:
+        return style.axis_label(str(select(rows, conditions)["metric"].iloc[0])) if "metric" in rows.columns else ""
+
+    return options.x_label or default(options.x), options.y_label or default(options.y)
+
+
+def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The points of a plane in words, for those who read it by pointing, by ear or as a table.
+
+    Args:
+        rows: Rows of the figure.
+        options: Options of the plane.
+
+    Returns:
+        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals, seeds. No line if
+        no run has both quantities.
+    """
+    checked = plane.check(options)
+    try:
+        rows = select(with_setting(finite(rows)), checked.where)
+        head, points = ["run", "point", *_labels(rows, checked), "seeds"], _points(rows, checked)
+    except EmptySelectionError:
+        return [], []
+    lines = []
+    for point in points.to_dict("records"):
+        along = point[checked.along]
+        name = style.look(str(point["defense"])).label + ("" if along != along else f" {along:g}")
+        written = [_written(point[axis], point[f"{axis}_below"], point[f"{axis}_above"]) for axis in ("x", "y")]
+        lines.append([str(point["run"]), name, *written, str(min(point["x_seeds"], point["y_seeds"]))])
+    return head, lines
+
+
+def _written(value: float, below: float, above: float) -> str:
+    """A mean with its interval, if it has one."""
+    return f"{value:.4g} [{value - below:.4g}, {value + above:.4g}]" if below or above else f"{value:.4g}"
 
 
 def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     """Mean and interval of both quantities for each run."""
+    import pandas as pd
+
+    from leakbound import metrics
+
     keys = [key for key in _KEYS if key in rows.columns]
     sides = []
     for name, conditions in (("x", options.x), ("y", options.y)):
@@ -124,8 +191,10 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
         for key, group in chosen.groupby(keys, dropna=False, sort=True):
             interval = metrics.mean_interval(group["value"].to_numpy(float))
             low, high = (end if np.isfinite(end) else interval.value for end in (interval.low, interval.high))
-            records.append((*key, interval.value, interval.value - low, high - interval.value))
-        sides.append(pd.DataFrame(records, columns=[*keys, name, f"{name}_below", f"{name}_above"]))
+            records.append((*key, interval.value, interval.value - low, high - interval.value, len(group)))
+        sides.append(
+            pd.DataFrame(records, columns=[*keys, *(f"{name}{end}" for end in ("", "_below", "_above", "_seeds"))])
+        )
     points = sides[0].merge(sides[1], on=keys)
     if points.empty:
         raise EmptySelectionError("no run has both quantities")
@@ -149,12 +218,11 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
         alpha=0.45,
     )
     drawn = {**look.line(), "lw": 0.9}
-    if named:
-        axes.plot(points["x"], points["y"], **drawn)
-    else:
-        axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
-        for size, x, y in zip(_sizes(len(points)), points["x"], points["y"], strict=True):
-            axes.plot(x, y, **{**drawn, "ls": "none", "ms": size})
+    axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
+    # Smallest for the strongest protection.
+    sizes = np.linspace(_SMALLEST, _LARGEST, len(points)) if len(points) > 1 else [_LARGEST]
+    _marks(axes, points, None if named else list(sizes), **drawn)
+    if not named:
         return []
     values = points[options.along].tolist()
     return [
@@ -163,9 +231,12 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
     ]
 
 
-def _sizes(count: int) -> Iterable[float]:
-    """Sizes of the markers of a line, smallest for the strongest protection."""
-    return np.linspace(_SMALLEST, _LARGEST, count) if count > 1 else [_LARGEST]
+def _marks(axes: Axes, points: pd.DataFrame, sizes: list[float] | None, **drawn: Any) -> None:
+    """Draw a marker for each point, named by its run so that a page can link the one to the other."""
+    for index, (run, x, y) in enumerate(points[["run", "x", "y"]].itertuples(index=False)):
+        look = drawn if sizes is None else {**drawn, "ms": sizes[index]}
+        (mark,) = axes.plot(x, y, **{**look, "ls": "none"})
+        mark.set_gid(f"{POINT}{run}")
 
 
 def _references(
@@ -175,14 +246,13 @@ def _references(
     colors = {one.values["model"]: one.look.color for one in known if "model" in one.values}
     for model, points in undefended.groupby("model"):
         color = colors.get(str(model), style.CONTROL_COLOR)
-        mark: dict[str, Any] = {"marker": "h", "color": color, "mfc": "white" if colors else color, "zorder": 4}
+        dashed: dict[str, Any] = {"color": color, "lw": 0.8, "ls": (0, (5, 2))}
         if len(points) > 1:
             points = points.sort_values(options.along)
-            axes.plot(points["x"], points["y"], ls=(0, (5, 2)), lw=0.8, **mark)
-        else:
-            axes.plot(points["x"], points["y"], ls="none", **mark)
-            if not colors:
-                axes.axhline(points["y"].iloc[0], color=color, lw=0.8, ls=(0, (5, 2)), zorder=1)
+            axes.plot(points["x"], points["y"], zorder=4, **dashed)
+        elif not colors:
+            axes.axhline(points["y"].iloc[0], zorder=1, **dashed)
+        _marks(axes, points, None, marker="h", color=color, mfc="white" if colors else color, zorder=4)
     if options.diagonal:
         axes.axline((0.0, 0.0), slope=1.0, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1, 2)), zorder=1)
     if options.start is None:
@@ -210,7 +280,7 @@ def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
     scale = float(axes.bbox.width) / (axes.get_position().width * inches) / 72
     spots = {note: np.asarray(axes.transData.transform((note.x, note.y))) / scale for note in notes}
     frame = np.asarray(axes.bbox.extents) / scale
-    taken: list[Box] = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots.values()]
+    taken: list[_Rectangle] = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots.values()]
     behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.4}
     look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center_baseline", "zorder": 5}
     look |= {"size": style.SMALL, "bbox": behind}
@@ -224,20 +294,20 @@ def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
             text.set_in_layout(False)
 
 
-def _box(spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float) -> Box:
+def _box(spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float) -> _Rectangle:
     """Rectangle of a name, in points."""
     x, y = spot[0] + shift[0], spot[1] + shift[1]
     return x - wide, y - tall, x + wide, y + tall
 
 
 def _cost(
-    spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float, taken: list[Box], frame: np.ndarray
+    spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float, taken: list[_Rectangle], frame: np.ndarray
 ) -> float:
     """Area that a name would cover, plus a little for distance, plus much for leaving the panel."""
     left, bottom, right, top = _box(spot, shift, wide, tall)
     covered = sum(
-        max(0.0, min(right, box[2]) - max(left, box[0])) * max(0.0, min(top, box[3]) - max(bottom, box[1]))
-        for box in taken
+        max(0.0, min(right, east) - max(left, west)) * max(0.0, min(top, north) - max(bottom, south))
+        for west, south, east, north in taken
     )
     outside = left < frame[0] or right > frame[2] or bottom < frame[1] or top > frame[3]
     return covered + 0.02 * float(np.hypot(*shift)) + 1e3 * outside

@@ -1,23 +1,32 @@
-"""What every plot is: a function of rows with declared options, drawn in the house style."""
+"""Plots: functions of rows with declared options, drawn in the house style.
+
+A plot's module imports what draws inside its functions, so that its options are checked without loading that.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
 
-from leakbound.claims.options import parse
-from leakbound.claims.selection import EmptySelectionError, SelectionError
+from leakbound.claims.selection import EmptySelectionError, require
+from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.registry import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.figure import Figure
 
 T = TypeVar("T", bound=Settings)
+
+
+class NoOptions(Settings):
+    """Options of a plot that has none."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +38,8 @@ class Plot(Generic[T]):
     render: Callable[[pd.DataFrame, T], Figure]
 
     def check(self, options: Mapping[str, Any]) -> T:
-        """The options, or an OptionsError with every mistake in them."""
-        return parse(self.settings, options, f"plot {self.name}")
+        """The options, or a ConfigError with every mistake in them."""
+        return parse(self.settings, dict(options), f"plot {self.name}: options")
 
     def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any]) -> Figure:
         """Draw rows, leaving out values that are not finite.
@@ -38,42 +47,50 @@ class Plot(Generic[T]):
         Where nothing is left to draw, e.g. because every replica diverged, the picture says so and why.
 
         Raises:
-            OptionsError: If an option is wrong.
+            ConfigError: If an option is wrong.
             SelectionError: If the rows lack a column.
         """
         checked = self.check(options)
-        require(rows, "value")
-        finite = rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True)
+        shown = finite(rows)
         with style.applied():
             try:
-                return self.render(finite, checked)
+                return self.render(shown, checked)
             except EmptySelectionError as reason:
-                return _empty(_undefined(rows, finite) or str(reason))
+                return _empty(_undefined(rows, shown) or str(reason))
 
 
-def _undefined(rows: pd.DataFrame, finite: pd.DataFrame) -> str:
+def finite(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose value is finite, newly numbered."""
+    require(rows, "value")
+    return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True)
+
+
+def canvas(width: float, height: float, **settings: Any) -> Figure:
+    """An empty figure of a size in inches, with constrained layout unless told otherwise."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), **{"layout": "constrained", **settings})
+
+
+def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colorbar:
+    """A bar that explains colours, without a frame."""
+    bar = figure.colorbar(mappable, **settings)
+    bar.set_label(label)
+    bar.outline.set_visible(False)
+    return bar
+
+
+def _undefined(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
     """Sentence that names the metrics of which no value is finite; empty if there are none."""
     if "metric" not in rows.columns:
         return ""
-    lost = sorted({str(name) for name in rows["metric"].unique()} - {str(name) for name in finite["metric"].unique()})
+    lost = sorted({str(name) for name in rows["metric"].unique()} - {str(name) for name in shown["metric"].unique()})
     return f"no value of {', '.join(lost)} is defined; the caption says what it needs" if lost else ""
 
 
 def _empty(reason: str) -> Figure:
     """A picture that says why it shows nothing."""
-    figure = Figure(figsize=(style.ONE_COLUMN, style.HEIGHT / 2))
+    figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
     text = "\n".join(textwrap.wrap(f"Nothing to show: {reason}", 52))
     figure.text(0.5, 0.5, text, ha="center", va="center", color=style.CONTROL_COLOR)
     return figure
-
-
-def require(rows: pd.DataFrame, *columns: str) -> None:
-    """Refuse a table that lacks one of the columns a plot needs.
-
-    Raises:
-        SelectionError: Naming the column and the nearest one there is.
-    """
-    for column in columns:
-        if column not in rows.columns:
-            known = nearest(column, [str(name) for name in rows.columns])
-            raise SelectionError(f"a plot needs the column {column!r}; {known}")

@@ -1,14 +1,32 @@
-"""Lines of a figure: which rows make one, and what it looks like."""
+"""Lines of a figure: the rows of each, its look, and how its mean is drawn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
+from leakbound.claims.selection import SelectionError, select_or_nothing
+from leakbound.config.catalogue import Conditions
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import select_or_nothing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
+"""Dashes of the control lines of a figure, in their order."""
+
+
+class Control(Settings):
+    """Rows drawn as a grey dashed line that says how the others are to be read."""
+
+    label: str
+    """Name of the line."""
+    where: Conditions
+    """Rows of the control."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +34,7 @@ class Series:
     """One line.
 
     Args:
-        values: What its rows have in the columns that tell lines apart.
+        values: Values of its rows in the columns that tell lines apart.
         look: Its appearance.
     """
 
@@ -40,15 +58,68 @@ def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
         columns: Columns that may tell lines apart.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
-    ranks = {column: _ranked({str(value) for value in rows[column].unique()}) for column in varying}
+    ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
     found = {tuple(str(value) for value in line) for line in rows[varying].drop_duplicates().itertuples(index=False)}
     ordered = sorted(found, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)])
     return [Series(dict(zip(varying, line, strict=True)), _look(line, list(ranks.values()))) for line in ordered]
 
 
-def _ranked(names: set[str]) -> list[str]:
+def ranked(names: set[str]) -> list[str]:
     """Values of a column in the order of legends."""
-    return style.ordered_names(names) if names <= set(style.NAMES) else style.ordered(names)
+    return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
+
+
+def mean_line(
+    axes: Axes, rows: pd.DataFrame, x: str, look: style.Look, *, band: float | None = 0.16, **changes: Any
+) -> pd.DataFrame:
+    """Draw the mean over replicas along a column, with its 95 % interval within the metric's bounds behind it.
+
+    Args:
+        axes: Panel.
+        rows: Rows of the line.
+        x: Column along x.
+        look: Appearance of the line.
+        band: Opacity of the interval; None to leave it out.
+        **changes: Arguments of ``Axes.plot`` beside those of the look.
+
+    Returns:
+        Columns x, mean, low and high, as drawn.
+
+    Raises:
+        SelectionError: If a replica has several rows at one place.
+    """
+    line = _summarize(rows, x)
+    bottom, top = style.BOUNDS.get(metric_of(rows), (-math.inf, math.inf))
+    line = line.assign(low=line["low"].clip(bottom, top), high=line["high"].clip(bottom, top))
+    if band is not None:
+        axes.fill_between(line[x], line["low"], line["high"], color=look.color, alpha=band, lw=0)
+    axes.plot(line[x], line["mean"], **{**look.line(), "zorder": 3, **changes})
+    return line
+
+
+def metric_of(rows: pd.DataFrame) -> str:
+    """The metric of rows, empty if they have several or none."""
+    names = rows["metric"].unique() if "metric" in rows.columns else []
+    return str(names[0]) if len(names) == 1 else ""
+
+
+def _summarize(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Mean over replicas with its 95 % t interval for each value of a column; NaN ends for one replica."""
+    import pandas as pd
+
+    from leakbound import metrics
+
+    if "replica" in rows.columns and rows.duplicated([by, "replica"]).any():
+        known = {by, "replica", "value", "run", "low", "high"}
+        varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
+        raise SelectionError(
+            f"a replica has several rows at one {by}: choose one by {', '.join(varying) or 'a column'}"
+        )
+    records = []
+    for value, group in rows.groupby(by, sort=True):
+        interval = metrics.mean_interval(group["value"].to_numpy(float))
+        records.append((value, interval.value, interval.low, interval.high))
+    return pd.DataFrame(records, columns=[by, "mean", "low", "high"])
 
 
 def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.Look:

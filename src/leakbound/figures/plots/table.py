@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
-from matplotlib.figure import Figure
+from pydantic import Field, Strict
 
-from leakbound import metrics
-from leakbound.claims.options import Columns
-from leakbound.claims.selection import SelectionError, select
+from leakbound.claims.selection import Columns, SelectionError, require, select, select_or_nothing
+from leakbound.config.catalogue import Conditions
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import Cell, TableOptions
-from leakbound.figures.plots.panels import select_or_nothing, with_setting
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.panels import with_setting
+from leakbound.figures.plots.plot import Plot, canvas
+from leakbound.figures.plots.series import ranked
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 _CHARACTER = 0.062
 _GAP = 0.16
 _LINE = 0.15
+
+
+class Cell(Settings):
+    """One number in each cell of a table: the mean over replicas."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows of the number."""
+    text: str = "{mean:.3g}"
+    """Python format of ``mean``, ``low`` and ``high``, the ends of the 95 % interval, and ``half``, half its width."""
+    mild: bool = False
+    """Grey and small."""
+
+
+class TableOptions(Settings):
+    """Options of the plot ``table``."""
+
+    where: Conditions = Field(default_factory=dict)
+    """Rows that count at all."""
+    rows: Columns = ("model",)
+    """Columns whose values have a line each."""
+    columns: Columns = ("defense",)
+    """Columns whose values have a column each."""
+    cells: Annotated[tuple[Cell, ...], Strict(False), Field(min_length=1)]
+    """Numbers of a cell, one under the other; one without rows is left out."""
+    printed: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """The paper's own numbers, in grey: value of the first of ``rows`` to value of the first of ``columns`` to text."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +76,8 @@ def _table(rows: pd.DataFrame, options: TableOptions) -> Figure:
 
 def _keys(rows: pd.DataFrame, columns: Columns) -> list[tuple[Any, ...]]:
     """Values of some columns that occur together, in the order of legends."""
-    found = {tuple(None if pd.isna(v) else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
-    names = [style.ordered_names, style.ordered]
-    ranks = []
-    for index in range(len(columns)):
-        values = {str(key[index]) for key in found}
-        ranks.append(names[0](values) if values <= set(style.NAMES) else names[1](values))
+    found = {tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
+    ranks = [ranked({str(key[index]) for key in found}) for index in range(len(columns))]
     return sorted(found, key=lambda key: [_rank(value, order) for value, order in zip(key, ranks, strict=True)])
 
 
@@ -62,7 +87,7 @@ def _rank(value: Any, order: list[str]) -> float:
 
 
 def _head(key: dict[str, Any]) -> str:
-    """What is written at a line or over a column."""
+    """Heading of a line or a column."""
     words = []
     for value in key.values():
         if isinstance(value, float):
@@ -73,7 +98,7 @@ def _head(key: dict[str, Any]) -> str:
 
 
 def _cell(rows: pd.DataFrame, key: dict[str, Any], options: TableOptions) -> list[_Text]:
-    """Numbers of one cell, then what the paper prints."""
+    """Numbers of one cell, then the paper's own."""
     own = select_or_nothing(rows, key)
     found = [_number(own, cell) for cell in options.cells]
     line, column = str(key[options.rows[0]]), str(key[options.columns[0]])
@@ -87,6 +112,8 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
     Raises:
         SelectionError: If a replica has several rows, or the format names something else.
     """
+    from leakbound import metrics
+
     chosen = select_or_nothing(rows, cell.where)
     if chosen.empty:
         return None
@@ -112,7 +139,7 @@ def _written(head: list[list[_Text]], body: list[list[list[_Text]]]) -> Figure:
     ]
     heights = [0.08 + _LINE * max(1, *(len(cell) for cell in line)) for line in grid]
     wide, tall = max(sum(widths), 1.0), sum(heights) + 0.1
-    figure = Figure(figsize=(wide, tall))
+    figure = canvas(wide, tall, layout=None)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, wide), ylim=(tall, 0))
     axes.axis("off")

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
-from matplotlib.figure import Figure
+from pydantic import Field, Strict
 
-from leakbound import metrics
-from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.claims.selection import Columns, EmptySelectionError, require, select, select_or_nothing
+from leakbound.config.catalogue import Conditions
+from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plot_options import TimesOptions
-from leakbound.figures.plots.panels import fitting_columns, handle, log_y, select_or_nothing
-from leakbound.figures.plots.plot import Plot, require
-from leakbound.figures.plots.series import series_of
+from leakbound.figures.plots.panels import handles, legend, log_y
+from leakbound.figures.plots.plot import Plot, canvas
+from leakbound.figures.plots.series import DASHES, Control, mean_line, series_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 _MARKERS = 8
-_DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5))
+
+
+class TimesOptions(Settings):
+    """Options of the plot ``times``."""
+
+    x: str = "time"
+    """Column along x."""
+    x_label: str = "time (steps)"
+    """Label of the x axis, with unit."""
+    y_label: str
+    """Label of the y axis, with unit."""
+    series: Columns
+    """Columns that tell lines apart; the first that varies gives the colour."""
+    where: Conditions = Field(default_factory=dict)
+    """Rows drawn as lines; the others are for the controls."""
+    controls: Annotated[tuple[Control, ...], Strict(False), Field(max_length=3)] = ()
+    """Horizontal lines at the mean of their rows; one without rows is left out."""
+    until: float | None = None
+    """Last time drawn; all of them by default."""
+    log_y: bool = True
+    """Logarithmic y axis."""
+    width: float = Field(default=5.0, gt=1.0, le=7.0)
+    """Width of the figure in inches."""
 
 
 def _times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
@@ -27,17 +52,15 @@ def _times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         shown = shown[shown[options.x] <= options.until]
     if shown.empty:
         raise EmptySelectionError(f"no row has {options.x} up to {options.until}")
-    figure = Figure(figsize=(options.width, 2.6), layout="constrained")
+    figure = canvas(options.width, 2.6)
     axes = figure.subplots()
     known = series_of(shown, options.series)
     for index, series in enumerate(known):
-        line = _summary(series.of(shown), options.x)
-        look = series.look
-        every = max(1, len(line) // _MARKERS)
-        axes.fill_between(line.index, line["low"], line["high"], color=look.color, alpha=0.16, lw=0)
+        own = series.of(shown)
+        every = max(1, own[options.x].nunique() // _MARKERS)
         start = index * every // len(known)  # lines that coincide show their markers side by side
-        axes.plot(line.index, line["mean"], **look.line(), markevery=(start, every), zorder=3)
-    for control, dashes in zip(options.controls, _DASHES, strict=False):
+        mean_line(axes, own, options.x, series.look, markevery=(start, every))
+    for control, dashes in zip(options.controls, DASHES, strict=False):
         own = select_or_nothing(rows, control.where)
         if own.empty:
             continue
@@ -49,19 +72,8 @@ def _times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         log_y(axes)
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
-    labels = [series.look.label for series in known]
-    columns = fitting_columns(labels, figure.get_size_inches()[0])
-    figure.legend(handles=[handle(series.look) for series in known], loc="outside upper center", ncols=columns)
+    legend(figure, handles(series.look for series in known))
     return figure
-
-
-def _summary(rows: pd.DataFrame, x: str) -> pd.DataFrame:
-    """Mean with its 95 % t interval at each time; NaN ends for one replica."""
-    found = {}
-    for time, group in rows.groupby(x, sort=True):
-        interval = metrics.mean_interval(group["value"].to_numpy(float))
-        found[time] = (interval.value, interval.low, interval.high)
-    return pd.DataFrame.from_dict(found, orient="index", columns=["mean", "low", "high"])
 
 
 times = Plot("times", TimesOptions, _times)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import pandas as pd
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
+from leakbound.claims.selection import require
 from leakbound.figures import style
-from leakbound.figures.plot_options import NoOptions
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.plot import NoOptions, Plot, canvas
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 # From for to against, so that what is open lies between; the hatch tells them apart without colour.
 _LOOKS = {"reproduced": ("#228833", ""), "undecided": ("#c8c8c8", ""), "contradicted": ("#CC6677", "////")}
 
 
 def _verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
-    """Draw one bar for each paper, its parts labelled with the number of claims."""
+    """Draw one bar for each paper, its pieces labelled with the number of claims."""
+    import pandas as pd
+
     require(rows, "paper", "verdict", "value")
     counts = rows.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum", fill_value=0)
     papers = [name for name in style.PAPERS if name in counts.index]
     papers += sorted(set(counts.index) - set(papers))
-    figure = Figure(figsize=(style.TWO_COLUMNS * 0.75, 0.7 + 0.36 * len(papers)), layout="constrained")
+    figure = canvas(style.TWO_COLUMNS * 0.75, 0.7 + 0.36 * len(papers))
     axes = figure.subplots()
     ends = pd.Series(0.0, index=papers)
     for verdict, (color, hatch) in _LOOKS.items():

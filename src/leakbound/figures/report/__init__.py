@@ -1,4 +1,4 @@
-"""What people read in the end: one offline page for each configuration, and the pages kept in the repository."""
+"""Pages for people: an offline one for each configuration, and those kept in the repository."""
 
 from leakbound.figures.report.page import Report, ReportFigure, page
 

@@ -1,4 +1,4 @@
-"""What a configuration consists of, in words for people: its data, studies, papers and families of figures."""
+"""A configuration in words for people: its data, studies, papers and families of figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLOSED_FORM = "Closed forms and pictures"
 
 
 def paper_name(paper: str) -> str:
-    """A paper as people call it."""
+    """Name of a paper as people call it."""
     return style.PAPERS.get(paper, paper)
 
 
@@ -27,7 +27,7 @@ def papers_of(figures: Sequence[FigureConfig]) -> list[str]:
 
 
 def category(figure: FigureConfig) -> str:
-    """What a figure is drawn from: its study, another table, or nothing trained."""
+    """Source of a figure: its study, another table, or nothing trained."""
     if figure.study is not None:
         return f"Study: {figure.study.replace('_', ' ')}"
     return _CLOSED_FORM if figure.table is None else f"Table: {figure.table.replace('_', ' ')}"
@@ -42,8 +42,8 @@ def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
     known = {(figure.paper, figure.id) for figure in figures}
     found: dict[tuple[str, str], list[str]] = {}
     for figure in figures:
-        parts = figure.id.split("_")
-        heads = (("_".join(parts[:count])) for count in range(1, len(parts) + 1))
+        words = figure.id.split("_")
+        heads = ("_".join(words[:count]) for count in range(1, len(words) + 1))
         head = next(head for head in heads if (figure.paper, head) in known)
         found.setdefault((figure.paper, head), []).append(figure.id)
     return [
@@ -60,15 +60,15 @@ def levels(defenses: Mapping[str, Sequence[float]]) -> str:
     )
 
 
-def datasets(config: Config, provenance: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Data of a configuration: names, sizes of the splits and hashes of what was prepared."""
+def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
+    """Data of a configuration: names, sizes of the splits and hashes of the prepared images."""
     hashes = provenance.get("data", {})
     return [
-        {
-            "name": style.written(name),
-            "sizes": f"{_size(values.members)} members, {_size(values.test)} others, {values.aux:,} for the attacker",
-            "hash": str(hashes.get(name, "")),
-        }
+        [
+            style.written(name),
+            f"{_size(values.members)} members, {_size(values.test)} others, {values.aux:,} for the attacker",
+            str(hashes.get(name, ""))[:16] or "–",
+        ]
         for name, values in config.datasets.items()
     ]
 
@@ -78,26 +78,26 @@ def _size(count: int | None) -> str:
     return "all remaining" if count is None else f"{count:,}"
 
 
-def studies(config: Config) -> list[dict[str, str]]:
-    """Studies of a configuration, each with what it sweeps over."""
+def studies(config: Config) -> list[list[str]]:
+    """Studies of a configuration with all that they sweep over: data, networks, defenses, rounds, ..., seeds, runs."""
     return [
-        {
-            "name": name.replace("_", " "),
-            "data": ", ".join(style.written(dataset) for dataset in study.datasets),
-            "models": ", ".join(style.written(model) for model in study.models),
-            "defenses": levels(study.defenses),
-            "rounds": ", ".join(f"{rounds:,}" for rounds in study.rounds),
-            "batches": ", ".join(str(size) for size in study.batch_sizes),
-            "attacks": ", ".join(attack.replace("_", " ") for attack in study.attacks),
-            "seeds": str(study.replicas or config.replicas),
-            "runs": f"{_runs(study):,}",
-        }
+        [
+            name.replace("_", " "),
+            ", ".join(style.written(dataset) for dataset in study.datasets),
+            ", ".join(style.written(model) for model in study.models),
+            levels(study.defenses),
+            ", ".join(f"{rounds:,}" for rounds in study.rounds),
+            ", ".join(str(size) for size in study.batch_sizes),
+            ", ".join(attack.replace("_", " ") for attack in study.attacks) or "–",
+            str(study.replicas or config.replicas),
+            f"{_runs(study):,}",
+        ]
         for name, study in config.studies.items()
     ]
 
 
 def _runs(study: StudyConfig) -> int:
     """Number of runs of a study."""
-    variants = sum(max(1, len(swept)) for swept in study.defenses.values())
+    defended = sum(max(1, len(swept)) for swept in study.defenses.values())
     sides = (study.datasets, study.models, study.rounds, study.batch_sizes)
-    return variants * math.prod(len(side) for side in sides)
+    return defended * math.prod(len(side) for side in sides)

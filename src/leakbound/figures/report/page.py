@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,23 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from leakbound.claims.claims import VERDICTS
-from leakbound.claims.scoreboard import WrittenClaim, overall, scoreboard, written
+from leakbound.claims.scoreboard import NUMBERS, overall, scoreboard, written
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
-from leakbound.figures.report.drawing import HEIGHT, WIDTH, Picture, picture
+from leakbound.figures.plots import planes
+from leakbound.figures.report.embedding import embedded, has_points
 from leakbound.figures.report.overview import category, datasets, families, paper_name, papers_of, studies
-from leakbound.figures.report.planes import planes
 
 TEMPLATES = Path(__file__).with_name("templates")
-"""Folder of what the page is made of."""
+"""Folder of templates, style and script."""
 _LARGEST_DRAWING = 300_000
 _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "undecided": "?"}
 
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure with what was drawn.
+    """A figure with its pictures.
 
     Attributes:
         config: Entry of the catalogue.
@@ -64,14 +64,14 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the page shows.
+    """Content of the page.
 
     Attributes:
         config: The configuration.
         figures: In the order of the catalogue.
         claims: Rows of ``evaluate`` of all figures.
-        provenance: Where the results come from, as ``leakbound reference`` keeps it.
-        counts: What to how many of them, e.g. runs.
+        provenance: Origin of the results, as ``leakbound reference`` keeps it.
+        counts: Noun to how many there are, e.g. runs.
         links: Slug of a run to the address of its page.
     """
 
@@ -81,14 +81,6 @@ class Report:
     provenance: Mapping[str, Any]
     counts: Mapping[str, int] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """A claim over all settings, with the verdicts in each."""
-
-    claim: WrittenClaim
-    settings: list[WrittenClaim]
 
 
 def page(report: Report) -> str:
@@ -106,24 +98,32 @@ def page(report: Report) -> str:
         keep_trailing_newline=True,
     )
     surroundings.filters["written"] = style.written
-    surroundings.filters["seed_values"] = astuple
-    pictures = [picture(plane) for figure in report.figures for plane in planes(figure.config, figure.rows)]
+    surroundings.globals |= {"symbols": _SYMBOLS, "claim_columns": ["verdict", *NUMBERS]}
+    counts = scoreboard(report.claims) if len(report.claims) else pd.DataFrame()
     return surroundings.get_template("report.html").render(
         report=report,
-        symbols=_SYMBOLS,
-        verdicts=VERDICTS,
-        counts=scoreboard(report.claims).to_dict("records") if len(report.claims) else [],
-        claims=written(overall(report.claims)),
+        totals=counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys(VERDICTS, 0),
+        counts=[[paper_name(paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
+        claims=_listed(report),
         papers=list(_papers(report)),
-        planes=list(_planes(report, pictures)),
-        facets=_facets(pictures),
         datasets=datasets(report.config, report.provenance),
         studies=studies(report.config),
         tables=sorted({figure.config.table for figure in report.figures if figure.config.table}),
-        paper_name=paper_name,
-        anchors={figure.key: figure.anchor for figure in report.figures},
-        shape={"width": round(WIDTH), "height": round(HEIGHT)},
     )
+
+
+def _listed(report: Report) -> dict[str, Any]:
+    """All claims over all settings: lines of a table, and the facts by which the page narrows it down."""
+    anchors = {figure.key: f"#{figure.anchor}" for figure in report.figures}
+    claims = written(overall(report.claims))
+    lines = claims[["figure", "claim", "verdict", *NUMBERS]].to_numpy().tolist()
+    return {
+        "lines": [[{"text": key, "href": anchors.get(key)}, *line] for key, *line in lines],
+        "facts": [
+            {"data-paper": key.partition("/")[0], "data-verdict": verdict}
+            for key, verdict in zip(claims["figure"], claims["verdict"], strict=True)
+        ],
+    }
 
 
 def _papers(report: Report) -> Iterator[dict[str, Any]]:
@@ -134,36 +134,40 @@ def _papers(report: Report) -> Iterator[dict[str, Any]]:
         by_key = {figure.key: figure for figure in own}
         groups: dict[str, list[list[dict[str, Any]]]] = {}
         for keys in families([figure.config for figure in own]):
-            family = [{"figure": by_key[key], "claims": judged.get(key, [])} for key in keys]
+            family = [
+                {"figure": by_key[key], "claims": judged.get(key, []), **_points(by_key[key], report.links)}
+                for key in keys
+            ]
             groups.setdefault(category(by_key[keys[0]].config), []).append(family)
         yield {"id": paper, "name": paper_name(paper), "categories": groups}
 
 
-def _planes(report: Report, pictures: Sequence[Picture]) -> Iterator[dict[str, Any]]:
-    """Planes by figure; of a dataset and network the figure's and its twins' beside each other."""
-    configs = {figure.key: figure.config for figure in report.figures}
-    for keys in families(list(configs.values())):
-        own = [drawn for key in keys for drawn in pictures if drawn.plane.figure == key]
-        rows: dict[tuple[str, str], list[Picture]] = {}
-        for drawn in own:
-            rows.setdefault((drawn.plane.dataset, drawn.plane.model), []).append(drawn)
-        if own:
-            yield {"title": configs[keys[0]].title, "rows": list(rows.values())}
-
-
-def _judged(claims: pd.DataFrame) -> dict[str, list[_Judged]]:
-    """Figure to its claims."""
-    found: dict[str, list[_Judged]] = {}
-    for (paper, figure, _), rows in claims.groupby(["paper", "figure", "claim"], sort=False):
-        (whole,) = written(overall(rows))
-        settings = written(rows.drop(overall(rows).index))
-        found.setdefault(f"{paper}/{figure}", []).append(_Judged(whole, settings if len(settings) > 1 else []))
-    return found
-
-
-def _facets(pictures: Sequence[Picture]) -> dict[str, list[str]]:
-    """Datasets and networks that the planes can be chosen by."""
-    return {
-        name: sorted({getattr(drawn.plane, name) for drawn in pictures}, key=style.written)
-        for name in ("dataset", "model")
+def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
+    """The drawing of a figure whose points lead to runs, with the table of its points; nothing for any other one."""
+    if figure.config.plot != "plane" or not has_points(figure.drawing):
+        return {"drawing": None, "points": None}
+    head, lines = planes.numbers(figure.rows, figure.config.options)
+    texts = {
+        run: f"{name}: {head[2]} {x}, {head[3]} {y}, {'one seed' if n == '1' else f'mean of {n} seeds'}; run {run}"
+        for run, name, x, y, n in lines
     }
+    table = [[{"text": run, "href": links.get(run)}, *rest] for run, *rest in lines]
+    drawing = embedded(figure.drawing, figure.anchor, figure.config.title, texts, links)
+    return {"drawing": drawing, "points": {"head": head, "lines": table}}
+
+
+def _judged(claims: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """Figure to its claims, each with its line of a table, and lines for its settings if there are several."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (paper, figure, _), rows in claims.groupby(["paper", "figure", "claim"], sort=False):
+        whole = overall(rows)
+        claim, settings = written(whole).iloc[0], written(rows.drop(whole.index))
+        lines = settings[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
+        found.setdefault(f"{paper}/{figure}", []).append(
+            {
+                **claim[["claim", "verdict", "compared"]].to_dict(),
+                "line": claim[["claim", "verdict", *NUMBERS]].tolist(),
+                "settings": lines if len(lines) > 1 else [],
+            }
+        )
+    return found

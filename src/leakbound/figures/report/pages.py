@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from leakbound.claims.scoreboard import overall, scoreboard, written
+from leakbound.claims.scoreboard import NUMBERS, markdown_table, overall, scoreboard, written
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
 from leakbound.figures.report.overview import category, families, levels, paper_name, papers_of
@@ -25,11 +25,11 @@ _MARKER = "scoreboard of {preset}"
 
 @dataclass(frozen=True)
 class Kept:
-    """What a committed run shows of one figure.
+    """Results of one figure in a committed run.
 
     Attributes:
         preset: Name of the configuration.
-        folder: Where its results lie, relative to the page.
+        folder: Folder of its results, relative to the page.
         rows: The rows that the picture shows.
         claims: Rows of ``evaluate`` of this figure.
     """
@@ -50,18 +50,18 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
     papers = papers_of(figures)
-    parts = [_HEAD]
+    sections = [_HEAD]
     for paper in papers:
         contents = "\n".join(_contents(paper, order, by_key, kept))
-        parts.append(f"**[{paper_name(paper)}](#{paper})**\n\n{contents}\n")
+        sections.append(f"**[{paper_name(paper)}](#{paper})**\n\n{contents}\n")
     for paper in papers:
         own = [key for key in order if by_key[key].paper == paper]
-        parts.append(f'<a id="{paper}"></a>\n\n## {paper_name(paper)}\n')
-        parts += [_entry(key, by_key[key], kept[key]) for key in own if key in kept]
+        sections.append(f'<a id="{paper}"></a>\n\n## {paper_name(paper)}\n')
+        sections += [_entry(key, by_key[key], kept[key]) for key in own if key in kept]
         waiting = [key for key in own if key not in kept]
         if waiting:
-            parts.append("### No committed run shows these yet\n\n" + "\n".join(_waiting(waiting, by_key)) + "\n")
-    return "\n".join(parts)
+            sections.append("### No committed run shows these yet\n\n" + "\n".join(_waiting(waiting, by_key)) + "\n")
+    return "\n".join(sections)
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
@@ -82,7 +82,7 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
         raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
     counts = scoreboard(claims)
     counts["paper"] = [paper_name(paper) for paper in counts["paper"]]
-    return f"{before}{start}\n{_table(list(counts.columns), counts.astype(str).to_numpy().tolist())}\n{closed}{after}"
+    return f"{before}{start}\n{markdown_table(counts, counts.to_numpy().tolist())}\n{closed}{after}"
 
 
 def reference_of_readme(readme: str) -> str | None:
@@ -102,8 +102,7 @@ def _contents(
         if key not in kept:
             yield f"- {figure.id}: {figure.title} (not drawn yet)"
             continue
-        verdicts = overall(kept[key].claims)["verdict"].value_counts()
-        counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.sort_index().items())
+        counted = _counted(overall(kept[key].claims)["verdict"])
         yield f"- [{figure.id}: {figure.title}](#{_anchor(figure)})" + (f" – {counted}" if counted else "")
 
 
@@ -111,7 +110,7 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
     """One figure with picture, caption, settings and claims."""
     picture = f"{kept.folder}/figures/{key}"
     links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({kept.folder}/provenance.json)"
-    parts = [
+    paragraphs = [
         f'<a id="{_anchor(figure)}"></a>',
         f"### {figure.id}: {figure.title}",
         f"![{figure.title}]({picture}.png)",
@@ -119,13 +118,12 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
         f"**Settings.** {'. '.join(_settings(figure, kept))}. {links}.",
     ]
     if len(kept.claims):
-        head = ["claim", "verdict", "settings", "effect [95 %]", "p (Holm)", "seeds", "seeds to decide"]
-        parts.append(_table(head, list(_claims(kept.claims))))
-    return "\n\n".join(parts) + "\n"
+        paragraphs.append(markdown_table(["claim", "verdict", "settings", *NUMBERS], _claims(kept.claims)))
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
-    """What the picture was drawn from, in phrases."""
+    """Sources of the picture, in phrases."""
     yield f"Preset {kept.preset}; {category(figure)[0].lower()}{category(figure)[1:]}"
     rows = kept.rows
     for column, word in (("dataset", "data"), ("model", "networks")):
@@ -134,7 +132,7 @@ def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
     if {"defense", "level"} <= set(rows):
         swept = {
             name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
-            for name in style.ordered({str(name) for name in rows["defense"].unique()})
+            for name in style.ordered(rows["defense"])
         }
         yield f"Levels: {levels(swept)}"
     if figure.study is None or "run" not in rows:
@@ -156,11 +154,13 @@ def _claims(claims: pd.DataFrame) -> Iterator[list[str]]:
     """Lines of the table of claims."""
     for _, rows in claims.groupby("claim", sort=False):
         whole = overall(rows)
-        settings = rows.drop(whole.index)["verdict"]
-        (claim,) = written(whole)
-        counted = ", ".join(f"{count} {verdict}" for verdict, count in settings.value_counts().sort_index().items())
-        verdict = claim.verdict if claim.verdict == "undecided" else f"**{claim.verdict}**"
-        yield [claim.text, verdict, counted, claim.effect, claim.p, claim.seeds, claim.needed]
+        claim = written(whole).iloc[0]
+        yield [claim["claim"], claim["verdict"], _counted(rows.drop(whole.index)["verdict"]), *claim[NUMBERS]]
+
+
+def _counted(verdicts: pd.Series) -> str:
+    """Verdicts with their numbers, e.g. ``2 reproduced, 1 undecided``."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.value_counts().sort_index().items())
 
 
 def _waiting(keys: Sequence[str], by_key: Mapping[str, FigureConfig]) -> Iterator[str]:
@@ -174,9 +174,3 @@ def _waiting(keys: Sequence[str], by_key: Mapping[str, FigureConfig]) -> Iterato
 def _anchor(figure: FigureConfig) -> str:
     """Name of a figure within the page."""
     return f"{figure.paper}-{figure.id}"
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in body)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

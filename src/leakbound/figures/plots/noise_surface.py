@@ -1,22 +1,22 @@
-"""Figures of utility against privacy that no generic plot draws."""
+"""Utility over the noise's variance and covariance, with the noises that keep a budget."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from leakbound.claims.selection import select
+from leakbound.claims.selection import require, select, select_or_nothing
 from leakbound.figures import style
-from leakbound.figures.plot_options import NoOptions
-from leakbound.figures.plots.panels import select_or_nothing
-from leakbound.figures.plots.plot import Plot, require
+from leakbound.figures.plots.panels import handle
+from leakbound.figures.plots.plot import NoOptions, Plot, canvas, colorbar
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _MOST_IN_A_ROW = 3
 _POINTS = {"optimum": ("o", 7.0, "optimum, closed form"), "search": ("x", 4.5, "end of a search")}
@@ -25,13 +25,17 @@ _EDGES = {"privacy": ("-", "budget"), "privacy_printed": ((0, (3, 2)), "budget, 
 
 def _noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw utility over the noise's variance and covariance, a panel for each budget."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     require(rows, "mi_budget", "variant", "noise_variance", "tilt", "metric", "value")
     budgets = sorted(float(budget) for budget in rows["mi_budget"].unique())
     across = min(_MOST_IN_A_ROW, len(budgets))
     down = -(-len(budgets) // across)
-    figure = Figure(figsize=(min(style.TWO_COLUMNS, 0.8 + 2.1 * across), 0.6 + 1.75 * down), layout="constrained")
+    figure = canvas(min(style.TWO_COLUMNS, 0.8 + 2.1 * across), 0.6 + 1.75 * down)
     grid = figure.subplots(down, across, squeeze=False, sharey=True)
-    shares = _above_budget(rows)
+    shown = select(rows, {"variant": "grid", "metric": "utility"})
+    shares = shown["value"] - shown["mi_budget"]
     norm = Normalize(float(shares.min()), float(shares.max()))
     for axes, budget in zip(grid.flat, budgets, strict=False):
         _panel(axes, select(rows, {"mi_budget": budget}), budget, norm)
@@ -39,21 +43,14 @@ def _noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
         axes.set_visible(False)
     figure.supxlabel(r"noise variance $\sigma^2$", fontsize=style.FONT_SIZE)
     figure.supylabel(r"noise covariance $(n-1)\,\sigma_e^2/\sigma^2$", fontsize=style.FONT_SIZE)
-    bar = figure.colorbar(ScalarMappable(norm, cmap="cividis"), ax=grid, aspect=30, pad=0.02)
-    bar.set_label("U − ε (bits per client)")
-    bar.outline.set_visible(False)
+    mapped = ScalarMappable(norm, cmap="cividis")
+    colorbar(figure, mapped, "U − ε (bits per client)", ax=grid, aspect=30, pad=0.02)
     figure.legend(handles=_handles(), loc="outside upper center", ncols=2)
     return figure
 
 
-def _above_budget(rows: pd.DataFrame) -> pd.Series:
-    """Utility minus budget on the grids."""
-    shown = select(rows, {"variant": "grid", "metric": "utility"})
-    return shown["value"] - shown["mi_budget"]
-
-
 def _panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize) -> None:
-    """Draw one budget's grid, what keeps the budget, and the optima."""
+    """Draw one budget's grid, the edge of the noises that keep it, and the optima."""
     fields = {}
     for metric in ("utility", *_EDGES):
         shown = select_or_nothing(rows, {"variant": "grid", "metric": metric})
@@ -85,13 +82,11 @@ def _mark(marker: str, size: float) -> dict[str, Any]:
 
 
 def _handles() -> list[Line2D]:
-    """Legend; what is white on the surface is grey here."""
+    """Legend, grey for everything white on the surface."""
     grey = style.CONTROL_COLOR
-    edges = [Line2D([], [], color=grey, lw=1.0, ls=dashes, label=label) for dashes, label in _EDGES.values()]
-    points = [
-        Line2D([], [], **{**_mark(marker, size), **({"mec": grey} if marker == "o" else {})}, label=label)
-        for marker, size, label in _POINTS.values()
-    ]
+    edges = [handle(label, color=grey, lw=1.0, ls=dashes) for dashes, label in _EDGES.values()]
+    changes = {"o": {"mec": grey}, "x": {}}
+    points = [handle(label, **{**_mark(marker, size), **changes[marker]}) for marker, size, label in _POINTS.values()]
     return [*edges, *points]
 
 
