@@ -1,4 +1,4 @@
-"""The best Gaussian release within a budget for each client, where the closed form is none, with a certificate.
+"""The best Gaussian release within a budget for each client, where the closed form does not exist, with a certificate.
 
 maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel with a
 power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w, Σ_X = LLᵀ, and
@@ -132,7 +132,7 @@ class _Point:
 
 
 def _shares(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """(1 − 1/s)₊, what of each direction is told."""
+    """(1 − 1/s)₊, the share of each direction that is told."""
     return np.where(eigenvalues > 1.0, 1.0 - 1.0 / np.maximum(eigenvalues, 1.0), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What channels do to pictures."""
+"""Pictures after a channel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import SHAPES
-from leakbound.theory.illustrations.needs import SIZE, decompose, need_levels, needed
+from leakbound.theory.illustrations.needs import SIZE, capacities, decompose, needed
 
 
 def noisy_images(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """What channels do to pictures (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
+    """Pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
     A picture has the same standard normal draws at every level of a shape, so that only the level tells them apart.
 
@@ -43,8 +43,8 @@ def noisy_images(
     Raises:
         ValueError: If there is no dataset, or there are no moments or levels.
     """
-    dataset, moments = needed(dataset, "noisy_images"), needed(moments, "noisy_images")
-    need_levels(settings, "noisy_images")
+    dataset, moments = needed("noisy_images", dataset, moments)
+    capacities("noisy_images", settings)
     clean = dataset.train.images[: settings.images].astype(np.float64)
     frames = [_picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
@@ -57,8 +57,8 @@ def noisy_images(
 
 
 def _released(
-    channel: Channel, images: Float[np.ndarray, "n colors 32 32"], normal: Float[np.ndarray, "n d"]
-) -> Float[np.ndarray, "n colors 32 32"]:
+    channel: Channel, images: Float[np.ndarray, "n colors side side"], normal: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n colors side side"]:
     """Images after one use of the channel, clipped to the pixel range; ``normal`` holds the standard normal draws."""
     flat = images.reshape(len(images), -1)
     noise = np.sqrt(channel.variances) * normal
@@ -70,7 +70,7 @@ def _released(
     return np.clip(flat + noise, -1.0, 1.0).reshape(images.shape)
 
 
-def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 32 32"]) -> pd.DataFrame:
+def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors side side"]) -> pd.DataFrame:
     """Pixels of pictures on [0, 1]."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
@@ -80,8 +80,8 @@ def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 
 def _likeness_rows(
     shape: str,
     level: float,
-    clean: Float[np.ndarray, "n colors 32 32"],
-    seen: Float[np.ndarray, "n colors 32 32"],
+    clean: Float[np.ndarray, "n colors side side"],
+    seen: Float[np.ndarray, "n colors side side"],
     weights: BoxWeights,
 ) -> pd.DataFrame:
     """Likeness of pictures to the clean ones: in all, inside the box and outside."""
