@@ -12,7 +12,7 @@ sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness
 the ideal channel, whatever the axes of its noise, and hides which floating-point sum was there before. The dither
 stays: with it every pixel of a channel with a gain has noise that carries it across the boundaries of the grid.
 
-What is outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from a
+Outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from a
 generator whose seed must stay unknown and is one of 2³² on a CPU, and in float32: which floating-point values a noisy
 sum can take depends on the image, so the low-order bits tell more than the theory counts (Mironov 2012). Take secure
 noise, on a grid, against an attacker who knows seeds or reads low-order bits; docs/noise.md says what that leaves out.
@@ -45,7 +45,7 @@ class ChannelSampler:
         channel: A calibrated channel.
         image_shape: (colors, height, width); images are flattened in this order, as the moments were.
         device: Where images and noise live.
-        on_grid: Whether images are released on a grid, as secure noise wants it.
+        on_grid: Release images on a grid, as secure noise needs it.
 
     Raises:
         ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so that its
@@ -123,7 +123,7 @@ class ChannelSampler:
         return noise
 
     def signal(self, images: Float[Tensor, "*lead colors height width"]) -> Float[Tensor, "*lead colors height width"]:
-        """What noise is added to: the images, or m + A(D − m) for a channel with a gain, in float64 on a grid.
+        """Images before their noise: as they are, or m + A(D − m) for a channel with a gain, in float64 on a grid.
 
         Args:
             images: (..., colors, height, width), float32, on the sampler's device; leading axes are free.
@@ -204,7 +204,7 @@ class ChannelSampler:
             source: Source of randomness, or a generator, on the sampler's device.
             chunk: Records per product; bounds the memory beyond the result.
         """
-        return torch.cat([self.apply(part, source) for part in images.split(chunk)])
+        return torch.cat([self.apply(some, source) for some in images.split(chunk)])
 
     def _pixel_deviations(self) -> Float[np.ndarray, " d"]:
         """Standard deviation of each pixel's noise."""

@@ -93,13 +93,13 @@ def check_connected(graph: nx.Graph) -> None:
     """Refuse a graph on which servers cannot reach a common average.
 
     Raises:
-        ValueError: If the graph is not connected, naming its parts.
+        ValueError: If the graph is not connected, naming its components.
     """
-    parts = [sorted(part) for part in nx.connected_components(graph)]
-    if len(parts) != 1:
-        shown = "; ".join(", ".join(map(str, part[:6])) + (", ..." if len(part) > 6 else "") for part in parts[:4])
+    groups = [sorted(group) for group in nx.connected_components(graph)]
+    if len(groups) != 1:
+        shown = "; ".join(", ".join(map(str, group[:6])) + (", ..." if len(group) > 6 else "") for group in groups[:4])
         raise ValueError(
-            f"the graph falls into {len(parts)} parts ({shown}{'; ...' if len(parts) > 4 else ''}): "
+            f"the graph falls into {len(groups)} components ({shown}{'; ...' if len(groups) > 4 else ''}): "
             "averaging needs a connected one; add edges between them"
         )
 

@@ -1,4 +1,4 @@
-"""What an observer of all messages learns of one contributor: KL-DP levels, per time as printed and jointly.
+"""KL-DP levels of one contributor towards an observer of all messages, per time as printed and jointly.
 
 The level is the supremum over adjacent data of the symmetrised KL divergence ½[D(P‖P') + D(P'‖P)] between what the
 observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α; the
@@ -28,7 +28,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(300)
 
 @dataclass(frozen=True)
 class Secret:
-    """One contributor's part in the first state of its server.
+    """One contributor's share of the first state of its server.
 
     Attributes:
         shift: Δ = c α, how far the state moves when the contributor's value moves by the adjacent distance, > 0.

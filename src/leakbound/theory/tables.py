@@ -201,7 +201,7 @@ def _solved(where: Mapping[str, Any], problem: general.Problem) -> Rows:
     rows: Rows = []
     for variant, utility in utilities.items():
         rows += _metrics({**where, "variant": variant}, {"utility": utility, "share": utility / utilities["cap"]})
-    return rows + _metrics({**where, "variant": "optimum"}, {"released": optimum.released})
+    return rows + _metrics({**where, "variant": "optimum"}, {"released": float(optimum.released)})
 
 
 def _both_ways(where: Mapping[str, Any], release: Release, budget: float) -> Rows:
