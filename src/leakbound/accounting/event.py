@@ -1,4 +1,4 @@
-"""The privacy event: what was done to private records, and all that an accountant may read."""
+"""The privacy event, all that an accountant may read of a training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """What a training did to private records; all that an accountant may read.
+    """Use of private records by a training; all that an accountant may read.
 
     Attributes:
         mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``, ``gradient_compression``,

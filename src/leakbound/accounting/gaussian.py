@@ -23,13 +23,7 @@ def log_expm1(x: float) -> float: ...
 @overload
 def log_expm1(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]: ...
 def log_expm1(x: float | Float[np.ndarray, "*shape"]) -> float | Float[np.ndarray, "*shape"]:
-    """ln(eˣ − 1) for x > 0 without overflow: ``log(expm1(x))`` up to 30, ``x + log1p(-exp(-x))`` above.
-
-    Args:
-        x: Positive numbers, float64.
-
-    Returns:
-        As many numbers, relative error of a few units in the last place.
+    """ln(eˣ − 1) for x > 0 without overflow, with a relative error of a few units in the last place.
 
     Raises:
         ValueError: If an x is not above 0.
@@ -196,13 +190,13 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
 
     Args:
         covariance: Σ of the whole vector, positive definite, float64.
-        first: Indices of one part; the other part is the rest.
+        first: Indices of some coordinates; the others are the rest.
 
     Raises:
-        ValueError: If Σ is not positive definite, or a part is empty, out of range or names an index twice.
+        ValueError: If Σ is not positive definite, or the indices are none, all, out of range, or given twice.
     """
     rest = _complement(len(covariance), first)
-    blocks = (covariance[np.ix_(part, part)] for part in (list(first), rest))
+    blocks = (covariance[np.ix_(block, block)] for block in (list(first), rest))
     return 0.5 * (sum(map(log_determinant, blocks)) - log_determinant(covariance))
 
 
@@ -217,7 +211,8 @@ def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence
         Covariance of the rest, in increasing order of index.
 
     Raises:
-        ValueError: If Σ is no covariance, the known block is singular, or the indices are not a proper part.
+        ValueError: If Σ is no covariance, the known block is singular, or the indices are none, all, out of range, or
+            given twice.
     """
     check_covariance(covariance)
     rest = _complement(len(covariance), given)
@@ -251,9 +246,9 @@ def kl_divergence(
     return 0.5 * float((spread**2).sum() - len(mean_p) + shift @ shift + determinants)
 
 
-def _complement(dimension: int, part: Sequence[int]) -> list[int]:
-    """Indices outside ``part``, which must be a proper, non-empty part of the coordinates without repetition."""
-    chosen = set(part)
-    if len(chosen) != len(part) or not chosen or not chosen < set(range(dimension)):
-        raise ValueError(f"indices {list(part)}: some, not all, of 0..{dimension - 1}, each once")
+def _complement(dimension: int, indices: Sequence[int]) -> list[int]:
+    """The other indices, of some but not all coordinates that are given once each."""
+    chosen = set(indices)
+    if len(chosen) != len(indices) or not chosen or not chosen < set(range(dimension)):
+        raise ValueError(f"indices {list(indices)}: some, not all, of 0..{dimension - 1}, each once")
     return [index for index in range(dimension) if index not in chosen]

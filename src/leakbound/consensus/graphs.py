@@ -18,11 +18,7 @@ _KINDS: dict[str, Callable[[int], nx.Graph]] = {
 
 
 def named_graph(kind: str, servers: int) -> nx.Graph:
-    """A ``cycle``, ``path``, ``star`` or ``complete`` graph.
-
-    Args:
-        kind: Its name.
-        servers: n, number of nodes, >= 2; they are 0..n − 1.
+    """A ``cycle``, ``path``, ``star`` or ``complete`` graph on the nodes 0..n − 1, n >= 2.
 
     Raises:
         ValueError: If the kind is unknown or there are too few servers.

@@ -85,7 +85,7 @@ def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
 
 @dataclass(frozen=True)
 class _Point:
-    """The dual at one choice of prices."""
+    """The dual at one choice of prices; ``powers`` holds w_i Q_ii."""
 
     prices: Float[np.ndarray, " n"]
     value: float
@@ -97,7 +97,7 @@ class _Point:
     def at(
         cls, root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], prices: Float[np.ndarray, " n"]
     ) -> _Point:
-        """Value in nats, and w_i Q_ii in ``powers``, from the factor L of the covariance."""
+        """The dual, in nats, from the factor L of the covariance."""
         vectors, values, _ = linalg.svd(root / np.sqrt(prices)[:, None])
         eigenvalues = values**2
         shares = _shares(eigenvalues)

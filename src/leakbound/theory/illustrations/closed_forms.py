@@ -84,19 +84,13 @@ def compression(
 ) -> pd.DataFrame:
     """Eigenvalues set to 0 and the capacity that is left, beside the noise that leaves as much (Tan et al., Fig. 7).
 
-    Args:
-        settings: Needs ``levels.natural``: the capacities that the noise has before anything is dropped.
-        dataset: Gives its name.
-        moments: Moments of the dataset, whose spectrum is compressed.
+    The settings need ``levels.natural``: the capacities that the noise has before anything is dropped.
 
     Returns:
         Columns ``dataset``, ``level`` (κ), ``order``, ``dropped``, ``metric``, ``value``. With order ``largest_first``
         so many of the largest eigenvalues are 0: ``capacity`` is what is left, ``noise_variance`` the natural noise
         that has this capacity with no eigenvalue dropped. With order ``alone`` only the one of that rank, from 1, is 0:
         ``eigenvalue`` is its value and ``loss`` what the capacity loses.
-
-    Raises:
-        ValueError: If there are no moments, or levels of other shapes or none.
     """
     dataset, moments = needed("compression", dataset, moments)
     levels, eigenvalues = natural_capacities("compression", settings), existing_eigenvalues(moments)[::-1].copy()

@@ -29,19 +29,13 @@ def shapes(
 ) -> pd.DataFrame:
     """Cost and protection of each shape at equal capacity, in closed form.
 
-    Args:
-        settings: Needs ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes
-            that are named there and are not built in, or only as printed, are compared too.
-        dataset: Gives its name.
-        moments: Moments of the dataset that the shapes are calibrated to.
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes that
+    are named there and are not built in, or only as printed, are compared too.
 
     Returns:
         Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As shares of the data's
         total variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees, ``attacker_error``
         E‖D − D̂‖² of the best linear estimate from one use. And ``capacity``, recomputed from the calibrated channel.
-
-    Raises:
-        ValueError: If there are no moments or levels, or a shape cannot be calibrated to the data.
     """
     dataset, moments = needed("shapes", dataset, moments)
     levels, rows = capacities("shapes", settings), []
@@ -92,19 +86,12 @@ def personalized_cost(
 
     The published bound needs every pixel to vary given the others, which few images on many pixels do not. So both are
     calibrated to the images before their rounding to 256 levels, whose variance stands on the covariance's diagonal.
-
-    Args:
-        settings: Needs ``levels.personalized``: the capacities; ``weights``: the rectangle and its β.
-        dataset: Gives its name.
-        moments: Moments of the dataset that the channels are calibrated to.
+    The settings need ``levels.personalized``: the capacities; ``weights``: the rectangle and its β.
 
     Returns:
         Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ), ``metric``,
         ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the noise really has, and
         ``unused``, κ minus that.
-
-    Raises:
-        ValueError: If there are no moments or levels, or a channel cannot be calibrated to the data.
     """
     dataset, moments = needed("personalized_cost", dataset, moments)
     levels, rows = capacities("personalized_cost", settings), []
@@ -128,11 +115,7 @@ def leakage(
 
     With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ as
     published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is kept.
-
-    Args:
-        settings: Needs ``levels.natural``: the capacities.
-        dataset: Gives its name and the number of records N.
-        moments: Moments of the dataset that the channels are calibrated to.
+    The N records are those of the training split. The settings need ``levels.natural``: the capacities.
 
     Returns:
         Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
@@ -140,9 +123,6 @@ def leakage(
         the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave, GM(λ) e^{−2I/d} over d
         directions in which data vary, which is no bound; for ``linear_fresh`` and ``linear_once`` what the best
         linear attacker leaves who sees all k copies, or the one; for ``prior`` the variance of the data.
-
-    Raises:
-        ValueError: If there are no moments, or levels of other shapes or none.
 
     Source:
         Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.

@@ -25,12 +25,7 @@ def noisy_images(
     """Pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
     A picture has the same standard normal draws at every level of a shape, so that only the level tells them apart.
-
-    Args:
-        settings: Needs ``levels``: shape to capacities; ``images`` is the number of pictures.
-        dataset: The first of its members are shown.
-        moments: Moments of the dataset that the channels are calibrated to.
-        seed: Seed of the configuration.
+    The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the members.
 
     Returns:
         Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if clean),
@@ -39,9 +34,6 @@ def noisy_images(
         ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized
         shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose
         window is not whole; ``ssim_outside`` counts them with the image mirrored there.
-
-    Raises:
-        ValueError: If there is no dataset, or there are no moments or levels.
     """
     dataset, moments = needed("noisy_images", dataset, moments)
     capacities("noisy_images", settings)
