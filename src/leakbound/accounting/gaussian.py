@@ -125,17 +125,11 @@ def linear_mmse(
 ) -> float:
     """Squared error of the best linear estimate from k independent noisy looks, Σ_i λ_i σ_i / (k λ_i + σ_i).
 
-    Args:
-        eigenvalues: λ, signal variance along each axis, float64, each >= 0.
-        noise_variances: σ, noise variance along the same axes, or one number for all; 0 and ∞ are allowed.
-        uses: k, number of looks with independent noise, real, >= 1.
+    Arguments and errors are those of :func:`gaussian_capacity`.
 
     Returns:
         Total over the axes, in squared signal units: reached by a linear estimator for every law of the signal, and
         the least of all estimators for a Gaussian one.
-
-    Raises:
-        ValueError: If a variance is negative or NaN, or ``uses`` < 1.
     """
     check_uses(uses)
     signal, noise = _spread(eigenvalues, noise_variances)

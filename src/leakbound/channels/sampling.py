@@ -41,6 +41,10 @@ class ChannelSampler:
     factor for the r directions with noise, about 14 ms for a batch of 64 at d = 3,072 on one CPU core and half as much
     per image in blocks of 512.
 
+    Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or (slots, batch),
+    and a source of randomness or a generator, all on the sampler's device. Images of another shape than the channel's
+    raise a ``ValueError``. Released images are as many, float32 and not clipped.
+
     Args:
         channel: A calibrated channel.
         image_shape: (colors, height, width); images are flattened in this order, as the moments were.
@@ -98,14 +102,7 @@ class ChannelSampler:
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
 
-        With a gain the dither described above is added to Σ_ξ.
-
-        Args:
-            count: Number of draws, one per image.
-            source: Source of randomness, or a generator, on the sampler's device.
-
-        Returns:
-            Float32; float64 for a release on a grid.
+        With a gain the dither described above is added to Σ_ξ. Noise is float32, for a release on a grid float64.
 
         Raises:
             ValueError: If the source is secure, but the sampler releases nothing on a grid.
@@ -123,14 +120,7 @@ class ChannelSampler:
         return noise
 
     def signal(self, images: Float[Tensor, "*lead colors height width"]) -> Float[Tensor, "*lead colors height width"]:
-        """Images before their noise: as they are, or m + A(D − m) for a channel with a gain, in float64 on a grid.
-
-        Args:
-            images: (..., colors, height, width), float32, on the sampler's device; leading axes are free.
-
-        Raises:
-            ValueError: If the images have another shape than the channel's.
-        """
+        """Images before their noise: as they are, or m + A(D − m) for a channel with a gain, in float64 on a grid."""
         if tuple(images.shape[-3:]) != self.image_shape:
             raise ValueError(f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}")
         if self._shrink is None:
@@ -142,15 +132,7 @@ class ChannelSampler:
     def release(
         self, signal: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
     ) -> Float[Tensor, "*lead colors height width"]:
-        """Signal plus noise, rounded to the grid if there is one.
-
-        Args:
-            signal: As :meth:`signal` gives it.
-            noise: One row of d values per image: (..., d) or (images, d).
-
-        Returns:
-            Float32, not clipped.
-        """
+        """Signal plus noise, one row of d values for each image, rounded to the grid if there is one."""
         if self._spacing is None:
             return signal + noise.reshape(signal.shape)
         exact = noise.double().reshape(-1, self.channel.dimension) + signal.reshape(-1, self.channel.dimension)
@@ -160,35 +142,13 @@ class ChannelSampler:
     def combine(
         self, images: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
     ) -> Float[Tensor, "*lead colors height width"]:
-        """Released images for given noise: D + ξ, or m + A(D − m) + ξ for a channel with a gain.
-
-        Args:
-            images: (..., colors, height, width), float32; leading axes are free, e.g. (batch,) or (slots, batch).
-            noise: One row of d values per image: (..., d) or (images, d).
-
-        Returns:
-            As many images, float32, not clipped.
-
-        Raises:
-            ValueError: If the images have another shape than the channel's.
-        """
+        """Released images for given noise: D + ξ, or m + A(D − m) + ξ for a channel with a gain."""
         return self.release(self.signal(images), noise)
 
     def apply(
         self, images: Float[Tensor, "*lead colors height width"], source: NoiseSource | torch.Generator
     ) -> Float[Tensor, "*lead colors height width"]:
-        """One use of the channel for every image, with fresh noise.
-
-        Args:
-            images: (..., colors, height, width), float32, on the sampler's device.
-            source: Source of randomness, or a generator, on the sampler's device.
-
-        Returns:
-            As many images; not clipped.
-
-        Raises:
-            ValueError: If the images have another shape than the channel's.
-        """
+        """One use of the channel for every image, with fresh noise."""
         return self.combine(images, self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
@@ -199,10 +159,7 @@ class ChannelSampler:
     ) -> Float[Tensor, "n colors height width"]:
         """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
 
-        Args:
-            images: All records, float32, on the sampler's device.
-            source: Source of randomness, or a generator, on the sampler's device.
-            chunk: Records per product; bounds the memory beyond the result.
+        ``chunk`` records at a time bound the memory beyond the result.
         """
         return torch.cat([self.apply(some, source) for some in images.split(chunk)])
 
