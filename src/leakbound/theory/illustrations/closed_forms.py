@@ -11,9 +11,10 @@ import pandas as pd
 from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.channels.calibration import noise_scale
 from leakbound.channels.covariance import Moments
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.theory.illustrations.needs import SIZE, existing_eigenvalues, natural_capacities, needed, pixel_weights
+from leakbound.theory.illustrations.needs import existing_eigenvalues, natural_capacities, needed, pixel_weights
 
 
 def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
@@ -75,7 +76,7 @@ def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
         Columns ``row``, ``column``, ``metric`` (``weight``), ``value``; one row per pixel.
     """
     beta = pixel_weights(1, settings.weights)
-    row, column = np.divmod(np.arange(beta.size), SIZE)
+    row, column = np.divmod(np.arange(beta.size), IMAGE_SIDE)
     return pd.DataFrame({"row": row, "column": column, "metric": "weight", "value": beta})
 
 

@@ -9,24 +9,22 @@ from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.weights import box_weights
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES
 
-SIZE = 32
-"""Rows and columns of an image."""
-
 
 def pixel_weights(colors: int, box: BoxWeights) -> Float[np.ndarray, " d"]:
     """Weights β for images of so many colors."""
-    return box_weights(colors, SIZE, SIZE, box.weight, box.rows, box.columns)
+    return box_weights(colors, IMAGE_SIDE, IMAGE_SIDE, box.weight, box.rows, box.columns)
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
     """Spectrum of the data for a shape, with the weights where the shape takes some."""
     kind = SHAPES.get(shape)
-    beta = pixel_weights(moments.dimension // SIZE**2, weights) if kind.takes_weights else None
+    beta = pixel_weights(moments.dimension // IMAGE_SIDE**2, weights) if kind.takes_weights else None
     return kind.decompose(moments, weights=beta)
 
 

@@ -11,12 +11,13 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import SHAPES
-from leakbound.theory.illustrations.needs import SIZE, capacities, decompose, needed
+from leakbound.theory.illustrations.needs import capacities, decompose, needed
 
 
 def noisy_images(
@@ -77,7 +78,7 @@ def _likeness_rows(
     weights: BoxWeights,
 ) -> pd.DataFrame:
     """Likeness of pictures to the clean ones: in all, inside the box and outside."""
-    box = np.zeros((SIZE, SIZE), dtype=bool)
+    box = np.zeros((IMAGE_SIDE, IMAGE_SIDE), dtype=bool)
     box[slice(*weights.rows), slice(*weights.columns)] = True
     similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
