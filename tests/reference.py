@@ -191,13 +191,13 @@ def _exchangeable_clients(inputs: Values) -> dict[str, Any]:
     return {
         "conditional_variance": signal.conditional_variance,
         "case2_sigma2": independent.variance,
-        "case2_U_bits": theory.exchangeable_utility_bits(signal, independent),
-        "case2_printed_sigma2_WRONG": theory.independent_noise_variance(signal, budget, as_printed=True),
+        "case2_U_bits": theory.Release(signal, independent).utility_bits,
+        "case2_printed_sigma2_WRONG": theory.independent_noise(signal, budget, as_printed=True).variance,
         "case3_sigma2": np.inf if optimum.noise is None else optimum.noise.variance,
         "case3_sigma_e2": None if optimum.noise is None else optimum.noise.covariance,
         "case3_U_bits": optimum.utility_bits,
-        "dtc_per_client_bits": theory.exchangeable_dual_total_correlation_bits(signal) / signal.n_clients,
-        "unconditional_leak_case2_bits": theory.exchangeable_unconditional_leak_bits(signal, independent),
+        "dtc_per_client_bits": signal.dual_total_correlation_bits / signal.n_clients,
+        "unconditional_leak_case2_bits": theory.Release(signal, independent).unconditional_leak_bits,
         "threshold_epsilon_bits": theory.threshold_bits(signal),
     }
 
@@ -205,8 +205,8 @@ def _exchangeable_clients(inputs: Values) -> dict[str, Any]:
 def _exchangeable_release(inputs: Values) -> dict[str, Any]:
     signal, noise = _exchangeable(inputs, "sigma_m2", "sigma_k2"), _exchangeable(inputs, "sigma2", "sigma_e2")
     return {
-        "privacy_bits": theory.exchangeable_privacy_bits(signal, noise),
-        "utility_bits": theory.exchangeable_utility_bits(signal, noise),
+        "privacy_bits": theory.Release(signal, noise).privacy_bits,
+        "utility_bits": theory.Release(signal, noise).utility_bits,
     }
 
 

@@ -1,7 +1,9 @@
-"""How close a reconstruction comes, how well members are told apart, and how much a defense improves on none.
+"""Closeness of reconstructions, separation of members from others, and improvement of a defense on none.
 
-Images are given on the networks' scale [−1, 1]; errors are stated on the pixel scale [0, 1], as the papers print them.
-Everything that is estimated from a sample of records or replicas comes with a 95 % interval.
+Metrics of images take ``truth`` and ``candidate`` of one shape (..., colors, height, width) on the networks' scale
+[−1, 1] and return a float64 number for each image, of shape (...); other shapes raise a ``ValueError``. Errors are
+stated on the pixel scale [0, 1], as the papers print them. Everything that is estimated from a sample of records or
+replicas comes with a 95 % interval.
 """
 
 from __future__ import annotations
@@ -30,51 +32,24 @@ class Interval:
 
 
 def mse(truth: Images, candidate: Images) -> PerImage:
-    """Mean squared error of each image on the pixel scale: mean((truth − candidate)²) / 4.
+    """Mean squared error in squared pixel units, mean((truth − candidate)²) / 4; in [0, 1] for images in range.
 
-    Args:
-        truth: Images (..., colors, height, width) on [−1, 1].
-        candidate: Images of the same shape; values outside [−1, 1] count as they are.
-
-    Returns:
-        Errors of shape (...), float64, squared pixel units; those of images inside the box lie in [0, 1].
-
-    Raises:
-        ValueError: If the shapes differ or are not those of images.
+    Values of a candidate outside [−1, 1] count as they are.
     """
     truth, candidate = _pixels(truth, candidate)
     return np.asarray(((truth - candidate) ** 2).mean(axis=(-3, -2, -1)))
 
 
 def psnr(truth: Images, candidate: Images) -> PerImage:
-    """Peak signal-to-noise ratio of each image, −10 log₁₀ MSE with peak 1.
-
-    Args:
-        truth: Images (..., colors, height, width) on [−1, 1].
-        candidate: Images of the same shape.
-
-    Returns:
-        Ratios of shape (...), float64, in dB; infinite where the images are identical.
-
-    Raises:
-        ValueError: If the shapes differ or are not those of images.
-    """
+    """Peak signal-to-noise ratio in dB, −10 log₁₀ MSE with peak 1; infinite where the images are identical."""
     with np.errstate(divide="ignore"):
         return np.asarray(-10.0 * np.log10(mse(truth, candidate)))
 
 
 def ssim(truth: Images, candidate: Images) -> PerImage:
-    """Structural similarity of each image, with the Gaussian window (σ = 1.5 pixels) of its authors.
+    """Structural similarity with the Gaussian window (σ = 1.5 pixels) of its authors, the mean over colors.
 
-    Args:
-        truth: Images (..., colors, height, width) on [−1, 1], at least 11 pixels high and wide.
-        candidate: Images of the same shape.
-
-    Returns:
-        Similarities of shape (...), float64, at most 1, which identical images reach; the mean over colours.
-
-    Raises:
-        ValueError: If the shapes differ or are not those of images, or an image is smaller than the window.
+    It is at most 1, which identical images reach. Images have at least 11 × 11 pixels.
 
     Source:
         Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
@@ -86,15 +61,8 @@ def ssim(truth: Images, candidate: Images) -> PerImage:
 def similarity_map(truth: Images, candidate: Images) -> Images:
     """Structural similarity around each pixel, of which :func:`ssim` is the mean over the pixels with a whole window.
 
-    Args:
-        truth: Images (..., colors, height, width) on [−1, 1], at least 11 pixels high and wide.
-        candidate: Images of the same shape.
-
     Returns:
-        Similarities of the images' shape, float64. Within 5 pixels of the border the window sees the image mirrored.
-
-    Raises:
-        ValueError: If the shapes differ or are not those of images, or an image is smaller than the window.
+        Similarities of the images' shape. Within 5 pixels of the border the window sees the image mirrored.
     """
     from skimage.metrics import structural_similarity
 
@@ -119,19 +87,9 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
 
 
 def cosine(truth: Images, candidate: Images) -> PerImage:
-    """Cosine of the angle between each two images as vectors on [−1, 1].
+    """Cosine of the angle between each two images as vectors on [−1, 1]; 0 where an image is zero everywhere.
 
     It is taken on the networks' scale because on [0, 1], where no pixel is negative, any two images look alike.
-
-    Args:
-        truth: Images (..., colors, height, width) on [−1, 1].
-        candidate: Images of the same shape.
-
-    Returns:
-        Cosines of shape (...), float64, in [−1, 1]; 0 where an image is zero everywhere and has no direction.
-
-    Raises:
-        ValueError: If the shapes differ or are not those of images.
     """
     _check_images(truth, candidate)
     axes = (-3, -2, -1)
@@ -145,11 +103,8 @@ def bounded_mse(error: Values, prior: Values) -> Values:
     """Error of an attacker that falls back on the prior image when its own result is worse: min(MSE, prior).
 
     Args:
-        error: MSE of the attack, squared pixel units.
+        error: MSE of the attack, squared pixel units; NaN stays NaN.
         prior: MSE of the best image that needs no observation, same units.
-
-    Returns:
-        The smaller of both, element by element; NaN where either is NaN.
     """
     return np.minimum(error, prior)
 
@@ -161,15 +116,12 @@ def auc_interval(
 
     The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where the scores
     separate perfectly, or all tie, that variance is 0 and says nothing; the exact binomial interval of min(m, n)
-    disjoint pairs, of which the area is the part that is ordered rightly, takes its place.
+    disjoint pairs, of which the area is the share in the right order, takes its place.
 
     Args:
         members: Scores of the members, higher means member.
         nonmembers: Scores of the non-members.
-        confidence: Coverage of the interval, in (0, 1).
-
-    Returns:
-        AUC in [0, 1] with its interval, cut at 0 and 1.
+        confidence: Coverage of the interval, in (0, 1); it is cut at 0 and 1.
 
     Raises:
         ValueError: If there are fewer than two scores of a kind, or one is not finite.
@@ -188,11 +140,8 @@ def auc_interval(
     variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
     if variance == 0:
         pairs = min(m, n)
-        edges = [
-            proportion_interval(count, pairs, confidence)
-            for count in (math.floor(area * pairs), math.ceil(area * pairs))
-        ]
-        return Interval(area, edges[0].low, edges[1].high)
+        low, high = (proportion_interval(edge(area * pairs), pairs, confidence) for edge in (math.floor, math.ceil))
+        return Interval(area, low.low, high.high)
     half = stats.norm.ppf(0.5 + confidence / 2) * math.sqrt(variance)
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
 
@@ -226,18 +175,10 @@ def tpr_at_fpr(
 
 
 def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
-    """Observed proportion with its exact (Clopper-Pearson) interval.
-
-    Args:
-        successes: How often it happened, in [0, ``trials``].
-        trials: How often it could have happened, >= 1.
-        confidence: Coverage of the interval, in (0, 1).
-
-    Returns:
-        successes / trials with an interval that covers the probability at least as often as stated.
+    """Observed proportion with its exact (Clopper-Pearson) interval, which covers at least as often as stated.
 
     Raises:
-        ValueError: If the counts are out of range.
+        ValueError: If the counts are not 0 <= ``successes`` <= ``trials``, ``trials`` >= 1.
     """
     result = stats.binomtest(successes, trials)
     interval = result.proportion_ci(confidence, method="exact")
@@ -245,14 +186,7 @@ def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -
 
 
 def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> Interval:
-    """Mean over replicas with Student's t interval.
-
-    Args:
-        values: One number per replica, at least one.
-        confidence: Coverage of the interval, in (0, 1).
-
-    Returns:
-        Mean with its interval; both ends are NaN for a single value.
+    """Mean over replicas with Student's t interval, whose ends are NaN for a single value.
 
     Raises:
         ValueError: If there is no value, or one is not finite.
@@ -267,14 +201,9 @@ def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> 
 
 
 def imp_mia(auc: Values, auc_undefended: Values) -> Values:
-    """Improvement against membership inference, (AUC₀ − AUC) / AUC₀.
+    """Improvement against membership inference, (AUC₀ − AUC) / AUC₀ with AUC₀ of the undefended model.
 
-    Args:
-        auc: AUC of the attack on the defended model, in [0, 1].
-        auc_undefended: AUC₀ without a defense, in (0, 1].
-
-    Returns:
-        0 for no improvement; a perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
+    It is 0 for no improvement; a perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
 
     Source:
         Tan et al. 2024, Sec. 6.1.
@@ -290,7 +219,7 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
     the attack gains over its start, and is 0 where it gains nothing with and without a defense.
 
     Args:
-        error: MSE of the attack on the defended model, squared pixel units, > 0.
+        error: MSE of the attack on the defended model, > 0.
         error_undefended: MSE₀ without a defense, same units.
 
     Returns:
@@ -303,14 +232,9 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
 
 
 def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
-    """General defense capability, the mean of both improvements.
+    """General defense capability, the mean of both improvements, (IMP_MIA + IMP_DRA) / 2.
 
-    Args:
-        improvement_mia: ``imp_mia``.
-        improvement_dra: ``imp_dra``, of errors as they are for the figure as printed, bounded ones for the one by gain.
-
-    Returns:
-        (IMP_MIA + IMP_DRA) / 2.
+    IMP_DRA is that of errors as they are for the figure as printed, of bounded ones for the one by gain.
 
     Source:
         Tan et al. 2024, Sec. 6.1.
@@ -324,9 +248,6 @@ def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "
     Args:
         points: Points of the front; dominated ones add nothing.
         reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
-
-    Returns:
-        Area of the union of the rectangles between ``reference`` and each point, >= 0.
 
     Raises:
         ValueError: If a coordinate is not finite.

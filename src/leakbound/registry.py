@@ -133,8 +133,8 @@ MODELS = Registry(
     {
         "lenet": "leakbound.models.lenet:LeNet",
         "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
-        "mlp": "leakbound.models.mlp:MLP",
-        "cnn": "leakbound.models.cnn:CNN",
+        "mlp": "leakbound.models.small:MLP",
+        "cnn": "leakbound.models.small:CNN",
         "alexnet": "leakbound.models.alexnet:AlexNet",
         "vgg16": "leakbound.models.vgg:VGG16",
         "resnet10": "leakbound.models.resnet:ResNet10",

@@ -108,6 +108,6 @@ def test_settings_that_cannot_be_averaged_are_refused_before_anything_runs(setti
         ConsensusConfig.model_validate(settings)
 
 
-def test_a_part_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="part = 'rounds': known: averaging, privacy"):
+def test_an_unknown_table_is_refused():
+    with pytest.raises(ValueError, match="table = 'rounds': known: averaging, privacy"):
         rows_of("rounds", SMALL, 0)

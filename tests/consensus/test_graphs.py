@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound.consensus import (
-    check_connected,
     contraction,
     convergence_rate,
     graph_from_edges,
@@ -13,6 +12,7 @@ from leakbound.consensus import (
     named_graph,
     random_graph,
 )
+from leakbound.consensus.graphs import check_connected
 
 
 @given(st.integers(2, 25), st.floats(0.3, 1.0), st.integers(0, 10_000))
@@ -75,7 +75,7 @@ def test_a_random_graph_depends_on_its_generator_alone():
 
 def test_a_disconnected_graph_is_refused_with_its_parts():
     graph = graph_from_edges(5, [(0, 1), (2, 3)])
-    with pytest.raises(ValueError, match=r"falls into 3 parts \(0, 1; 2, 3; 4\).*add edges"):
+    with pytest.raises(ValueError, match=r"falls into 3 components \(0, 1; 2, 3; 4\).*add edges"):
         metropolis_weights(graph)
 
 

@@ -13,15 +13,14 @@ from leakbound.consensus import (
     bounded_level,
     contributor_level,
     contributor_variance,
-    effective_variance,
     graph_from_edges,
     masked_level,
     metropolis_weights,
     named_graph,
     observed_level,
-    uniform_level,
     zero_sum_level,
 )
+from leakbound.consensus.privacy import effective_variance, uniform_level
 from leakbound.consensus.schemes import PairwiseMasks
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])

@@ -145,7 +145,7 @@ def test_the_reported_mean_errs_beyond_the_exact_bound_as_often_as_stated():
         (lambda: BoundedNoise(np.ones(2), 0.0), r"decay = 0.0: ρ lies inside \(0, 1\)"),
         (lambda: BoundedNoise(np.zeros(2), 0.5), "bounds: 0 is not positive"),
         (lambda: PairwiseMasks(GRAPH, 0.0), "variance: 0 is not positive"),
-        (lambda: PairwiseMasks(graph_from_edges(3, [(0, 1)]), 1.0), "falls into 2 parts"),
+        (lambda: PairwiseMasks(graph_from_edges(3, [(0, 1)]), 1.0), "falls into 2 components"),
         (lambda: report([np.ones(2)], 0.0, np.random.default_rng(0)), "noise_variance = 0.0"),
         (lambda: report([np.ones(2), np.ones(0)], 1.0, np.random.default_rng(0)), "at least one contributor"),
         (lambda: reported_mean_error(np.ones(2), 1.0), "delta = 1.0"),

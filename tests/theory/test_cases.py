@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from leakbound import theory
-from leakbound.theory import Exchangeable
+from leakbound.theory import Exchangeable, Release
 
 budgets = st.floats(0.01, 10.0)
 PAPER = Exchangeable(30.0, 2.0, 101)
@@ -37,11 +37,9 @@ def test_closed_forms_are_those_of_the_determinants(release):
     signal, noise = release
     whole = signal.matrix(), noise.matrix()
     client = signal.n_clients - 1
-    assert theory.exchangeable_utility_bits(signal, noise) == pytest.approx(theory.utility_bits(*whole), rel=1e-7)
-    assert theory.exchangeable_privacy_bits(signal, noise) == pytest.approx(
-        theory.privacy_bits(*whole, client), rel=1e-7, abs=1e-9
-    )
-    assert theory.exchangeable_unconditional_leak_bits(signal, noise) == pytest.approx(
+    assert Release(signal, noise).utility_bits == pytest.approx(theory.utility_bits(*whole), rel=1e-7)
+    assert Release(signal, noise).privacy_bits == pytest.approx(theory.privacy_bits(*whole, client), rel=1e-7, abs=1e-9)
+    assert Release(signal, noise).unconditional_leak_bits == pytest.approx(
         theory.unconditional_leak_bits(*whole, client), rel=1e-7, abs=1e-9
     )
 
@@ -49,7 +47,7 @@ def test_closed_forms_are_those_of_the_determinants(release):
 @given(covariances())
 def test_shared_information_and_conditional_variance_are_those_of_the_matrix(signal):
     found = theory.dual_total_correlation_bits(signal.matrix())
-    assert theory.exchangeable_dual_total_correlation_bits(signal) == pytest.approx(found, rel=1e-7, abs=1e-9)
+    assert signal.dual_total_correlation_bits == pytest.approx(found, rel=1e-7, abs=1e-9)
     np.testing.assert_allclose(theory.conditional_variances(signal.matrix()), signal.conditional_variance, rtol=1e-9)
     assert found >= -1e-12
 
@@ -75,7 +73,7 @@ def test_own_noise_has_a_utility_of_the_budget_and_common_noise_less():
 @given(covariances(), budgets)
 def test_independent_noise_meets_the_budget_with_equality(signal, budget):
     noise = theory.independent_noise(signal, budget)
-    assert theory.exchangeable_privacy_bits(signal, noise) == pytest.approx(budget, rel=1e-9)
+    assert Release(signal, noise).privacy_bits == pytest.approx(budget, rel=1e-9)
 
 
 @given(covariances(), budgets)
@@ -89,14 +87,14 @@ def test_optimal_noise_meets_the_budget_with_equality(signal, budget):
 
 @given(covariances(), budgets)
 def test_dependent_noise_is_at_least_as_useful_as_independent_noise(signal, budget):
-    independent = theory.exchangeable_utility_bits(signal, theory.independent_noise(signal, budget))
+    independent = Release(signal, theory.independent_noise(signal, budget)).utility_bits
     assert theory.optimal_exchangeable_noise(signal, budget).utility_bits >= independent * (1.0 - 1e-12)
 
 
 @given(covariances(), st.floats(1e-3, 5.0))
 def test_utility_is_the_budget_and_the_shared_information_above_the_threshold(signal, above):
     budget = theory.threshold_bits(signal) + above
-    shared = theory.exchangeable_dual_total_correlation_bits(signal) / signal.n_clients
+    shared = signal.dual_total_correlation_bits / signal.n_clients
     optimum = theory.optimal_exchangeable_noise(signal, budget)
     assert optimum.utility_bits == pytest.approx(budget + shared, rel=1e-9)
     assert optimum.noise is not None
@@ -108,7 +106,7 @@ def test_only_the_larger_mode_is_released_below_the_threshold(signal):
     threshold = theory.threshold_bits(signal)
     assume(threshold > 1e-3)
     optimum = theory.optimal_exchangeable_noise(signal, 0.5 * threshold)
-    shared = theory.exchangeable_dual_total_correlation_bits(signal) / signal.n_clients
+    shared = signal.dual_total_correlation_bits / signal.n_clients
     assert optimum.noise is None
     assert (optimum.joint_precision > 0.0) == (signal.joint > signal.difference)
     assert optimum.utility_bits < 0.5 * threshold + shared
@@ -119,7 +117,7 @@ def test_independent_parameters_ask_for_independent_noise():
     optimum = theory.optimal_exchangeable_noise(signal, 2.0)
     assert optimum.noise is not None
     assert optimum.noise.covariance == 0.0
-    assert optimum.noise.variance == pytest.approx(theory.independent_noise_variance(signal, 2.0), rel=1e-14)
+    assert optimum.noise.variance == pytest.approx(theory.independent_noise(signal, 2.0).variance, rel=1e-14)
     assert optimum.utility_bits == pytest.approx(2.0, rel=1e-14)
 
 
@@ -162,7 +160,7 @@ def test_constrained_search_comes_near_an_optimum_with_infinite_noise():
 @given(st.floats(-0.0099, 0.9))
 def test_unconditional_leak_exceeds_the_budget_exactly_where_parameters_depend_on_each_other(share):
     leaks = [
-        theory.exchangeable_unconditional_leak_bits(signal, theory.independent_noise(signal, 1.0))
+        Release(signal, theory.independent_noise(signal, 1.0)).unconditional_leak_bits
         for signal in (Exchangeable(2.0, 2.0 * share, 101), Exchangeable(2.0, 0.0, 101))
     ]
     assert leaks[1] == pytest.approx(1.0, rel=1e-12)
@@ -174,8 +172,8 @@ def test_unconditional_leak_exceeds_the_budget_exactly_where_parameters_depend_o
 def test_budget_does_not_bound_what_an_attacker_without_side_information_learns(budget, leak):
     signal = Exchangeable(2.0, 1.8, 101)
     noise = theory.independent_noise(signal, budget)
-    assert theory.exchangeable_unconditional_leak_bits(signal, noise) == pytest.approx(leak, abs=5e-4)
-    assert theory.exchangeable_privacy_bits(signal, noise) == pytest.approx(budget, rel=1e-12)
+    assert Release(signal, noise).unconditional_leak_bits == pytest.approx(leak, abs=5e-4)
+    assert Release(signal, noise).privacy_bits == pytest.approx(budget, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +186,7 @@ def test_budget_does_not_bound_what_an_attacker_without_side_information_learns(
         (lambda: Exchangeable(math.nan, 0.0, 3), "variance is > 0"),
         (lambda: theory.independent_noise(PAPER, 0.0), "a budget is > 0"),
         (lambda: theory.optimal_exchangeable_noise(PAPER, math.inf), "a budget is > 0"),
-        (lambda: theory.exchangeable_utility_bits(PAPER, Exchangeable(1.0, 0.0, 7)), "equally many"),
+        (lambda: Release(PAPER, Exchangeable(1.0, 0.0, 7)).utility_bits, "equally many"),
         (lambda: theory.common_noise_variance(np.array([1.0, -1.0]), 1.0), r"variances\[1\] = -1.0"),
         (lambda: theory.common_noise_variance(np.array([]), 1.0), "is empty"),
         (lambda: theory.privacy_bits(np.eye(3), np.eye(3), 3), "one of 0..2"),

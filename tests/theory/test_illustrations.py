@@ -137,21 +137,21 @@ def test_rate_distortion_stays_nearest_to_the_data_and_least_power_adds_least(co
 
 
 @pytest.fixture(scope="module")
-def small_world(digits) -> tuple[Moments, pd.DataFrame]:
+def few_pixels(digits) -> tuple[Moments, pd.DataFrame]:
     """Data of which 6 pixels vary, at the corner of the box, so that β is 50 on some and 1 on others."""
     generator = np.random.default_rng(0)
-    part = generator.standard_normal((6, 6))
+    factor = generator.standard_normal((6, 6))
     pixels = 32 * 12 + np.arange(5, 11)
     covariance = np.zeros((1024, 1024))
-    covariance[np.ix_(pixels, pixels)] = part @ part.T + np.eye(6)
+    covariance[np.ix_(pixels, pixels)] = factor @ factor.T + np.eye(6)
     moments = Moments(np.zeros(1024), covariance, 100)
     settings = IllustrationConfig(levels={"natural": (5.0,)})
     return moments, illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
 
 
 @pytest.mark.parametrize("shape", SHAPE_NAMES)
-def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape, small_world):
-    moments, rows = small_world
+def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape, few_pixels):
+    moments, rows = few_pixels
     found = {metric: measured(rows, metric, "defense")[shape] for metric in ("attacker_error", "distortion")}
     weights = illustrations.weights(NOTHING)["value"].to_numpy() if shape == "personalized" else None
     channel = SHAPES.get(shape).calibrate(SHAPES.get(shape).decompose(moments, weights=weights), 5.0)

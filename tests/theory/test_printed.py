@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from leakbound import theory
-from leakbound.theory import Exchangeable
+from leakbound.theory import Exchangeable, Release
+from leakbound.theory.printed import joint_bracket, joint_determinant
 
 PAPER = Exchangeable(30.0, 2.0, 101)
 
@@ -19,9 +20,9 @@ def full_determinant(signal: Exchangeable, noise: Exchangeable) -> float:
 @pytest.mark.parametrize(("covariance", "noise_covariance"), [(1.0, 0.5), (1.0, -0.2), (-0.3, 0.5), (0.0, 0.5)])
 def test_corrected_determinant_is_that_of_the_covariance_for_odd_and_even_n(n, covariance, noise_covariance):
     signal, noise = Exchangeable(3.0, covariance, n), Exchangeable(2.0, noise_covariance, n)
-    assert theory.joint_determinant(signal, noise) == pytest.approx(full_determinant(signal, noise), rel=1e-9)
+    assert joint_determinant(Release(signal, noise)) == pytest.approx(full_determinant(signal, noise), rel=1e-9)
     privacy = theory.privacy_bits(signal.matrix(), noise.matrix(), 0)
-    assert theory.exchangeable_privacy_bits(signal, noise) == pytest.approx(privacy, rel=1e-9)
+    assert Release(signal, noise).privacy_bits == pytest.approx(privacy, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -40,24 +41,24 @@ def test_printed_determinants_differ_from_the_covariance_and_from_each_other_for
     signal, noise = Exchangeable(3.0, 1.0, n), Exchangeable(2.0, 0.5, n)
     factor = (signal.difference * noise.difference) ** (n - 2)
     assert full_determinant(signal, noise) == pytest.approx(correct, rel=1e-12)
-    assert theory.joint_determinant(signal, noise, as_printed=True) == pytest.approx(printed_22, rel=1e-12)
-    assert theory.joint_bracket(signal, noise, as_printed=True) * factor == pytest.approx(printed_24, rel=1e-12)
+    assert joint_determinant(Release(signal, noise), as_printed=True) == pytest.approx(printed_22, rel=1e-12)
+    assert joint_bracket(Release(signal, noise), as_printed=True) * factor == pytest.approx(printed_24, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_printed_determinant_is_right_for_independent_parameters(n):
     signal, noise = Exchangeable(3.0, 0.0, n), Exchangeable(2.0, 0.5, n)
-    printed = theory.joint_determinant(signal, noise, as_printed=True)
+    printed = joint_determinant(Release(signal, noise), as_printed=True)
     assert printed == pytest.approx(full_determinant(signal, noise), rel=1e-12)
-    assert theory.printed_privacy_bits(signal, noise) == pytest.approx(
-        theory.exchangeable_privacy_bits(signal, noise), rel=1e-12
+    assert theory.printed_privacy_bits(Release(signal, noise)) == pytest.approx(
+        Release(signal, noise).privacy_bits, rel=1e-12
     )
 
 
 @pytest.mark.parametrize(("signal", "excess"), [(Exchangeable(2.0, 1.8, 101), 18.80), (PAPER, 1.124)])
 def test_printed_independent_noise_is_too_much_by_the_wrong_sign(signal, excess):
-    ratio = theory.independent_noise_variance(signal, 1.0, as_printed=True) / theory.independent_noise_variance(
-        signal, 1.0
+    ratio = (
+        theory.independent_noise(signal, 1.0, as_printed=True).variance / theory.independent_noise(signal, 1.0).variance
     )
     assert ratio == pytest.approx(excess, abs=5e-3)
 
@@ -78,20 +79,20 @@ def test_noise_power_stands_in_one_denominator_of_the_utility_only():
     total = signal.matrix() + noise.matrix()
     correct = np.log2(np.linalg.det(total) / noise.variance**4) / 8
     twice = np.log2(np.linalg.det(total) / noise.variance**8) / 8
-    assert theory.exchangeable_utility_bits(signal, noise) == pytest.approx(correct, rel=1e-12)
-    assert theory.exchangeable_utility_bits(signal, noise) != pytest.approx(twice, rel=0.1)
+    assert Release(signal, noise).utility_bits == pytest.approx(correct, rel=1e-12)
+    assert Release(signal, noise).utility_bits != pytest.approx(twice, rel=0.1)
 
 
 def test_printed_privacy_has_no_logarithm_at_the_true_optimum():
     optimum = theory.optimal_exchangeable_noise(PAPER, 1.0)
     assert optimum.noise is not None
-    assert np.isnan(theory.printed_privacy_bits(PAPER, optimum.noise))
+    assert np.isnan(theory.printed_privacy_bits(Release(PAPER, optimum.noise)))
     assert theory.privacy_bits(PAPER.matrix(), optimum.noise.matrix(), 0) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_printed_constraint_lets_a_search_break_the_budget_by_bits():
     found = theory.search_exchangeable_noise(PAPER, 1.0, as_printed=True, least_variance=0.01, reach=0.5)
-    assert theory.printed_privacy_bits(PAPER, found.noise) <= 1.0 + 1e-6
+    assert theory.printed_privacy_bits(Release(PAPER, found.noise)) <= 1.0 + 1e-6
     assert theory.privacy_bits(PAPER.matrix(), found.noise.matrix(), 0) > 5.0
 
 

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from leakbound import theory
 from leakbound.claims.claims import evaluate
 from leakbound.config import reading
 from leakbound.config.theory import CorrelatedCase, TheoryConfig
+from leakbound.theory.tables import theory_rows
 
 CATALOGUE = Path(__file__).parents[2] / "config" / "figures" / "zeng2022.yaml"
 QUICK = reading.quick()
@@ -24,7 +24,7 @@ CONTRADICTED = {
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
-    return {part: theory.theory_rows(part, QUICK.theory, 0) for part in QUICK.theory.tables()}
+    return {part: theory_rows(part, QUICK.theory, 0) for part in QUICK.theory.tables()}
 
 
 def test_every_table_is_tidy(tables):
@@ -48,17 +48,17 @@ def test_claims_have_the_verdicts_that_the_formulas_imply(tables):
 def test_draws_depend_on_seed_and_replica_only():
     settings = QUICK.theory
     more = settings.model_copy(update={"case1": settings.case1.model_copy(update={"draws": 4})})
-    first, again = (theory.theory_rows("case1", given, 0) for given in (settings, more))
+    first, again = (theory_rows("case1", given, 0) for given in (settings, more))
     pd.testing.assert_frame_equal(first, again[again["replica"] < 3].reset_index(drop=True))
-    other = theory.theory_rows("case1", settings, 1)
+    other = theory_rows("case1", settings, 1)
     assert not other["value"].equals(first["value"])
 
 
-def test_a_part_that_is_left_out_is_not_made():
+def test_a_table_that_is_left_out_is_not_made():
     settings = TheoryConfig(case1=None)
     assert "case1" not in settings.tables()
     with pytest.raises(ValueError, match="makes case2"):
-        theory.theory_rows("case1", settings, 0)
+        theory_rows("case1", settings, 0)
 
 
 def test_an_impossible_covariance_is_refused_before_any_work():

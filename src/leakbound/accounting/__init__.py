@@ -1,4 +1,4 @@
-"""Accounting: from a training's privacy event to bounds on its leakage."""
+"""Accounting: from the uses of records in a training to the most that it can have leaked."""
 
 from leakbound.accounting.dp import dp_capacity, dp_capacity_from_epsilon, dp_noise_multiplier, epsilon, poisson_epsilon
 from leakbound.accounting.leakage import (

@@ -47,16 +47,10 @@ def dp_capacity(
 def dp_noise_multiplier(
     capacity: float, batch_size: int, parameters: int | None = None, *, as_printed: bool = False
 ) -> float:
-    """Noise multiplier at which :func:`dp_capacity` is ``capacity``.
-
-    Args:
-        capacity: Nats per step, > 0.
-        batch_size: B, records in the step.
-        parameters: d, number of model parameters, or None for the limit d → ∞.
-        as_printed: Invert the published B/m².
+    """Noise multiplier at which :func:`dp_capacity`, with the same arguments, is ``capacity`` nats per step, > 0.
 
     Raises:
-        ValueError: If an argument is not positive, or ``as_printed`` comes with ``parameters``.
+        ValueError: As there, and if the capacity is so high that no noise can be measured.
     """
     _check(capacity=capacity, batch_size=batch_size, parameters=parameters)
     if as_printed:
@@ -102,7 +96,7 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
     """ε of a whole DP training at δ; ∞ for one that clipped without noise.
 
     Args:
-        event: Record of the training.
+        event: Use of the records.
         delta: δ, in (0, 1).
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 

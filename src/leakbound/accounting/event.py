@@ -1,4 +1,4 @@
-"""The privacy event: the record of a training that accountants read, and nothing else."""
+"""The privacy event, all that an accountant may read of a training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """Use that a training made of private records; all that an accountant may read.
+    """Use of private records by a training; all that an accountant may read.
 
     Attributes:
         mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``, ``gradient_compression``,
@@ -49,5 +49,5 @@ class PrivacyEvent:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyEvent:
-        """Event that :meth:`to_dict` wrote."""
+        """The event that :meth:`to_dict` wrote."""
         return cls(**values)

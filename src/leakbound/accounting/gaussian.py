@@ -23,13 +23,7 @@ def log_expm1(x: float) -> float: ...
 @overload
 def log_expm1(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]: ...
 def log_expm1(x: float | Float[np.ndarray, "*shape"]) -> float | Float[np.ndarray, "*shape"]:
-    """ln(eˣ − 1) for x > 0 without overflow: ``log(expm1(x))`` up to 30, ``x + log1p(-exp(-x))`` above.
-
-    Args:
-        x: Positive numbers, float64.
-
-    Returns:
-        As many numbers, relative error of a few units in the last place.
+    """ln(eˣ − 1) for x > 0 without overflow, with a relative error of a few units in the last place.
 
     Raises:
         ValueError: If an x is not above 0.
@@ -131,17 +125,11 @@ def linear_mmse(
 ) -> float:
     """Squared error of the best linear estimate from k independent noisy looks, Σ_i λ_i σ_i / (k λ_i + σ_i).
 
-    Args:
-        eigenvalues: λ, signal variance along each axis, float64, each >= 0.
-        noise_variances: σ, noise variance along the same axes, or one number for all; 0 and ∞ are allowed.
-        uses: k, number of looks with independent noise, real, >= 1.
+    Arguments and errors are those of :func:`gaussian_capacity`.
 
     Returns:
         Total over the axes, in squared signal units: reached by a linear estimator for every law of the signal, and
         the least of all estimators for a Gaussian one.
-
-    Raises:
-        ValueError: If a variance is negative or NaN, or ``uses`` < 1.
     """
     check_uses(uses)
     signal, noise = _spread(eigenvalues, noise_variances)
@@ -196,10 +184,10 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
 
     Args:
         covariance: Σ of the whole vector, positive definite, float64.
-        first: Indices of the one block; the other block is the rest.
+        first: Indices of some coordinates; the others are the rest.
 
     Raises:
-        ValueError: If Σ is not positive definite, or a block is empty, out of range or names an index twice.
+        ValueError: If Σ is not positive definite, or the indices are none, all, out of range, or given twice.
     """
     rest = _complement(len(covariance), first)
     blocks = (covariance[np.ix_(block, block)] for block in (list(first), rest))
@@ -217,7 +205,8 @@ def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence
         Covariance of the rest, in increasing order of index.
 
     Raises:
-        ValueError: If Σ is no covariance, the known block is singular, or the indices are none or all.
+        ValueError: If Σ is no covariance, the known block is singular, or the indices are none, all, out of range, or
+            given twice.
     """
     check_covariance(covariance)
     rest = _complement(len(covariance), given)
@@ -251,9 +240,9 @@ def kl_divergence(
     return 0.5 * float((spread**2).sum() - len(mean_p) + shift @ shift + determinants)
 
 
-def _complement(dimension: int, block: Sequence[int]) -> list[int]:
-    """Indices outside a block, which must hold some of the coordinates, not all, and none twice."""
-    chosen = set(block)
-    if len(chosen) != len(block) or not chosen or not chosen < set(range(dimension)):
-        raise ValueError(f"indices {list(block)}: some, not all, of 0..{dimension - 1}, each once")
+def _complement(dimension: int, indices: Sequence[int]) -> list[int]:
+    """The other indices, of some but not all coordinates that are given once each."""
+    chosen = set(indices)
+    if len(chosen) != len(indices) or not chosen or not chosen < set(range(dimension)):
+        raise ValueError(f"indices {list(indices)}: some, not all, of 0..{dimension - 1}, each once")
     return [index for index in range(dimension) if index not in chosen]

@@ -1,8 +1,9 @@
-"""Leakage: bounds on the information that all uses of a channel tell of one record, and of all records, in nats.
+"""Leakage of all uses of a channel together, about one record and about all records, in nats.
 
 Inputs are the privacy event that a training wrote and the variance ratios of its channel
 (:func:`leakbound.channels.signal_to_noise`). The bounds cover the pixels. Labels, which a channel leaves untouched, may
-tell up to ln(classes) nats per record on top.
+tell up to ln(classes) nats per record on top. Every function raises a ``ValueError`` for the event of another
+mechanism.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Leakage:
         uses: k, looks with independent noise that the attacker gets at the most used record; 1 for frozen noise.
         printed: n·κ for n steps, as published: neither tight nor about one record.
         linear: k·κ, a valid bound for one record that adds leakages instead of precisions.
-        record: ½ Σ ln(1 + k μ_i/σ), the most that all an attacker ever sees tells of one record.
-        dataset: N times ``record``, the most that it tells of all records.
+        record: ½ Σ ln(1 + k μ_i/σ), what everything an attacker ever sees tells of one record, at most.
+        dataset: N times ``record``, what it tells of all records, at most.
     """
 
     uses: int
@@ -37,14 +38,10 @@ class Leakage:
 
 
 def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
-    """All leakage figures of one training.
-
-    Args:
-        event: Record of the training.
-        ratios: (d,) variance ratios μ_i/σ of one use of its channel.
+    """All leakage figures of one training, from its event and the variance ratios of one use of its channel.
 
     Raises:
-        ValueError: If the event is not that of a channel, or its capacity is exceeded by the ratios.
+        ValueError: If the capacity that the event states is exceeded by the ratios.
     """
     record = record_leakage(event, ratios)
     return Leakage(
@@ -63,14 +60,14 @@ def record_leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> floa
     a k-th of the variance. Frozen noise gives one copy however often it is used.
 
     Args:
-        event: Record of the training; its ``uses`` is the count of the most used record.
+        event: Use of the records; its ``uses`` is the count of the most used one.
         ratios: (d,) variance ratios μ_i/σ of one use of its channel, in [0, ∞].
 
     Returns:
         Nats, between κ and k·κ for fresh noise; ∞ if a ratio is and the record was used.
 
     Raises:
-        ValueError: If the event is not that of a channel, or its capacity is exceeded by the ratios.
+        ValueError: If the capacity that the event states is exceeded by the ratios.
     """
     capacity = _channel_capacity(event)
     reached = _capacity(ratios)
@@ -84,11 +81,7 @@ def record_leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> floa
 
 
 def linear_leakage(event: PrivacyEvent) -> float:
-    """Sum of the capacities of all uses of the most used record, k·κ; valid and loose.
-
-    Raises:
-        ValueError: If the event is not that of a channel.
-    """
+    """Sum of the capacities of all uses of the most used record, k·κ; valid and loose."""
     return _total(independent_uses(event), _channel_capacity(event))
 
 
@@ -97,9 +90,6 @@ def printed_leakage(event: PrivacyEvent) -> float:
 
     It adds one capacity per step although a step uses a whole batch and a record takes part in few steps.
 
-    Raises:
-        ValueError: If the event is not that of a channel.
-
     Source:
         Tan et al. 2024, Section V.
     """
@@ -107,17 +97,13 @@ def printed_leakage(event: PrivacyEvent) -> float:
 
 
 def independent_uses(event: PrivacyEvent) -> int:
-    """Looks with independent noise at the most used record: its uses for fresh noise, at most one for frozen noise.
-
-    Raises:
-        ValueError: If the event is not that of a channel with fresh or frozen noise.
-    """
+    """Looks with independent noise at the most used record: its uses for fresh noise, at most one for frozen noise."""
     _channel_capacity(event)
     return event.uses if event.noise == "fresh" else min(event.uses, 1)
 
 
 def _total(count: int, nats: float) -> float:
-    """Product of a count and nats; 0 for a count of 0, of ∞ too."""
+    """The nats times the count; 0 for a count of 0, also of ∞."""
     return count * nats if count else 0.0
 
 

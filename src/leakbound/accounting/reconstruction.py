@@ -1,4 +1,4 @@
-"""Reconstruction errors that follow from leakage: those no attacker can beat, one attacker's own, and surrogates.
+"""From leakage to reconstruction: errors no attacker can beat, errors one attacker reaches, and surrogates.
 
 Errors are squared, summed over the coordinates unless a name says ``per dimension``.
 """
@@ -71,16 +71,12 @@ def dequantized_error_bound(records: int, dimension: int, information: float, sp
 def fano_error(information: float, candidates: int) -> float:
     """Least probability of naming the wrong one of M equally likely records, max(0, 1 − (I + ln 2)/ln M).
 
-    Args:
-        information: I, nats about the record, >= 0.
-        candidates: M, at least 2.
-
     Raises:
-        ValueError: If ``information`` is negative or NaN, or there are fewer than 2 candidates.
+        ValueError: If ``information`` I, in nats, is negative or NaN, or there are fewer than 2 ``candidates`` M.
     """
     _check_information(information)
     if candidates < 2:
-        raise ValueError(f"candidates = {candidates}: a guess needs at least 2")
+        raise ValueError(f"candidates = {candidates}: guessing takes at least 2")
     return max(0.0, 1.0 - (information + math.log(2.0)) / math.log(candidates))
 
 
@@ -116,12 +112,11 @@ def dropped_coordinate_capacity(
         noise_variance: σ > 0.
 
     Raises:
-        ValueError: If Σ is no covariance, the indices are none or all, or σ is not positive and finite.
+        ValueError: If Σ is no covariance, the indices are all or given twice, or σ is not positive and finite.
     """
     if not 0 < noise_variance < math.inf:
         raise ValueError(f"noise_variance = {noise_variance}: it must be positive and finite")
-    lost = set(dropped)
-    kept = [index for index in range(len(covariance)) if index not in lost]
+    kept = sorted(set(range(len(covariance))) - set(dropped))
     if len(kept) + len(dropped) != len(covariance):
         raise ValueError(f"dropped = {list(dropped)}: indices in 0..{len(covariance) - 1}, each once")
     # Measured in noise variances, so that ln σ need not be subtracted.
@@ -224,14 +219,14 @@ def empirical_bayes(
     half_norms = 0.5 * (whitened**2).sum(axis=1)
     errors, entropies, hits = np.empty(draws), np.empty(draws), 0
     for start in range(0, draws, chunk):
-        batch = slice(start, min(start + chunk, draws))
-        chosen = generator.integers(len(centred), size=batch.stop - batch.start)
+        some = slice(start, min(start + chunk, draws))
+        chosen = generator.integers(len(centred), size=some.stop - some.start)
         seen = whitened[chosen] + generator.standard_normal((len(chosen), whitened.shape[1]))
         scores = seen @ whitened.T - half_norms
         logs = scores - logsumexp(scores, axis=1, keepdims=True)
         weights = np.exp(logs)
-        errors[batch] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
-        entropies[batch] = -(weights * logs).sum(axis=1)
+        errors[some] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
+        entropies[some] = -(weights * logs).sum(axis=1)
         hits += int((scores.argmax(axis=1) == chosen).sum())
     return EmpiricalBayes(
         error=float(errors.mean()),

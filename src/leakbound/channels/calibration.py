@@ -33,11 +33,10 @@ def check_capacity(capacity: float) -> None:
 
 
 def representable(log_variance: float, capacity: float) -> float:
-    """The variance whose logarithm is given, if float64 holds it.
+    """The variance whose logarithm is given.
 
     Raises:
-        ValueError: If the variance is smaller or larger than a normal float64: the level protects nothing or
-            passes nothing.
+        ValueError: If it is smaller or larger than a normal float64: the level protects nothing or passes nothing.
     """
     if log_variance in (math.inf, -math.inf):
         return math.exp(log_variance)
@@ -47,29 +46,6 @@ def representable(log_variance: float, capacity: float) -> float:
             "use a capacity nearer to the number of informative directions, or no channel"
         )
     return math.exp(log_variance)
-
-
-def noise_scale_bracket(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> tuple[float, float]:
-    """Interval that holds the σ of :func:`noise_scale`, from the means of the positive eigenvalues.
-
-    GM / (e^{2κ/r} − 1) ≤ σ ≤ AM / (e^{2κ/r} − 1), by convexity of softplus and by the inequality of the means. The
-    interval closes when all eigenvalues are equal.
-
-    Args:
-        eigenvalues: μ, float64, each >= 0, at least one > 0.
-        capacity: κ, nats per use, positive and finite.
-
-    Raises:
-        ValueError: If ``capacity`` is not positive and finite, or no eigenvalue is positive.
-    """
-    if not 0 < capacity < math.inf:
-        raise ValueError(f"capacity = {capacity}: the bracket exists for 0 < capacity < ∞")
-    positive = clip_eigenvalues(eigenvalues)
-    positive = positive[positive > 0]
-    if not positive.size:
-        raise ValueError("no eigenvalue is positive: there is nothing to hide and no root")
-    level = log_expm1(2.0 * capacity / positive.size)
-    return math.exp(float(np.log(positive).mean()) - level), math.exp(math.log(float(positive.mean())) - level)
 
 
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:

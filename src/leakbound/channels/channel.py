@@ -16,7 +16,7 @@ from leakbound.channels.covariance import Moments, stored_array
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What a shape needs to know of the data to be calibrated at any capacity: computed once, used for every level.
+    """Facts about the data from which a shape is calibrated at any capacity: computed once, used for every level.
 
     Attributes:
         shape: Name of the shape it was computed for.
@@ -107,7 +107,7 @@ class Channel:
     basis: Float[np.ndarray, "d d"] | None = None
 
     def __post_init__(self) -> None:
-        """Check what sampling relies on."""
+        """Refuse noise that cannot be sampled."""
         if not np.all(self.variances >= 0):
             raise ValueError(f"channel {self.shape}: noise variances must be >= 0")
         if (self.gain is None) != (self.mean is None):
@@ -130,7 +130,11 @@ class Channel:
 
     def metadata(self) -> dict[str, str]:
         """Strings for storage beside the arrays; floats keep every digit."""
-        return {"shape": self.shape, "capacity": repr(float(self.capacity)), "axes": self._axes()}
+        return {
+            "shape": self.shape,
+            "capacity": repr(float(self.capacity)),
+            "axes": "pixels" if self.basis is None else "basis",
+        }
 
     @classmethod
     def from_arrays(
@@ -157,10 +161,6 @@ class Channel:
                 "pass the basis of the spectrum it was calibrated from"
             )
         return cls(metadata["shape"], float(metadata["capacity"]), variances, gain, mean, basis)
-
-    def _axes(self) -> str:
-        """Where the noise lies: along the pixels or along principal directions."""
-        return "pixels" if self.basis is None else "basis"
 
 
 def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:

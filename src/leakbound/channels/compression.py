@@ -42,14 +42,12 @@ class PrincipalDirection:
         """
         if images[0].size != len(self.axis):
             raise ValueError(f"images of {images[0].size} values, a principal direction of {len(self.axis)}")
-        parts = [
-            part - np.outer((part - self.mean) @ self.axis, self.axis)
-            for part in (
-                images[start : start + _CHUNK].reshape(-1, len(self.axis)).astype(np.float64)
-                for start in range(0, len(images), _CHUNK)
-            )
-        ]
-        return np.concatenate(parts).reshape(images.shape).astype(np.float32)
+        result = np.empty_like(images, dtype=np.float32)
+        for start in range(0, len(images), _CHUNK):
+            some = images[start : start + _CHUNK].reshape(-1, len(self.axis)).astype(np.float64)
+            some -= np.outer((some - self.mean) @ self.axis, self.axis)
+            result[start : start + _CHUNK] = some.reshape(-1, *images.shape[1:])
+        return result
 
 
 def principal_direction(moments: Moments, index: int) -> PrincipalDirection:

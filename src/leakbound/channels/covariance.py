@@ -31,7 +31,7 @@ class Moments:
     count: int
 
     def __post_init__(self) -> None:
-        """Check what every later decomposition relies on."""
+        """Refuse moments that cannot be decomposed."""
         if self.covariance.shape != (len(self.mean), len(self.mean)):
             raise ValueError(f"covariance has shape {self.covariance.shape}, the mean has length {len(self.mean)}")
         if not np.isfinite(self.mean).all():

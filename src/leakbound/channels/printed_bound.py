@@ -107,7 +107,6 @@ def _per_index_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: flo
     """Root of the tighter bound, below ``upper``, where the bound is at most κ."""
 
     def excess(log_scale: float) -> float:
-        """Logarithm of the bound at a scale relative to the aim."""
         reached = printed_capacity(bound, math.exp(log_scale), per_index=True)
         return math.log(reached) - math.log(capacity * AIM)
 

@@ -12,7 +12,7 @@ sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness
 the ideal channel, whatever the axes of its noise, and hides which floating-point sum was there before. The dither
 stays: with it every pixel of a channel with a gain has noise that carries it across the boundaries of the grid.
 
-What is outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from a
+Outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from a
 generator whose seed must stay unknown and is one of 2³² on a CPU, and in float32: which floating-point values a noisy
 sum can take depends on the image, so the low-order bits tell more than the theory counts (Mironov 2012). Take secure
 noise, on a grid, against an attacker who knows seeds or reads low-order bits; docs/noise.md says what that leaves out.
@@ -41,11 +41,15 @@ class ChannelSampler:
     factor for the r directions with noise, about 14 ms for a batch of 64 at d = 3,072 on one CPU core and half as much
     per image in blocks of 512.
 
+    Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or (slots, batch),
+    and a source of randomness or a generator, all on the sampler's device. Images of another shape than the channel's
+    raise a ``ValueError``. Released images are as many, float32 and not clipped.
+
     Args:
         channel: A calibrated channel.
         image_shape: (colors, height, width); images are flattened in this order, as the moments were.
         device: Where images and noise live.
-        on_grid: Whether images are released on a grid, as secure noise wants it.
+        on_grid: Release images on a grid, as secure noise needs it.
 
     Raises:
         ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so that its
@@ -98,14 +102,7 @@ class ChannelSampler:
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
 
-        With a gain the dither described above is added to Σ_ξ.
-
-        Args:
-            count: Number of draws, one per image.
-            source: Source of randomness, or a generator, on the sampler's device.
-
-        Returns:
-            Float32; float64 for a release on a grid.
+        With a gain the dither described above is added to Σ_ξ. Noise is float32, for a release on a grid float64.
 
         Raises:
             ValueError: If the source is secure, but the sampler releases nothing on a grid.
@@ -123,14 +120,7 @@ class ChannelSampler:
         return noise
 
     def signal(self, images: Float[Tensor, "*lead colors height width"]) -> Float[Tensor, "*lead colors height width"]:
-        """What noise is added to: the images, or m + A(D − m) for a channel with a gain, in float64 on a grid.
-
-        Args:
-            images: (..., colors, height, width), float32, on the sampler's device; leading axes are free.
-
-        Raises:
-            ValueError: If the images have another shape than the channel's.
-        """
+        """Images before their noise: as they are, or m + A(D − m) for a channel with a gain, in float64 on a grid."""
         if tuple(images.shape[-3:]) != self.image_shape:
             raise ValueError(f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}")
         if self._shrink is None:
@@ -142,15 +132,7 @@ class ChannelSampler:
     def release(
         self, signal: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
     ) -> Float[Tensor, "*lead colors height width"]:
-        """Signal plus noise, rounded to the grid if there is one.
-
-        Args:
-            signal: As :meth:`signal` gives it.
-            noise: One row of d values per image: (..., d) or (images, d).
-
-        Returns:
-            Float32, not clipped.
-        """
+        """Signal plus noise, one row of d values for each image, rounded to the grid if there is one."""
         if self._spacing is None:
             return signal + noise.reshape(signal.shape)
         exact = noise.double().reshape(-1, self.channel.dimension) + signal.reshape(-1, self.channel.dimension)
@@ -160,35 +142,13 @@ class ChannelSampler:
     def combine(
         self, images: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
     ) -> Float[Tensor, "*lead colors height width"]:
-        """Released images for given noise: D + ξ, or m + A(D − m) + ξ for a channel with a gain.
-
-        Args:
-            images: (..., colors, height, width), float32; leading axes are free, e.g. (batch,) or (slots, batch).
-            noise: One row of d values per image: (..., d) or (images, d).
-
-        Returns:
-            As many images, float32, not clipped.
-
-        Raises:
-            ValueError: If the images have another shape than the channel's.
-        """
+        """Released images for given noise: D + ξ, or m + A(D − m) + ξ for a channel with a gain."""
         return self.release(self.signal(images), noise)
 
     def apply(
         self, images: Float[Tensor, "*lead colors height width"], source: NoiseSource | torch.Generator
     ) -> Float[Tensor, "*lead colors height width"]:
-        """One use of the channel for every image, with fresh noise.
-
-        Args:
-            images: (..., colors, height, width), float32, on the sampler's device.
-            source: Source of randomness, or a generator, on the sampler's device.
-
-        Returns:
-            As many images; not clipped.
-
-        Raises:
-            ValueError: If the images have another shape than the channel's.
-        """
+        """One use of the channel for every image, with fresh noise."""
         return self.combine(images, self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
@@ -199,12 +159,9 @@ class ChannelSampler:
     ) -> Float[Tensor, "n colors height width"]:
         """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
 
-        Args:
-            images: All records, float32, on the sampler's device.
-            source: Source of randomness, or a generator, on the sampler's device.
-            chunk: Records per product; bounds the memory beyond the result.
+        ``chunk`` records at a time bound the memory beyond the result.
         """
-        return torch.cat([self.apply(part, source) for part in images.split(chunk)])
+        return torch.cat([self.apply(some, source) for some in images.split(chunk)])
 
     def _pixel_deviations(self) -> Float[np.ndarray, " d"]:
         """Standard deviation of each pixel's noise."""

@@ -14,6 +14,7 @@ without variance: there the noise must stay above it, which white noise does up 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -26,29 +27,22 @@ from leakbound.channels.channel import Channel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.printed_bound import innovations, printed_scale
 
-__all__ = [
-    "Channel",
-    "LeastPower",
-    "Natural",
-    "Personalized",
-    "PersonalizedPrinted",
-    "RateDistortion",
-    "Shape",
-    "Spectrum",
-    "White",
-]
-
 _FLOOR = 1e-12
 
 
 class Shape(Protocol):
-    """What a channel shape offers."""
+    """Interface of a channel shape."""
 
     takes_weights: ClassVar[bool]
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """What the shape needs of the data, computed once."""
+        """Spectrum of the data that the shape is calibrated from, computed once.
+
+        Raises:
+            ValueError: If ``weights`` are given to a shape that takes none, or are missing, not positive and finite, or
+                not one per pixel where it takes some.
+        """
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -62,11 +56,7 @@ class Natural:
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Eigenvalues of the data covariance.
-
-        Raises:
-            ValueError: If ``weights`` are given, which this shape does not use.
-        """
+        """Eigenvalues of the data covariance."""
         _refuse_weights("natural", weights)
         eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance))[::-1].copy()
         return Spectrum("natural", eigenvalues, moments.total_variance, moments.mean, data_eigenvalues=eigenvalues)
@@ -88,16 +78,11 @@ class White:
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data; the generalised eigenvalues are 1 in all directions above the floor.
-
-        Raises:
-            ValueError: If ``weights`` are given, which this shape does not use.
-        """
-        _refuse_weights("white", weights)
-        variances, basis = _principal(moments)
-        guarded = _guarded(variances)
-        eigenvalues = np.divide(variances, guarded, out=np.zeros_like(variances), where=guarded > 0)
-        return Spectrum("white", eigenvalues, moments.total_variance, moments.mean, variances, basis)
+        """Principal directions of the data; the generalised eigenvalues are 1 in all directions above the floor."""
+        spectrum = _principal("white", moments, weights)
+        guarded = _guarded(spectrum.eigenvalues)
+        ones = np.divide(spectrum.eigenvalues, guarded, out=np.zeros_like(guarded), where=guarded > 0)
+        return replace(spectrum, eigenvalues=ones)
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -114,12 +99,19 @@ class Personalized:
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}.
-
-        Raises:
-            ValueError: If ``weights`` are missing, not positive and finite, or not one per pixel.
-        """
-        return _personalized("personalized", moments, weights)
+        """Eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}."""
+        if weights is None:
+            raise ValueError("a personalized shape needs weights, one > 0 per pixel; `box_weights` builds some")
+        beta = np.asarray(weights, dtype=np.float64)
+        if beta.shape != moments.mean.shape:
+            raise ValueError(f"weights: {beta.size} given, the images have {moments.dimension} pixels times colors")
+        if not np.all((beta > 0) & np.isfinite(beta)):
+            raise ValueError(
+                "weights: every one must be positive and finite; a pixel without noise would leak entirely"
+            )
+        root = np.sqrt(beta)
+        eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance / np.outer(root, root)))[::-1].copy()
+        return Spectrum("personalized", eigenvalues, moments.total_variance, moments.mean, weights=beta)
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -141,10 +133,10 @@ class PersonalizedPrinted:
         """Generalised eigenvalues, and the quantities of the published bound from one Cholesky factor.
 
         Raises:
-            ValueError: If ``weights`` are missing, not positive and finite, or not one per pixel, or if the covariance
-                is singular.
+            ValueError: As :class:`Shape`, and if the covariance is singular.
         """
-        return _personalized("personalized_printed", moments, weights)
+        exact = Personalized.decompose(moments, weights=weights)
+        return replace(exact, shape="personalized_printed", bound=innovations(moments.covariance, _weights(exact)))
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -160,14 +152,8 @@ class LeastPower:
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data.
-
-        Raises:
-            ValueError: If ``weights`` are given, which this shape does not use.
-        """
-        _refuse_weights("least_power", weights)
-        variances, basis = _principal(moments)
-        return Spectrum("least_power", variances, moments.total_variance, moments.mean, variances, basis)
+        """Principal directions of the data."""
+        return _principal("least_power", moments, weights)
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -186,14 +172,8 @@ class RateDistortion:
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data.
-
-        Raises:
-            ValueError: If ``weights`` are given, which this shape does not use.
-        """
-        _refuse_weights("rate_distortion", weights)
-        variances, basis = _principal(moments)
-        return Spectrum("rate_distortion", variances, moments.total_variance, moments.mean, variances, basis)
+        """Principal directions of the data."""
+        return _principal("rate_distortion", moments, weights)
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -202,10 +182,12 @@ class RateDistortion:
         return Channel("rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis)
 
 
-def _principal(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-    """Variances of the data along its principal directions, descending, and these directions as columns."""
+def _principal(shape: str, moments: Moments, weights: Float[np.ndarray, " d"] | None) -> Spectrum:
+    """Spectrum of a shape along the principal directions of the data, their variances descending."""
+    _refuse_weights(shape, weights)
     variances, basis = linalg.eigh(moments.covariance, driver="evd")
-    return clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+    variances, basis = clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+    return Spectrum(shape, variances, moments.total_variance, moments.mean, variances, basis)
 
 
 def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
@@ -225,21 +207,6 @@ def _weights(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
     if spectrum.weights is None:
         raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no weights; decompose anew")
     return spectrum.weights
-
-
-def _personalized(shape: str, moments: Moments, weights: Float[np.ndarray, " n"] | None) -> Spectrum:
-    """Spectrum of noise in proportion to ``weights``, with the published bound where the shape asks for it."""
-    if weights is None:
-        raise ValueError(f"shape {shape!r} needs weights, one > 0 per pixel; `box_weights` builds some")
-    beta = np.asarray(weights, dtype=np.float64)
-    if beta.shape != moments.mean.shape:
-        raise ValueError(f"weights: {beta.size} given, the images have {moments.dimension} pixels times colors")
-    if not np.all((beta > 0) & np.isfinite(beta)):
-        raise ValueError("weights: every one must be positive and finite; a pixel without noise would leak entirely")
-    root = np.sqrt(beta)
-    eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance / np.outer(root, root)))[::-1].copy()
-    bound = innovations(moments.covariance, beta) if shape == "personalized_printed" else {}
-    return Spectrum(shape, eigenvalues, moments.total_variance, moments.mean, weights=beta, bound=bound)
 
 
 def _refuse_weights(shape: str, weights: Float[np.ndarray, " n"] | None) -> None:

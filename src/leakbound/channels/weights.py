@@ -1,4 +1,4 @@
-"""Weights of the personalized shape: which pixels get more noise."""
+"""Weights of the personalized shape: more noise inside a rectangle."""
 
 from __future__ import annotations
 

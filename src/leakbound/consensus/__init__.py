@@ -1,16 +1,7 @@
-"""Private average consensus (Wang et al. 2020): networks, noise schemes, convergence, and what observers learn."""
+"""Private average consensus (Wang et al. 2020): networks, noise schemes, convergence, and levels towards observers."""
 
-from leakbound.consensus.averaging import (
-    Reports,
-    expected_square,
-    final_gap,
-    report,
-    reported_mean_error,
-    state_scale,
-    trajectories,
-)
+from leakbound.consensus.averaging import expected_square, final_gap, report, reported_mean_error, trajectories
 from leakbound.consensus.graphs import (
-    check_connected,
     contraction,
     convergence_rate,
     graph_from_adjacency,
@@ -24,29 +15,23 @@ from leakbound.consensus.privacy import (
     bounded_level,
     contributor_level,
     contributor_variance,
-    effective_variance,
     masked_level,
     observed_level,
-    uniform_level,
     zero_sum_level,
 )
-from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise
+from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, ZeroSumNoise
 
 __all__ = [
     "BoundedNoise",
     "InitialNoise",
     "PairwiseMasks",
-    "Reports",
-    "Scheme",
     "Secret",
     "ZeroSumNoise",
     "bounded_level",
-    "check_connected",
     "contraction",
     "contributor_level",
     "contributor_variance",
     "convergence_rate",
-    "effective_variance",
     "expected_square",
     "final_gap",
     "graph_from_adjacency",
@@ -58,8 +43,6 @@ __all__ = [
     "random_graph",
     "report",
     "reported_mean_error",
-    "state_scale",
     "trajectories",
-    "uniform_level",
     "zero_sum_level",
 ]

@@ -15,7 +15,7 @@ from leakbound.consensus.schemes import Draws, Scheme, check_decay
 
 @dataclass(frozen=True)
 class Reports:
-    """What contributors have reported to their servers.
+    """Reports of contributors to their servers.
 
     Attributes:
         mean: x̄, mean of the contributors' true values.
@@ -37,7 +37,7 @@ def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, dra
     Args:
         values: The values x_ij of each server's contributors; servers may have different numbers of them.
         noise_variance: σ_ij², the same for all, > 0.
-        draws: What noise is drawn from.
+        draws: Source of the noise.
 
     Raises:
         ValueError: If a server has no contributor or the variance is not positive.
@@ -96,7 +96,7 @@ def trajectories(
         states: y(0), the same in every repetition.
         scheme: Law of the noise.
         runs: Number of repetitions.
-        draws: What noise is drawn from.
+        draws: Source of the noise.
 
     Source:
         Wang et al. 2020, Eq. (7).
@@ -140,7 +140,7 @@ def expected_square(
     if decay is None:
         return bias + float((powers[time] ** 2).sum(axis=0) @ variances)
     passed = [powers[time - k] - powers[time - k - 1] for k in range(time - 1)] + [weights]
-    return bias + sum(decay**k * float((part**2).sum(axis=0) @ variances) for k, part in enumerate(passed))
+    return bias + sum(decay**k * float((matrix**2).sum(axis=0) @ variances) for k, matrix in enumerate(passed))
 
 
 def final_gap(variances: Float[np.ndarray, " n"]) -> float:

@@ -18,11 +18,7 @@ _KINDS: dict[str, Callable[[int], nx.Graph]] = {
 
 
 def named_graph(kind: str, servers: int) -> nx.Graph:
-    """A ``cycle``, ``path``, ``star`` or ``complete`` graph.
-
-    Args:
-        kind: Its name.
-        servers: n, number of nodes, >= 2; they are 0..n − 1.
+    """A ``cycle``, ``path``, ``star`` or ``complete`` graph on the nodes 0..n − 1, n >= 2.
 
     Raises:
         ValueError: If the kind is unknown or there are too few servers.
@@ -93,13 +89,13 @@ def check_connected(graph: nx.Graph) -> None:
     """Refuse a graph on which servers cannot reach a common average.
 
     Raises:
-        ValueError: If the graph is not connected, naming its parts.
+        ValueError: If the graph is not connected, naming its components.
     """
-    parts = [sorted(part) for part in nx.connected_components(graph)]
-    if len(parts) != 1:
-        shown = "; ".join(", ".join(map(str, part[:6])) + (", ..." if len(part) > 6 else "") for part in parts[:4])
+    groups = [sorted(group) for group in nx.connected_components(graph)]
+    if len(groups) != 1:
+        shown = "; ".join(", ".join(map(str, group[:6])) + (", ..." if len(group) > 6 else "") for group in groups[:4])
         raise ValueError(
-            f"the graph falls into {len(parts)} parts ({shown}{'; ...' if len(parts) > 4 else ''}): "
+            f"the graph falls into {len(groups)} components ({shown}{'; ...' if len(groups) > 4 else ''}): "
             "averaging needs a connected one; add edges between them"
         )
 

@@ -1,4 +1,4 @@
-"""What an observer of all messages learns of one contributor: KL-DP levels, per time as printed and jointly.
+"""KL-DP levels of one contributor towards an observer of all messages, per time as printed and jointly.
 
 The level is the supremum over adjacent data of the symmetrised KL divergence ½[D(P‖P') + D(P'‖P)] between what the
 observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α; the
@@ -28,7 +28,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(300)
 
 @dataclass(frozen=True)
 class Secret:
-    """One contributor's part in the first state of its server.
+    """One contributor's share of the first state of its server.
 
     Attributes:
         shift: Δ = c α, how far the state moves when the contributor's value moves by the adjacent distance, > 0.
@@ -45,11 +45,7 @@ class Secret:
 
     @property
     def limit(self) -> float:
-        """Δ²/(2v), the level once the servers' own noise is gone.
-
-        Source:
-            Wang et al. 2020, Eq. (13).
-        """
+        """Δ²/(2v), the level once the servers' own noise is gone (Wang et al. 2020, Eq. (13))."""
         return self.level(0.0)
 
     def level(self, noise_variance: float) -> float:
@@ -62,13 +58,10 @@ class Secret:
 
 
 def contributor_level(adjacent_distance: float, noise_variance: float) -> float:
-    """α²/(2σ_ij²), the level towards the contributor's own server.
+    """α²/(2σ_ij²), the level towards the contributor's own server (Wang et al. 2020, Lemma 1).
 
     Raises:
         ValueError: If the variance or the distance is not positive.
-
-    Source:
-        Wang et al. 2020, Lemma 1.
     """
     return Secret(adjacent_distance, noise_variance).limit
 
@@ -85,15 +78,7 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:
     """Noise left when all looks of scheme 2 up to a time are averaged at their best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
 
-    Look u has variance ρᵘ σ_i²; precisions add to Σ_u ρ⁻ᵘ/σ_i².
-
-    Args:
-        noise_variance: σ_i², > 0.
-        decay: ρ, in (0, 1).
-        time: s, steps after T₀, >= 0.
-
-    Raises:
-        ValueError: If the variance is not positive or ρ is outside (0, 1).
+    Look u has variance ρᵘ σ_i²; precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
     """
     check_variances(np.array([noise_variance]), "noise_variance")
     check_decay(decay)
@@ -107,7 +92,7 @@ def zero_sum_level(
     """Level of scheme 2 after all messages up to a time.
 
     Args:
-        secret: Whose contribution is hidden.
+        secret: The contributor's share.
         noise_variance: σ_i² of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
@@ -133,7 +118,7 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
     the limit.
 
     Args:
-        secret: Whose contribution is hidden.
+        secret: The contributor's share.
         bound: a of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
@@ -168,10 +153,6 @@ def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float
     """Level of one look through noise that is uniform on ±h, for several h at once, by quadrature.
 
     The look has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone tell of a shift.
-
-    Args:
-        secret: Whose contribution is hidden.
-        half_widths: h, each >= 0.
     """
     spread, shift = math.sqrt(secret.state_variance), secret.shift
     reach = _TAIL * spread + shift
@@ -210,7 +191,7 @@ def masked_level(
     others' states keep only the masks among themselves.
 
     Args:
-        secret: Whose contribution is hidden; every server's state has its variance.
+        secret: The contributor's share; every server's state has its variance.
         graph: On 0..n − 1.
         mask_variance: σ_r², > 0.
         server: i, the contributor's own.

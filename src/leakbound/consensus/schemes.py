@@ -1,4 +1,4 @@
-"""What servers add to the states that they send: the three published schemes, and masks that neighbours share.
+"""Noise on the states that servers send: the three published schemes, and masks that neighbours share.
 
 Time counts from T₀, the moment at which the servers have collected their contributors' reports. Every scheme draws for
 all repetitions of an experiment at once.
@@ -7,8 +7,9 @@ all repetitions of an experiment at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Protocol, runtime_checkable
 
 import networkx as nx
@@ -20,7 +21,7 @@ from leakbound.consensus.graphs import check_connected
 
 @runtime_checkable
 class Draws(Protocol):
-    """What noise is drawn from: a NumPy generator, or secure draws that no seed repeats."""
+    """Source of noise: a NumPy generator, or secure draws that no seed repeats."""
 
     def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
         """Standard normal numbers, float64."""
@@ -55,10 +56,7 @@ class InitialNoise:
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
-        yield np.sqrt(self.variances) * draws.standard_normal((runs, len(self.variances)))
-        none = np.zeros((runs, len(self.variances)))
-        while True:
-            yield none
+        return _once(np.sqrt(self.variances) * draws.standard_normal((runs, len(self.variances))))
 
 
 @dataclass(frozen=True)
@@ -82,11 +80,8 @@ class ZeroSumNoise:
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
-        shape, spread, before = (runs, len(self.variances)), np.sqrt(self.variances), np.zeros(1)
-        while True:
-            drawn = spread * draws.standard_normal(shape)
-            yield drawn - before
-            before, spread = drawn, spread * math.sqrt(self.decay)
+        shape = (runs, len(self.variances))
+        return _taken_back(lambda: draws.standard_normal(shape), np.sqrt(self.variances), math.sqrt(self.decay))
 
 
 @dataclass(frozen=True)
@@ -116,11 +111,8 @@ class BoundedNoise:
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """θ(0), θ(1), … without end."""
-        shape, bound, before = (runs, len(self.bounds)), self.bounds, np.zeros(1)
-        while True:
-            drawn = bound * (2.0 * draws.random(shape) - 1.0)
-            yield drawn - before
-            before, bound = drawn, bound * self.decay
+        shape = (runs, len(self.bounds))
+        return _taken_back(lambda: 2.0 * draws.random(shape) - 1.0, self.bounds, self.decay)
 
 
 @dataclass(frozen=True)
@@ -153,14 +145,27 @@ class PairwiseMasks:
         signs = np.zeros((len(first), len(self.graph)))
         signs[np.arange(len(first)), first] = 1.0
         signs[np.arange(len(first)), second] = -1.0
-        yield masks @ signs
-        none = np.zeros((runs, len(self.graph)))
-        while True:
-            yield none
+        return _once(masks @ signs)
+
+
+def _once(first: Float[np.ndarray, "runs n"]) -> Iterator[Float[np.ndarray, "runs n"]]:
+    """The first noise, then zeros."""
+    return chain([first], repeat(np.zeros_like(first)))
+
+
+def _taken_back(
+    draw: Callable[[], Float[np.ndarray, "runs n"]], size: Float[np.ndarray, " n"], factor: float
+) -> Iterator[Float[np.ndarray, "runs n"]]:
+    """Each draw minus the one before it; their sizes shrink by a factor a step."""
+    before = np.zeros(1)
+    while True:
+        drawn = size * draw()
+        yield drawn - before
+        before, size = drawn, size * factor
 
 
 def check_variances(variances: Float[np.ndarray, " n"], name: str) -> None:
-    """Refuse noise that is none.
+    """Refuse noise without spread.
 
     Raises:
         ValueError: If an entry is not positive and finite.

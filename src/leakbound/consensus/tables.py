@@ -1,4 +1,4 @@
-"""Tidy rows of the two parts of a configuration's consensus section."""
+"""Tidy rows of the two tables of a configuration's consensus section."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, Pairw
 from leakbound.randomness.seeding import numpy_generator
 
 
-def rows_of(part: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
-    """Rows of one part, ``averaging`` or ``privacy``, which is computed in closed form and draws no noise.
+def rows_of(table: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
+    """Rows of one table, ``averaging`` or ``privacy``, which is computed in closed form and draws no noise.
 
     Raises:
-        ValueError: If there is no such part or origin of noise, or the random network is not connected in 1000 draws.
+        ValueError: If there is no such table or origin of noise, or the random network is not connected in 1000 draws.
     """
-    if part == "averaging":
+    if table == "averaging":
         return averaging_rows(config, seed, privacy_noise)
-    if part == "privacy":
+    if table == "privacy":
         return privacy_rows(config, seed)
-    raise ValueError(f"part = {part!r}: known: averaging, privacy")
+    raise ValueError(f"table = {table!r}: known: averaging, privacy")
 
 
 def network(config: ConsensusConfig, seed: int) -> nx.Graph:
@@ -83,7 +83,7 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
 
 
 def _secure_draws(privacy_noise: str) -> Draws | None:
-    """What secure noise is drawn from, of contributors and servers; None where seeds draw it."""
+    """Source of secure noise, of contributors and servers; None where seeds draw it."""
     from leakbound.randomness.sources import SecureDraws, check_origin
 
     check_origin(privacy_noise)
@@ -98,7 +98,7 @@ def _distances(states: Float[np.ndarray, "runs n"], mean: float, batches: int) -
 
 
 def _distance_rows(measured: Float[np.ndarray, "times 2 batches"]) -> pd.DataFrame:
-    """Rows of one scheme's distances, and of what is left of them at the end."""
+    """Rows of one scheme's distances, and of their values at the end."""
     time, quantity, batch = (index.ravel() for index in np.indices(measured.shape))
     names = np.array(["spread", "deviation"])
     all_times = {"time": time, "replica": batch, "metric": names[quantity], "value": measured.ravel()}
@@ -116,7 +116,7 @@ def _distance_rows(measured: Float[np.ndarray, "times 2 batches"]) -> pd.DataFra
 
 
 def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
-    """What an observer of all messages learns of one contributor, in closed form or by quadrature.
+    """Levels of one contributor towards an observer of all messages, in closed form or by quadrature.
 
     Returns:
         Columns ``scheme``, ``release``, ``time`` (steps after T₀), ``metric`` (``kl_level``, nats), ``value``. Release

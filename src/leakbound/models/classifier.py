@@ -1,4 +1,4 @@
-"""What all networks here have in common: the images they take, features, and a linear head."""
+"""The common form of all networks here: images of one size, features, and a linear head."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n width_of_head"]:
-        """What the head sees of each image."""
+        """Inputs of the head for each image."""
 
     def forward(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n classes"]:
         """Logits of each class.
@@ -54,8 +54,7 @@ class Classifier(nn.Module, ABC):
             expected, size, _ = self.image_shape
             raise ImageShapeError(
                 f"{type(self).__name__}: the images have {colors} color(s) and {height}×{width} pixels, the network "
-                f"expects {expected} color(s) and {size}×{size}. Build it for these images, or prepare them as it "
-                "expects."
+                f"expects {expected} color(s) and {size}×{size}. Build it for these images, or prepare them so."
             )
         return self.head(self.features(images))
 

@@ -27,11 +27,8 @@ def check_budget(mi_budget_bits: float, name: str = "mi_budget_bits") -> None:
 def allowed_ratio(mi_budget_bits: float) -> float:
     """Ratio of signal to noise variance that tells ε bits about a Gaussian, 2^{2ε} − 1.
 
-    Args:
-        mi_budget_bits: ε, in (0, 500].
-
     Raises:
-        ValueError: If ε is outside.
+        ValueError: If ε is not in (0, 500] bits.
     """
     check_budget(mi_budget_bits)
     return math.expm1(2.0 * mi_budget_bits * BIT)

@@ -1,4 +1,4 @@
-"""The best Gaussian release within a budget for each client, where the closed form is none, with a certificate.
+"""The best Gaussian release within a budget for each client, where the closed form does not exist, with a certificate.
 
 maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel with a
 power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w, Σ_X = LLᵀ, and
@@ -85,7 +85,7 @@ def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
 
 @dataclass(frozen=True)
 class _Point:
-    """The dual at one choice of prices."""
+    """The dual at one choice of prices; ``powers`` holds w_i Q_ii."""
 
     prices: Float[np.ndarray, " n"]
     value: float
@@ -97,7 +97,7 @@ class _Point:
     def at(
         cls, root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], prices: Float[np.ndarray, " n"]
     ) -> _Point:
-        """Value in nats, and w_i Q_ii in ``powers``, from the factor L of the covariance."""
+        """The dual, in nats, from the factor L of the covariance."""
         vectors, values, _ = linalg.svd(root / np.sqrt(prices)[:, None])
         eigenvalues = values**2
         shares = _shares(eigenvalues)
@@ -132,7 +132,7 @@ class _Point:
 
 
 def _shares(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """(1 − 1/s)₊, what of each direction is told."""
+    """(1 − 1/s)₊, the share of each direction that is told."""
     return np.where(eigenvalues > 1.0, 1.0 - 1.0 / np.maximum(eigenvalues, 1.0), 0.0)
 
 

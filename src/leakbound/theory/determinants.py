@@ -1,6 +1,8 @@
-"""What a release tells, by determinants of whole covariances: slow, for any of them, independent of closed forms.
+"""Utility and privacy of a release by determinants of whole covariances: slow, general, independent of closed forms.
 
-The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise.
+The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise. ``signal`` is Σ_X, positive
+definite, ``noise`` is Σ_Z, positive definite, both float64, and ``client`` is i, from 0. Functions raise a
+``ValueError`` where a covariance is not positive definite, or there is no such client.
 """
 
 from __future__ import annotations
@@ -13,17 +15,7 @@ from leakbound.theory.budget import BIT
 
 
 def utility_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"]) -> float:
-    """I(Xⁿ; Yⁿ)/n = (1/2n) log₂[det(Σ_X + Σ_Z) / det Σ_Z].
-
-    Args:
-        signal: Σ_X, positive semidefinite, float64.
-        noise: Σ_Z, positive definite, float64.
-
-    Returns:
-        Bits per client.
-
-    Raises:
-        ValueError: If Σ_Z or the sum is not positive definite.
+    """I(Xⁿ; Yⁿ)/n = (1/2n) log₂[det(Σ_X + Σ_Z) / det Σ_Z], bits per client.
 
     Source:
         Zeng et al. 2022, Eqs. (4), (25).
@@ -32,18 +24,7 @@ def utility_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
 
 
 def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
-    """I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)].
-
-    Args:
-        signal: Σ_X, positive definite, float64; at least two clients.
-        noise: Σ_Z, positive definite, float64.
-        client: i, from 0.
-
-    Returns:
-        Bits.
-
-    Raises:
-        ValueError: If a covariance is not positive definite, or there is no such client.
+    """I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)], of at least two clients.
 
     Source:
         Zeng et al. 2022, Eq. (19).
@@ -56,19 +37,7 @@ def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
 
 
 def unconditional_leak_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
-    """I(X_i; Yⁿ), what the release tells about a client to somebody without side information.
-
-    Args:
-        signal: Σ_X, positive definite, float64; at least two clients.
-        noise: Σ_Z, positive definite, float64.
-        client: i, from 0.
-
-    Returns:
-        Bits.
-
-    Raises:
-        ValueError: If a covariance is not positive definite, or there is no such client.
-    """
+    """I(X_i; Yⁿ), information about a client for somebody without side information, of at least two clients."""
     _others(len(signal), client)
     cross = signal[:, [client]]
     whole = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])

@@ -1,4 +1,4 @@
-"""Covariances that treat all clients alike, and what a release of them tells, in closed form.
+"""Covariances that treat all clients alike, and the information in a release of them, in closed form.
 
 Such a matrix has two eigenvalues: a + (n − 1) b for all clients moving together, and a − b, n − 1 times, for their
 differences. Everything in cases 2 and 3 of Zeng et al. 2022 follows from these two numbers.
@@ -66,99 +66,74 @@ class Exchangeable:
         """The covariance itself, float64."""
         return np.full((self.n_clients, self.n_clients), self.covariance) + self.difference * np.eye(self.n_clients)
 
+    @property
+    def dual_total_correlation_bits(self) -> float:
+        """Information that the clients' parameters share, h(Xⁿ) − Σ_i h(X_i | X⁻ⁱ) >= 0.
 
-def check_same_clients(signal: Exchangeable, noise: Exchangeable) -> None:
-    """Refuse noise for another number of clients.
-
-    Raises:
-        ValueError: If the numbers differ.
-    """
-    if signal.n_clients != noise.n_clients:
-        raise ValueError(f"noise for {noise.n_clients} clients, parameters of {signal.n_clients}: give equally many")
-
-
-def exchangeable_privacy_bits(signal: Exchangeable, noise: Exchangeable) -> float:
-    """What a release tells about one client to somebody who knows all others, I(X_i; Yⁿ | X⁻ⁱ).
-
-    ½ log₂(1 + v [1/z_a + (n − 1)/z_b]/n), with v the conditional variance and z the noise's eigenvalues.
-
-    Args:
-        signal: Covariance of the clients' parameters.
-        noise: Covariance of the noise.
-
-    Returns:
-        Bits, the same for every client.
-
-    Raises:
-        ValueError: If signal and noise have different numbers of clients.
-
-    Source:
-        Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong; see :mod:`leakbound.theory.printed`.
-    """
-    check_same_clients(signal, noise)
-    n = signal.n_clients
-    precision = (1.0 / noise.joint + (n - 1) / noise.difference) / n
-    return 0.5 * math.log1p(signal.conditional_variance * precision) / BIT
+        ½ [log₂ x_a + (n − 1) log₂ x_b − n log₂ v].
+        """
+        n, v = self.n_clients, self.conditional_variance
+        return 0.5 * (math.log(self.joint / v) + (n - 1) * math.log(self.difference / v)) / BIT
 
 
-def exchangeable_utility_bits(signal: Exchangeable, noise: Exchangeable) -> float:
-    """What a release tells about all parameters together, for each client, I(Xⁿ; Yⁿ)/n.
+@dataclass(frozen=True)
+class Release:
+    """Parameters of clients with noise of the same form, Yⁿ = Xⁿ + Zⁿ.
 
-    (1/2n) [log₂(1 + x_a/z_a) + (n − 1) log₂(1 + x_b/z_b)].
+    Below, x_a and x_b are the eigenvalues of the parameters, z_a and z_b those of the noise, and v is the conditional
+    variance of the parameters.
 
     Args:
         signal: Covariance of the clients' parameters.
         noise: Covariance of the noise.
 
-    Returns:
-        Bits per client.
-
-    Raises:
-        ValueError: If signal and noise have different numbers of clients.
-
-    Source:
-        Zeng et al. 2022, Eqs. (18) and (27).
-    """
-    check_same_clients(signal, noise)
-    n = signal.n_clients
-    total = math.log1p(signal.joint / noise.joint) + (n - 1) * math.log1p(signal.difference / noise.difference)
-    return 0.5 * total / n / BIT
-
-
-def exchangeable_unconditional_leak_bits(signal: Exchangeable, noise: Exchangeable) -> float:
-    """What a release tells about one client to somebody who knows nothing else, I(X_i; Yⁿ).
-
-    With correlated parameters the others' releases tell about the client too, so that this may exceed the conditional
-    figure, which is all that the budget bounds.
-
-    Args:
-        signal: Covariance of the clients' parameters.
-        noise: Covariance of the noise.
-
-    Returns:
-        Bits, the same for every client.
-
     Raises:
         ValueError: If signal and noise have different numbers of clients.
     """
-    check_same_clients(signal, noise)
-    n = signal.n_clients
-    posterior = [x / (1.0 + x / z) for x, z in zip(_modes(signal), _modes(noise), strict=True)]
-    return 0.5 * math.log(signal.variance * n / (posterior[0] + (n - 1) * posterior[1])) / BIT
 
+    signal: Exchangeable
+    noise: Exchangeable
 
-def exchangeable_dual_total_correlation_bits(signal: Exchangeable) -> float:
-    """Information that the clients' parameters share, h(Xⁿ) − Σ_i h(X_i | X⁻ⁱ) >= 0, in bits.
+    def __post_init__(self) -> None:
+        if self.signal.n_clients != self.noise.n_clients:
+            raise ValueError(
+                f"noise for {self.noise.n_clients} clients, parameters of {self.signal.n_clients}: give equally many"
+            )
 
-    ½ [log₂ x_a + (n − 1) log₂ x_b − n log₂ v].
+    @property
+    def privacy_bits(self) -> float:
+        """Information about one client, whichever, for somebody who knows all others, I(X_i; Yⁿ | X⁻ⁱ).
 
-    Args:
-        signal: Covariance of the clients' parameters.
-    """
-    n, v = signal.n_clients, signal.conditional_variance
-    return 0.5 * (math.log(signal.joint / v) + (n - 1) * math.log(signal.difference / v)) / BIT
+        ½ log₂(1 + v [1/z_a + (n − 1)/z_b]/n).
 
+        Source:
+            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong; see :mod:`leakbound.theory.printed`.
+        """
+        n, noise = self.signal.n_clients, self.noise
+        precision = (1.0 / noise.joint + (n - 1) / noise.difference) / n
+        return 0.5 * math.log1p(self.signal.conditional_variance * precision) / BIT
 
-def _modes(covariance: Exchangeable) -> tuple[float, float]:
-    """The two eigenvalues."""
-    return covariance.joint, covariance.difference
+    @property
+    def utility_bits(self) -> float:
+        """Information about all parameters together, bits per client, I(Xⁿ; Yⁿ)/n.
+
+        (1/2n) [log₂(1 + x_a/z_a) + (n − 1) log₂(1 + x_b/z_b)].
+
+        Source:
+            Zeng et al. 2022, Eqs. (18) and (27).
+        """
+        signal, noise, n = self.signal, self.noise, self.signal.n_clients
+        total = math.log1p(signal.joint / noise.joint) + (n - 1) * math.log1p(signal.difference / noise.difference)
+        return 0.5 * total / n / BIT
+
+    @property
+    def unconditional_leak_bits(self) -> float:
+        """Information about one client, whichever, for somebody who knows nothing else, I(X_i; Yⁿ).
+
+        With correlated parameters the others' releases tell about the client too, so that this may exceed the
+        conditional figure, which is all that the budget bounds.
+        """
+        signal, noise, n = self.signal, self.noise, self.signal.n_clients
+        joint = signal.joint / (1.0 + signal.joint / noise.joint)
+        difference = signal.difference / (1.0 + signal.difference / noise.difference)
+        return 0.5 * math.log(signal.variance * n / (joint + (n - 1) * difference)) / BIT

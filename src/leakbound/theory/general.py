@@ -4,6 +4,9 @@ For every law of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) 
 at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is what the parameters share.
 Gaussian noise that leaves the parameters independent given the release attains it:
 Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
+
+Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite;
+both are float64.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import linalg
+from scipy import linalg, optimize
 
 from leakbound.accounting.gaussian import check_covariance, log_determinant
 from leakbound.theory.budget import BIT, allowed_ratios
@@ -55,9 +58,6 @@ class Problem:
 def conditional_variances(signal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
     """Variance of each client's parameter once all others are known, v_i = 1/(Σ_X⁻¹)_ii.
 
-    Args:
-        signal: Σ_X, positive definite, float64.
-
     Raises:
         ValueError: If Σ_X is not symmetric and positive definite.
     """
@@ -65,10 +65,7 @@ def conditional_variances(signal: Float[np.ndarray, "n n"]) -> Float[np.ndarray,
 
 
 def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
-    """What Gaussian parameters share, DTC = h(Xⁿ) − Σ_i h(X_i | X⁻ⁱ) = ½ [log₂ det Σ_X − Σ_i log₂ v_i] >= 0, bits.
-
-    Args:
-        signal: Σ_X, positive definite, float64.
+    """Information that Gaussian parameters share, DTC = ½ [log₂ det Σ_X − Σ_i log₂ v_i] >= 0, bits.
 
     Raises:
         ValueError: If Σ_X is not symmetric and positive definite.
@@ -80,29 +77,50 @@ def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
 def utility_cap_bits(problem: Problem) -> float:
     """Most that any mechanism within the budgets can tell for each client, mean ε_i + DTC/n, bits.
 
-    Args:
-        problem: Covariance and budgets. The cap holds for every law of the parameters with that DTC.
+    The cap holds for every law of the parameters with that DTC.
     """
     shared = dual_total_correlation_bits(problem.signal) / len(problem.signal)
     return float(problem.mi_budgets_bits.mean()) + shared
 
 
 def independent_noise_variances(problem: Problem) -> Float[np.ndarray, " n"]:
-    """Independent noise that spends each client's budget, v_i/(2^{2ε_i} − 1); case 2 for any covariance.
-
-    Args:
-        problem: Covariance and budgets.
-    """
+    """Independent noise that spends each client's budget, v_i/(2^{2ε_i} − 1); case 2 for any covariance."""
     return 1.0 / problem.powers
 
 
+def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
+    """Exchangeable Q of greatest utility that keeps every client within its budget; case 3 for any covariance.
+
+    All clients have the same Q_ii, so the least of the allowed powers holds for all. The one free variable is the share
+    of it that goes to all clients moving together, and the utility is concave in it.
+
+    Returns:
+        Q = q_b I + (q_a − q_b) 11ᵀ/n with (q_a + (n − 1) q_b)/n = min_i P_i, positive semidefinite.
+
+    Raises:
+        ValueError: If there is one client only.
+    """
+    n, power = len(problem.signal), float(problem.powers.min())
+    if n < 2:
+        raise ValueError("n = 1: dependence takes at least 2 clients")
+
+    def precision(share: float) -> Float[np.ndarray, "n n"]:
+        joint, difference = n * power * share, n * power * (1.0 - share) / (n - 1)
+        return difference * np.eye(n) + (joint - difference) / n
+
+    best = optimize.minimize_scalar(
+        lambda share: -release_utility_bits(problem.signal, precision(share)),
+        bounds=(0.0, 1.0),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return precision(float(best.x))
+
+
 def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
-    """Inverse noise covariance diag(2^{2ε_i}/v_i) − Σ_X⁻¹ that attains the cap, or None where it is none.
+    """Inverse noise covariance diag(2^{2ε_i}/v_i) − Σ_X⁻¹, which attains the cap; None where it is not semidefinite.
 
-    It is one where diag(2^{2ε_i}/v_i) is no less than Σ_X⁻¹. Then Σ_X⁻¹ + Σ_Z⁻¹ is diagonal and every budget is spent.
-
-    Args:
-        problem: Covariance and budgets.
+    Where it is, Σ_X⁻¹ + Σ_Z⁻¹ is diagonal and every budget is spent.
 
     Returns:
         Q = Σ_Z⁻¹, positive semidefinite; singular where a direction is not released at all.
@@ -117,9 +135,6 @@ def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
 
 def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """Σ_Z = Q⁻¹ of a positive definite Q.
-
-    Args:
-        precision: Q, float64.
 
     Raises:
         ValueError: If Q is singular: some direction has infinite noise. Release Y = A X + N(0, I) instead, with A from
@@ -150,12 +165,7 @@ def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r 
 
 
 def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]) -> float:
-    """I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client.
-
-    Args:
-        signal: Σ_X, positive definite, float64.
-        precision: Q, positive semidefinite, float64.
-    """
+    """I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client."""
     factor = release_matrix(precision)
     told = log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T)
     return 0.5 * told / len(signal) / BIT
@@ -164,12 +174,7 @@ def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.n
 def release_privacy_bits(
     signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]
 ) -> Float[np.ndarray, " n"]:
-    """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits.
-
-    Args:
-        signal: Σ_X, positive definite, float64.
-        precision: Q, positive semidefinite, float64.
-    """
+    """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits."""
     return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT
 
 

@@ -1,9 +1,9 @@
-"""Rows of the figures of Zeng et al. 2022 and of what goes beyond them.
+"""Rows of the figures of Zeng et al. 2022 and of the general problem beyond them.
 
-Every function returns a tidy table with the columns ``mi_budget`` (ε, bits), ``variant`` (which noise), ``metric`` and
-``value``, and more where a part needs them. Metrics: ``utility`` and ``gain`` (utility minus budget), ``privacy``,
-``excess`` (privacy minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``, ``noise_covariance``.
-``method`` says how a value was found: ``closed_form``, ``determinants`` or ``search``; ``budget`` is the budget itself.
+Every table is tidy, with the columns ``mi_budget`` (ε, bits), ``variant`` (the noise), ``metric`` and ``value``, and
+others that a table needs. Metrics: ``utility`` and ``gain`` (utility minus budget), ``privacy``, ``excess`` (privacy
+minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``, ``noise_covariance``. ``method`` is the way
+to a value: ``closed_form``, ``determinants`` or ``search``; ``budget`` is the budget itself.
 """
 
 from __future__ import annotations
@@ -13,48 +13,47 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
-from leakbound.config.theory import CorrelatedCase, DependentCase, IndependentCase, NoiseSurface, TheoryConfig
-from leakbound.randomness.seeding import numpy_generator
-from leakbound.theory import determinants
-from leakbound.theory.correlated import optimal_exchangeable_noise
-from leakbound.theory.dependent import independent_noise
-from leakbound.theory.exchangeable import (
-    Exchangeable,
-    exchangeable_dual_total_correlation_bits,
-    exchangeable_privacy_bits,
-    exchangeable_unconditional_leak_bits,
-    exchangeable_utility_bits,
+from leakbound.config.theory import (
+    CorrelatedCase,
+    DependentCase,
+    GeneralCase,
+    IndependentCase,
+    NoiseSurface,
+    TheoryConfig,
 )
-from leakbound.theory.general_tables import general_rows
-from leakbound.theory.independent import common_noise_utility_bits, common_noise_variance, own_noise_variances
+from leakbound.randomness.seeding import numpy_generator
+from leakbound.theory import cases, determinants, general
+from leakbound.theory.convex import optimal_release
+from leakbound.theory.exchangeable import Exchangeable, Release
 from leakbound.theory.printed import printed_privacy_bits
 from leakbound.theory.search import search_exchangeable_noise
 
 Rows = list[dict[str, Any]]
 
 
-def theory_rows(part: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
-    """Table of one part.
+def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
+    """One of the tables.
 
     Args:
-        part: One of ``settings.tables()``.
-        settings: Settings of all parts.
-        seed: Of the configuration; draws derive from it, the part and the replica.
+        table: One of ``settings.tables()``.
+        settings: Settings of all tables.
+        seed: Of the configuration; draws derive from it, the table and the replica.
 
     Raises:
-        ValueError: If the configuration does not make this part.
+        ValueError: If the configuration does not make this table.
     """
-    if part not in settings.tables():
-        raise ValueError(f"part = {part!r}: the configuration makes {', '.join(settings.tables()) or 'none'}")
+    if table not in settings.tables():
+        raise ValueError(f"table = {table!r}: the configuration makes {', '.join(settings.tables()) or 'none'}")
     makers: dict[str, Callable[[Any, int], Rows]] = {
         "case1": _case1,
         "case2": _case2,
         "case3": _case3,
         "surface": _surface,
-        "general": general_rows,
+        "general": _general,
     }
-    return pd.DataFrame(makers[part](getattr(settings, part), seed))
+    return pd.DataFrame(makers[table](getattr(settings, table), seed))
 
 
 def _case1(settings: IndependentCase, seed: int) -> Rows:
@@ -62,16 +61,14 @@ def _case1(settings: IndependentCase, seed: int) -> Rows:
     rows: Rows = []
     for replica in range(settings.draws):
         variances = numpy_generator(seed, "theory", "case1", replica).uniform(size=settings.n_clients)
-        signal = np.diag(variances)
+        signal, largest = np.diag(variances), int(variances.argmax())
         for budget in settings.mi_budgets:
-            common = common_noise_variance(variances, budget)
-            noises = {"common": np.full_like(variances, common), "own": own_noise_variances(variances, budget)}
-            utility = common_noise_utility_bits(variances, budget)
             where = {"mi_budget": budget, "replica": replica}
+            utility = cases.common_noise_utility_bits(variances, budget)
             rows += _metrics({**where, "variant": "common", "method": "closed_form"}, {"utility": utility})
             rows += _metrics({**where, "variant": "own", "method": "closed_form"}, {"utility": budget})
-            for variant, noise in noises.items():
-                largest = int(variances.argmax())
+            common = np.full_like(variances, cases.common_noise_variance(variances, budget))
+            for variant, noise in (("common", common), ("own", cases.own_noise_variances(variances, budget))):
                 found = {
                     "utility": determinants.utility_bits(signal, np.diag(noise)),
                     "privacy": determinants.privacy_bits(signal, np.diag(noise), largest),
@@ -87,9 +84,9 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
     rows: Rows = []
     for budget in settings.mi_budgets:
         for variant in ("corrected", "printed"):
-            noise = independent_noise(signal, budget, as_printed=variant == "printed")
+            noise = cases.independent_noise(signal, budget, as_printed=variant == "printed")
             where = {"mi_budget": budget, "variant": variant}
-            rows += _both_ways(where, signal, noise, budget)
+            rows += _both_ways(where, Release(signal, noise), budget)
             rows += _metrics({**where, "method": "budget"}, {"privacy": budget})
     return rows
 
@@ -97,25 +94,33 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
 def _case3(settings: CorrelatedCase, seed: int) -> Rows:
     """The exact optimum, independent noise beside it, and searches with the correct and the printed constraint."""
     signal = Exchangeable(settings.variance, settings.covariance, settings.n_clients)
-    shared = exchangeable_dual_total_correlation_bits(signal) / settings.n_clients
+    shared = signal.dual_total_correlation_bits / settings.n_clients
     rows: Rows = []
     for budget in settings.mi_budgets:
         where: dict[str, Any] = {"mi_budget": budget, "box": np.nan}
-        optimum = optimal_exchangeable_noise(signal, budget)
+        optimum = cases.optimal_exchangeable_noise(signal, budget)
         exact = {**where, "variant": "exact"}
         rows += _metrics({**exact, "method": "closed_form"}, {"shared": shared})
         if optimum.noise is None:
             found = {"utility": optimum.utility_bits, "gain": optimum.utility_bits - budget}
             rows += _metrics({**exact, "method": "closed_form"}, found)
         else:
-            rows += _both_ways(exact, signal, optimum.noise, budget)
-        rows += _both_ways({**where, "variant": "independent"}, signal, independent_noise(signal, budget), budget)
-        rows += _searched({**where, "variant": "search"}, signal, budget)
-        for box in settings.boxes:
+            rows += _both_ways(exact, Release(signal, optimum.noise), budget)
+        independent = Release(signal, cases.independent_noise(signal, budget))
+        rows += _both_ways({**where, "variant": "independent"}, independent, budget)
+        found = _released(search_exchangeable_noise(signal, budget), budget)
+        rows += _metrics({**where, "variant": "search", "method": "search"}, found)
+        for least in settings.boxes:
             for variant in ("boxed", "boxed_printed"):
-                told = {**where, "variant": variant, "box": box}
-                limits = {"least_variance": box, "reach": settings.reach}
-                rows += _searched(told, signal, budget, as_printed=variant == "boxed_printed", **limits)
+                release = search_exchangeable_noise(
+                    signal,
+                    budget,
+                    as_printed=variant == "boxed_printed",
+                    least_variance=least,
+                    reach=settings.reach,
+                )
+                told = {**where, "variant": variant, "box": least, "method": "search"}
+                rows += _metrics(told, _released(release, budget))
     return rows
 
 
@@ -127,65 +132,105 @@ def _surface(settings: NoiseSurface, seed: int) -> Rows:
     for budget in settings.mi_budgets:
         rows += _metrics({"mi_budget": budget, "variant": "budget"}, {"privacy": budget})
         best = {"search": search_exchangeable_noise(signal, budget).noise}
-        if (optimum := optimal_exchangeable_noise(signal, budget).noise) is not None:
+        if (optimum := cases.optimal_exchangeable_noise(signal, budget).noise) is not None:
             best["optimum"] = optimum
-        for variant, noise in best.items():
-            tilt = (n - 1) * noise.covariance / noise.variance
-            rows += _surface_point(variant, signal, noise, {"mi_budget": budget, "tilt": tilt})
+        points = [(variant, noise, (n - 1) * noise.covariance / noise.variance) for variant, noise in best.items()]
         center = best.get("optimum", best["search"]).variance
         for variance in center * np.geomspace(0.2, 5.0, settings.points):
             for tilt in np.linspace(-0.96, 0.96, settings.points):
                 noise = Exchangeable(float(variance), float(variance * tilt / (n - 1)), n)
-                rows += _surface_point("grid", signal, noise, {"mi_budget": budget, "tilt": float(tilt)})
+                points.append(("grid", noise, float(tilt)))
+        for variant, noise, tilt in points:
+            release = Release(signal, noise)
+            found = {
+                "utility": release.utility_bits,
+                "privacy": release.privacy_bits,
+                "privacy_printed": printed_privacy_bits(release),
+            }
+            where = {"mi_budget": budget, "tilt": tilt, "variant": variant, "noise_variance": noise.variance}
+            rows += _metrics(where, found)
     return rows
 
 
-def _surface_point(variant: str, signal: Exchangeable, noise: Exchangeable, where: Mapping[str, Any]) -> Rows:
-    """Rows of one choice of the noise."""
-    found = {
-        "utility": exchangeable_utility_bits(signal, noise),
-        "privacy": exchangeable_privacy_bits(signal, noise),
-        "privacy_printed": printed_privacy_bits(signal, noise),
+def _general(settings: GeneralCase, seed: int) -> Rows:
+    """Utility of the optimum and of simpler noise, with the cap of all mechanisms, for any covariance.
+
+    ``exchangeable`` parameters have unit variances, equal covariances and one budget, so that the closed form of case
+    3 is the answer; ``drawn`` ones depend on common factors by drawn loadings and have drawn budgets. ``mi_budget`` is
+    the mean of the budgets, ``share`` a utility's share of the cap, ``released`` the directions of the optimum.
+    """
+    alike = Exchangeable(1.0, settings.common, settings.n_clients)
+    rows: Rows = []
+    for budget in settings.mi_budgets:
+        where = {"parameters": "exchangeable", "replica": 0, "mi_budget": budget}
+        rows += _solved(where, general.Problem(alike.matrix(), np.full(settings.n_clients, budget)))
+        closed = {"utility": cases.optimal_exchangeable_noise(alike, budget).utility_bits}
+        rows += _metrics({**where, "variant": "exchangeable_closed_form"}, closed)
+    for replica in range(settings.draws):
+        signal, shares = _drawn(settings, seed, replica)
+        for budget in settings.mi_budgets:
+            where = {"parameters": "drawn", "replica": replica, "mi_budget": budget}
+            rows += _solved(where, general.Problem(signal, budget * shares))
+    return rows
+
+
+def _drawn(settings: GeneralCase, seed: int, replica: int) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
+    """A covariance of unit variances, and budgets in units of their mean."""
+    generator = numpy_generator(seed, "theory", "general", replica)
+    loadings = generator.normal(size=(settings.n_clients, settings.factors))
+    loadings *= np.sqrt(settings.common / (loadings**2).sum(axis=1, keepdims=True))
+    signal = loadings @ loadings.T
+    np.fill_diagonal(signal, 1.0)
+    shares = 1.0 + settings.spread * generator.uniform(-1.0, 1.0, size=settings.n_clients)
+    return signal, shares / shares.mean()
+
+
+def _solved(where: Mapping[str, Any], problem: general.Problem) -> Rows:
+    """Rows of one general problem."""
+    optimum, signal = optimal_release(problem), problem.signal
+    independent = np.diag(1.0 / general.independent_noise_variances(problem))
+    utilities = {
+        "cap": general.utility_cap_bits(problem),
+        "bound": optimum.bound_bits,
+        "optimum": optimum.utility_bits,
+        "independent": general.release_utility_bits(signal, independent),
+        "exchangeable": general.release_utility_bits(signal, general.best_exchangeable_precision(problem)),
     }
-    return _metrics({**where, "variant": variant, "noise_variance": noise.variance}, found)
+    if (closed := general.closed_form_precision(problem)) is not None:
+        utilities["closed_form"] = general.release_utility_bits(signal, closed)
+    rows: Rows = []
+    for variant, utility in utilities.items():
+        rows += _metrics({**where, "variant": variant}, {"utility": utility, "share": utility / utilities["cap"]})
+    return rows + _metrics({**where, "variant": "optimum"}, {"released": float(optimum.released)})
 
 
-def _searched(where: Mapping[str, Any], signal: Exchangeable, budget: float, **options: Any) -> Rows:
-    """Rows of what a search ends with."""
-    found = search_exchangeable_noise(signal, budget, **options)
-    values = {
-        "utility": found.utility_bits,
-        "gain": found.utility_bits - budget,
-        "privacy": found.privacy_bits,
-        "excess": found.privacy_bits - budget,
-        "noise_variance": found.noise.variance,
-        "noise_covariance": found.noise.covariance,
-    }
-    return _metrics({**where, "method": "search"}, values)
-
-
-def _both_ways(where: Mapping[str, Any], signal: Exchangeable, noise: Exchangeable, budget: float) -> Rows:
-    """Rows of one noise by closed forms, and of what it tells by determinants."""
-    utility, privacy = exchangeable_utility_bits(signal, noise), exchangeable_privacy_bits(signal, noise)
-    closed = {
-        "utility": utility,
-        "gain": utility - budget,
-        "privacy": privacy,
-        "excess": privacy - budget,
-        "unconditional_leak": exchangeable_unconditional_leak_bits(signal, noise),
-        "noise_variance": noise.variance,
-        "noise_covariance": noise.covariance,
-    }
-    parameters, added = signal.matrix(), noise.matrix()
+def _both_ways(where: Mapping[str, Any], release: Release, budget: float) -> Rows:
+    """Rows of one release by closed forms, and of its utility and leaks by determinants."""
+    signal, noise = release.signal.matrix(), release.noise.matrix()
+    closed = _released(release, budget)
+    leak = {"unconditional_leak": release.unconditional_leak_bits}
+    sizes = {name: closed.pop(name) for name in ("noise_variance", "noise_covariance")}
     whole = {
-        "utility": determinants.utility_bits(parameters, added),
-        "privacy": determinants.privacy_bits(parameters, added, 0),
-        "unconditional_leak": determinants.unconditional_leak_bits(parameters, added, 0),
+        "utility": determinants.utility_bits(signal, noise),
+        "privacy": determinants.privacy_bits(signal, noise, 0),
+        "unconditional_leak": determinants.unconditional_leak_bits(signal, noise, 0),
     }
     return [
-        *_metrics({**where, "method": "closed_form"}, closed),
+        *_metrics({**where, "method": "closed_form"}, closed | leak | sizes),
         *_metrics({**where, "method": "determinants"}, whole),
     ]
+
+
+def _released(release: Release, budget: float) -> dict[str, float]:
+    """Metrics of one release by closed forms."""
+    return {
+        "utility": release.utility_bits,
+        "gain": release.utility_bits - budget,
+        "privacy": release.privacy_bits,
+        "excess": release.privacy_bits - budget,
+        "noise_variance": release.noise.variance,
+        "noise_covariance": release.noise.covariance,
+    }
 
 
 def _metrics(where: Mapping[str, Any], found: Mapping[str, float]) -> Rows:

@@ -1,5 +1,22 @@
-"""Rows of figures that need no training: closed forms, spectra, and what channels do to pictures.
+"""Rows of figures that need no training: closed forms, spectra, and pictures after a channel.
 
 Every function takes an illustration's settings and returns a tidy table with the columns ``metric`` and ``value`` and
-those that say what was measured. Capacities are in nats, variances in squared pixel units of the scale [-1, 1].
+those that say what was measured. Those about data also take the dataset, whose name is a column, and its moments, to
+which channels are calibrated; they raise a ``ValueError`` where these or the levels in the settings are missing. All
+ignore arguments that they do not need. Capacities are in nats, variances in squared pixel units of the scale [-1, 1].
 """
+
+from leakbound.theory.illustrations.closed_forms import capacity_surface, compression, toy_example, weights
+from leakbound.theory.illustrations.costs import leakage, personalized_cost, shapes
+from leakbound.theory.illustrations.pictures import noisy_images
+
+__all__ = [
+    "capacity_surface",
+    "compression",
+    "leakage",
+    "noisy_images",
+    "personalized_cost",
+    "shapes",
+    "toy_example",
+    "weights",
+]

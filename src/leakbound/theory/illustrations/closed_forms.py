@@ -8,26 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity
+from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.channels.calibration import noise_scale
 from leakbound.channels.covariance import Moments
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.theory.illustrations.needs import SIZE, needed, pixel_weights
+from leakbound.theory.illustrations.needs import existing_eigenvalues, natural_capacities, needed, pixel_weights
 
 
-def capacity_surface(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
-) -> pd.DataFrame:
+def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Capacity per dimension ½ ln((λ + σ)/σ) over a grid of λ and σ (Tan et al. 2024, Fig. 3).
 
     The figure does not say d, which only scales the surface: here d = 1.
-
-    Args:
-        settings: ``weights``: the rectangle and its β.
-        dataset: Not used.
-        moments: Not used.
-        seed: Not used.
 
     Returns:
         Columns ``eigenvalue`` (λ), ``noise_variance`` (σ), ``metric`` (``capacity``), ``value``.
@@ -41,19 +34,11 @@ def capacity_surface(
     return pd.DataFrame(rows).assign(metric="capacity")
 
 
-def toy_example(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
-) -> pd.DataFrame:
+def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """One step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
 
     Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the first one
     lets more pass at W = 6, where the gradient varies more; the second one never does.
-
-    Args:
-        settings: ``weights``: the rectangle and its β.
-        dataset: Not used.
-        moments: Not used.
-        seed: Not used.
 
     Returns:
         Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``, ``value``.
@@ -84,68 +69,42 @@ def toy_example(
     return pd.concat(frames, ignore_index=True)
 
 
-def weights(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
-) -> pd.DataFrame:
+def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
-
-    Args:
-        settings: ``weights``: the rectangle and its β.
-        dataset: Not used.
-        moments: Not used.
-        seed: Not used.
 
     Returns:
         Columns ``row``, ``column``, ``metric`` (``weight``), ``value``; one row per pixel.
     """
     beta = pixel_weights(1, settings.weights)
-    row, column = np.divmod(np.arange(beta.size), SIZE)
+    row, column = np.divmod(np.arange(beta.size), IMAGE_SIDE)
     return pd.DataFrame({"row": row, "column": column, "metric": "weight", "value": beta})
 
 
 def compression(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
     """Eigenvalues set to 0 and the capacity that is left, beside the noise that leaves as much (Tan et al., Fig. 7).
 
-    Args:
-        settings: Needs ``levels.natural``: the capacities that the noise has before anything is dropped.
-        dataset: Gives its name.
-        moments: Moments of the dataset, whose spectrum is compressed.
-        seed: Not used.
+    The settings need ``levels.natural``: the capacities that the noise has before anything is dropped.
 
     Returns:
         Columns ``dataset``, ``level`` (κ), ``order``, ``dropped``, ``metric``, ``value``. With order ``largest_first``
         so many of the largest eigenvalues are 0: ``capacity`` is what is left, ``noise_variance`` the natural noise
         that has this capacity with no eigenvalue dropped. With order ``alone`` only the one of that rank, from 1, is 0:
         ``eigenvalue`` is its value and ``loss`` what the capacity loses.
-
-    Raises:
-        ValueError: If there are no moments, or levels of other shapes or none.
     """
-    dataset, moments = needed(dataset, "compression"), needed(moments, "compression")
-    if set(settings.levels) != {"natural"}:
-        raise ValueError(
-            f"illustrations.compression.levels has {', '.join(settings.levels) or 'nothing'}: the channel that is "
-            "compressed is the natural one; give levels: {natural: [capacity, ...]}"
-        )
-    eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))[::-1].copy()
-    eigenvalues = eigenvalues[eigenvalues > 1e-9 * eigenvalues[0]]
+    dataset, moments = needed("compression", dataset, moments)
+    levels, eigenvalues = natural_capacities("compression", settings), existing_eigenvalues(moments)[::-1].copy()
     counts = np.unique(np.concatenate([np.arange(11), np.geomspace(1, eigenvalues.size - 1, 40).round()]).astype(int))
-    rows: list[dict[str, Any]] = []
-    for level in settings.levels["natural"]:
+    rows: list[tuple[float, str, int, str, float]] = []
+    for level in levels:
         noise = noise_scale(eigenvalues, level)
-        for count in counts[counts < eigenvalues.size]:
+        for count in map(int, counts[counts < eigenvalues.size]):
             left = gaussian_capacity(eigenvalues[count:], noise)
-            rows.append(_measure(level, "largest_first", count, "capacity", left))
-            rows.append(_measure(level, "largest_first", count, "noise_variance", noise_scale(eigenvalues, left)))
+            rows.append((level, "largest_first", count, "capacity", left))
+            rows.append((level, "largest_first", count, "noise_variance", noise_scale(eigenvalues, left)))
             if count:
                 alone = eigenvalues[count - 1 : count]
-                rows.append(_measure(level, "alone", count, "eigenvalue", float(alone[0])))
-                rows.append(_measure(level, "alone", count, "loss", gaussian_capacity(alone, noise)))
-    return pd.DataFrame(rows).assign(dataset=dataset.name)
-
-
-def _measure(level: float, order: str, dropped: np.integer[Any], metric: str, value: float) -> dict[str, Any]:
-    """One row of :func:`compression`."""
-    return {"level": level, "order": order, "dropped": int(dropped), "metric": metric, "value": value}
+                rows.append((level, "alone", count, "eigenvalue", float(alone[0])))
+                rows.append((level, "alone", count, "loss", gaussian_capacity(alone, noise)))
+    return pd.DataFrame(rows, columns=["level", "order", "dropped", "metric", "value"]).assign(dataset=dataset.name)

@@ -1,14 +1,13 @@
-"""What channels cost and hide, in closed form: shapes, the published personalized bound, accounts over rounds."""
+"""Costs and protection of channels in closed form: shapes, the published personalized bound, accounts over rounds."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity, linear_mmse, linear_mmse_from_covariances
+from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse, linear_mmse_from_covariances
 from leakbound.accounting.reconstruction import gaussian_surrogate_error
 from leakbound.channels.calibration import noise_scale
 from leakbound.channels.channel import Channel, Spectrum, channel_capacity
@@ -16,7 +15,7 @@ from leakbound.channels.covariance import Moments
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES
-from leakbound.theory.illustrations.needs import decompose, need_levels, needed
+from leakbound.theory.illustrations.needs import capacities, decompose, existing_eigenvalues, natural_capacities, needed
 
 _COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
 _BATCH = 64
@@ -26,32 +25,23 @@ _ROUNDING = 1.0 / (12.0 * 255.0**2)
 
 
 def shapes(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """What each shape costs and hides at equal capacity, in closed form.
+    """Cost and protection of each shape at equal capacity, in closed form.
 
-    Args:
-        settings: Needs ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes
-            that are named there and are not built in, or only as printed, are compared too.
-        dataset: Gives its name.
-        moments: Moments of the dataset that the shapes are calibrated to.
-        seed: Not used.
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes that
+    are named there and are not built in, or only as printed, are compared too.
 
     Returns:
-        Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As parts of the data's total
-        variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees, ``attacker_error`` E‖D − D̂‖²
-        of the best linear estimate from one use. And ``capacity``, recomputed from the calibrated channel.
-
-    Raises:
-        ValueError: If there are no moments or levels, or a shape cannot be calibrated to the data.
+        Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As shares of the data's
+        total variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees, ``attacker_error``
+        E‖D − D̂‖² of the best linear estimate from one use. And ``capacity``, recomputed from the calibrated channel.
     """
-    dataset, moments = needed(dataset, "shapes"), needed(moments, "shapes")
-    need_levels(settings, "shapes")
-    rows: list[dict[str, Any]] = []
-    capacities = sorted({level for levels in settings.levels.values() for level in levels})
+    dataset, moments = needed("shapes", dataset, moments)
+    levels, rows = capacities("shapes", settings), []
     for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
         spectrum = decompose(shape, moments, settings.weights)
-        for level in capacities:
+        for level in levels:
             channel = SHAPES.get(shape).calibrate(spectrum, level)
             found = {
                 "noise_power": channel.noise_power / moments.total_variance,
@@ -90,35 +80,26 @@ def _attacker_error(channel: Channel, spectrum: Spectrum, moments: Moments) -> f
 
 
 def personalized_cost(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """What the published bound of the personalized channel costs against its exact calibration.
+    """Cost of the published bound of the personalized channel against its exact calibration.
 
     The published bound needs every pixel to vary given the others, which few images on many pixels do not. So both are
     calibrated to the images before their rounding to 256 levels, whose variance stands on the covariance's diagonal.
-
-    Args:
-        settings: Needs ``levels.personalized``: the capacities; ``weights``: the rectangle and its β.
-        dataset: Gives its name.
-        moments: Moments of the dataset that the channels are calibrated to.
-        seed: Not used.
+    The settings need ``levels.personalized``: the capacities; ``weights``: the rectangle and its β.
 
     Returns:
         Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ), ``metric``,
-        ``value``: ``noise_power`` as a part of the data's total variance, ``capacity`` that the noise really has, and
+        ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the noise really has, and
         ``unused``, κ minus that.
-
-    Raises:
-        ValueError: If there are no moments or levels, or a channel cannot be calibrated to the data.
     """
-    dataset, moments = needed(dataset, "personalized_cost"), needed(moments, "personalized_cost")
-    need_levels(settings, "personalized_cost")
+    dataset, moments = needed("personalized_cost", dataset, moments)
+    levels, rows = capacities("personalized_cost", settings), []
     rounded = np.full(moments.dimension, 4.0 * _ROUNDING)
     moments = Moments(moments.mean, moments.covariance + np.diag(rounded), moments.count)
-    rows: list[dict[str, Any]] = []
     for shape in ("personalized", "personalized_printed"):
         spectrum = decompose(shape, moments, settings.weights)
-        for level in sorted({level for levels in settings.levels.values() for level in levels}):
+        for level in levels:
             channel = SHAPES.get(shape).calibrate(spectrum, level)
             reached = channel_capacity(channel, moments)
             found = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
@@ -128,18 +109,13 @@ def personalized_cost(
 
 
 def leakage(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """What n rounds through the natural channel tell of one record by each account, and the error that this leaves.
+    """Leakage of one record over n rounds through the natural channel by each account, and the error that it leaves.
 
     With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ as
     published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is kept.
-
-    Args:
-        settings: Needs ``levels.natural``: the capacities.
-        dataset: Gives its name and the number of records N.
-        moments: Moments of the dataset that the channels are calibrated to.
-        seed: Not used.
+    The N records are those of the training split. The settings need ``levels.natural``: the capacities.
 
     Returns:
         Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
@@ -148,22 +124,13 @@ def leakage(
         directions in which data vary, which is no bound; for ``linear_fresh`` and ``linear_once`` what the best
         linear attacker leaves who sees all k copies, or the one; for ``prior`` the variance of the data.
 
-    Raises:
-        ValueError: If there are no moments, or levels of other shapes or none.
-
     Source:
         Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
     """
-    dataset, moments = needed(dataset, "leakage"), needed(moments, "leakage")
-    if set(settings.levels) != {"natural"}:
-        raise ValueError(
-            f"illustrations.leakage.levels has {', '.join(settings.levels) or 'nothing'}: the accounts are those of "
-            "the natural channel; give levels: {natural: [capacity, ...]}"
-        )
-    eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))
-    eigenvalues = eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
+    dataset, moments = needed("leakage", dataset, moments)
+    levels, eigenvalues = natural_capacities("leakage", settings), existing_eigenvalues(moments)
     frames = []
-    for level in settings.levels["natural"]:
+    for level in levels:
         noise = noise_scale(eigenvalues, level)
         for rounds in _LENGTHS:
             uses = float(math.ceil(_BATCH * rounds / len(dataset.train.labels)))

@@ -1,44 +1,59 @@
-"""What illustrations need of their settings: data, levels and spectra."""
+"""Checks and spectra that illustrations share: data, levels, eigenvalues."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
+from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.weights import box_weights
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
+from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES
-
-T = TypeVar("T")
-SIZE = 32
-"""Rows and columns of an image."""
 
 
 def pixel_weights(colors: int, box: BoxWeights) -> Float[np.ndarray, " d"]:
     """Weights β for images of so many colors."""
-    return box_weights(colors, SIZE, SIZE, box.weight, box.rows, box.columns)
+    return box_weights(colors, IMAGE_SIDE, IMAGE_SIDE, box.weight, box.rows, box.columns)
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
     """Spectrum of the data for a shape, with the weights where the shape takes some."""
     kind = SHAPES.get(shape)
-    beta = pixel_weights(moments.dimension // SIZE**2, weights) if kind.takes_weights else None
+    beta = pixel_weights(moments.dimension // IMAGE_SIDE**2, weights) if kind.takes_weights else None
     return kind.decompose(moments, weights=beta)
 
 
-def needed(value: T | None, illustration: str) -> T:
-    """The value, or an error that names the setting that gives it."""
-    if value is None:
+def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:
+    """Eigenvalues of the covariance, ascending, without those that are 0 up to rounding."""
+    eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))
+    return eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
+
+
+def needed(illustration: str, dataset: ImageDataset | None, moments: Moments | None) -> tuple[ImageDataset, Moments]:
+    """Dataset and moments, or an error that names the setting that gives them."""
+    if dataset is None or moments is None:
         raise ValueError(f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown")
-    return value
+    return dataset, moments
 
 
-def need_levels(settings: IllustrationConfig, illustration: str) -> None:
-    """Raise if there is nothing to show."""
-    if not any(settings.levels.values()):
+def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:
+    """All capacities that are given for any shape, ascending, or an error if there are none."""
+    found = sorted({level for levels in settings.levels.values() for level in levels})
+    if not found:
         raise ValueError(f"illustrations.{illustration}.levels is empty: give channel shapes and capacities in nats")
+    return found
+
+
+def natural_capacities(illustration: str, settings: IllustrationConfig) -> tuple[float, ...]:
+    """Capacities of the natural channel, or an error if there are others or none."""
+    if set(settings.levels) != {"natural"}:
+        raise ValueError(
+            f"illustrations.{illustration}.levels has {', '.join(settings.levels) or 'nothing'}: only the natural "
+            "channel is shown; give levels: {natural: [capacity, ...]}"
+        )
+    return settings.levels["natural"]

@@ -1,4 +1,4 @@
-"""What channels do to pictures."""
+"""Pictures after a channel."""
 
 from __future__ import annotations
 
@@ -11,26 +11,22 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import SHAPES
-from leakbound.theory.illustrations.needs import SIZE, decompose, need_levels, needed
+from leakbound.theory.illustrations.needs import capacities, decompose, needed
 
 
 def noisy_images(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """What channels do to pictures (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
+    """Pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
     A picture has the same standard normal draws at every level of a shape, so that only the level tells them apart.
-
-    Args:
-        settings: Needs ``levels``: shape to capacities; ``images`` is the number of pictures.
-        dataset: The first of its members are shown.
-        moments: Moments of the dataset that the channels are calibrated to.
-        seed: Seed of the configuration.
+    The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the members.
 
     Returns:
         Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if clean),
@@ -39,12 +35,9 @@ def noisy_images(
         ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized
         shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose
         window is not whole; ``ssim_outside`` counts them with the image mirrored there.
-
-    Raises:
-        ValueError: If there is no dataset, or there are no moments or levels.
     """
-    dataset, moments = needed(dataset, "noisy_images"), needed(moments, "noisy_images")
-    need_levels(settings, "noisy_images")
+    dataset, moments = needed("noisy_images", dataset, moments)
+    capacities("noisy_images", settings)
     clean = dataset.train.images[: settings.images].astype(np.float64)
     frames = [_picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
@@ -57,8 +50,8 @@ def noisy_images(
 
 
 def _released(
-    channel: Channel, images: Float[np.ndarray, "n colors 32 32"], normal: Float[np.ndarray, "n d"]
-) -> Float[np.ndarray, "n colors 32 32"]:
+    channel: Channel, images: Float[np.ndarray, "n colors side side"], normal: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n colors side side"]:
     """Images after one use of the channel, clipped to the pixel range; ``normal`` holds the standard normal draws."""
     flat = images.reshape(len(images), -1)
     noise = np.sqrt(channel.variances) * normal
@@ -70,7 +63,7 @@ def _released(
     return np.clip(flat + noise, -1.0, 1.0).reshape(images.shape)
 
 
-def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 32 32"]) -> pd.DataFrame:
+def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors side side"]) -> pd.DataFrame:
     """Pixels of pictures on [0, 1]."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
@@ -80,12 +73,12 @@ def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors 
 def _likeness_rows(
     shape: str,
     level: float,
-    clean: Float[np.ndarray, "n colors 32 32"],
-    seen: Float[np.ndarray, "n colors 32 32"],
+    clean: Float[np.ndarray, "n colors side side"],
+    seen: Float[np.ndarray, "n colors side side"],
     weights: BoxWeights,
 ) -> pd.DataFrame:
     """Likeness of pictures to the clean ones: in all, inside the box and outside."""
-    box = np.zeros((SIZE, SIZE), dtype=bool)
+    box = np.zeros((IMAGE_SIDE, IMAGE_SIDE), dtype=bool)
     box[slice(*weights.rows), slice(*weights.columns)] = True
     similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
