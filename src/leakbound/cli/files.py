@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,18 +24,9 @@ if TYPE_CHECKING:
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import ImageDataset
 
-J = TypeVar("J", bound="JobSettings")
+J = TypeVar("J", bound=Settings)
 
-SettingsOption = Annotated[str, typer.Option(help="What the job depends on, as JSON.")]
-DatasetOption = Annotated[Path, typer.Option(help="Prepared images, written by `prepare`.")]
-ChannelOption = Annotated[Path | None, typer.Option(help="Channel, written by `calibrate`.")]
-SpectrumOption = Annotated[Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")]
 
-MomentsOption = Annotated[Path | None, typer.Option(help="Mean and covariance, written by `covariance`.")]
-RowsOption = Annotated[Path, typer.Option(help="Tidy rows, Parquet.")]
-RootOption = Annotated[Path, typer.Option(help="Folder of the configuration's results.")]
-MarkerOption = Annotated[Path, typer.Option(help="Record of what was sent, and whether it arrived.")]
-CodeOption = Annotated[str, typer.Option(help="Code that trains; a checkpoint of other code is not resumed.")]
 ConfigOption = Annotated[Path, typer.Option(help="Configuration that is meant.")]
 
 ColumnKind = Literal["number", "text", "truth"]
@@ -76,7 +68,8 @@ def read_settings(text: str, kind: type[J]) -> J:
         ConfigError: With every mistake in it.
     """
     asked = parse(kind, plain_settings(text), "--settings")
-    register_plugins(asked.plugins)
+    if isinstance(asked, JobSettings):
+        register_plugins(asked.plugins)
     return asked
 
 
@@ -245,6 +238,29 @@ def _expected(path: Path, command: str) -> Iterator[None]:
         raise _other_file(path, f"it lacks {error}", command) from error
     except ValueError as error:
         raise _other_file(path, str(error), command) from error
+
+
+def write_provenance(
+    path: Path, plain: dict[str, Any], inputs: Mapping[str, Path | None], device: str | None, began: float, **facts: Any
+) -> None:
+    """Write where the result of a job comes from.
+
+    Args:
+        path: The record, JSON.
+        plain: Settings of the job as they came.
+        inputs: Role to file; those that were not given are left out.
+        device: Torch device that computed; None where torch is not used.
+        began: Start of the job, seconds since 1970.
+        **facts: Anything else worth keeping, plain values.
+    """
+    from leakbound.storage.provenance import collect
+
+    files = {role: file for role, file in inputs.items() if file is not None}
+    seconds = time.time() - began
+    record = collect(
+        plain, inputs=files, device=device_label(device) if device else "cpu", seconds=seconds, started=began, **facts
+    )
+    storage.write_json(path, record)
 
 
 def device_name(asked: str) -> str:

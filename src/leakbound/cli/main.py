@@ -11,6 +11,7 @@ import typer
 
 from leakbound import __version__
 from leakbound.cli import configuration, plan, reference, tracking, tracking_server, verify
+from leakbound.cli.commands import as_command
 from leakbound.cli.steps import all_steps
 from leakbound.jobs import coordination
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(step.command for step in all_steps()),
+    *(as_command(step) for step in all_steps()),
     plan.plan,
     plan.costs,
     tracking.sync,

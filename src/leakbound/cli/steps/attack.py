@@ -7,27 +7,13 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import (
-    ChannelOption,
-    DatasetOption,
-    MomentsOption,
-    SettingsOption,
-    SpectrumOption,
-    check_outputs,
-    device_label,
-    device_name,
-    plain_settings,
-    read_channel,
-    read_dataset,
-    read_moments,
-    read_settings,
-)
+from leakbound.cli.files import device_name, read_channel, read_dataset, read_moments, write_provenance
 from leakbound.cli.trainings import DefendedSettings
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
@@ -126,22 +112,20 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
 
 
 def attack(
-    settings: SettingsOption,
-    dataset: DatasetOption,
-    rows: Annotated[Path, typer.Option(help="Metrics of the attack and of its controls, Parquet.")],
-    arrays: Annotated[Path, typer.Option(help="Scores or pictures, safetensors.")],
-    provenance: Annotated[Path, typer.Option(help="Provenance, JSON.")],
-    weights: Annotated[Path | None, typer.Option(help="Weights, written by `train`.")] = None,
-    channel: ChannelOption = None,
-    spectrum: SpectrumOption = None,
-    moments: MomentsOption = None,
+    asked: AttackSettings,
+    plain: dict[str, Any],
+    dataset: Path,
+    rows: Path,
+    arrays: Path,
+    provenance: Path,
+    weights: Path | None = None,
+    channel: Path | None = None,
+    spectrum: Path | None = None,
+    moments: Path | None = None,
 ) -> None:
     """Run one attack on all replicas of a run."""
     from leakbound.registry import ATTACKS, load
-    from leakbound.storage.provenance import collect
 
-    check_outputs(rows, arrays, provenance)
-    asked = read_settings(settings, AttackSettings)
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
     device, images = device_name(asked.device), read_dataset(dataset)
     arguments: dict[str, Any] = {
@@ -163,12 +147,7 @@ def attack(
     storage.write_rows(rows, found)
     storage.write_arrays(arrays, kept)
     files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
-    inputs = {role: path for role, path in files.items() if path is not None}
-    seconds = time.time() - began
-    record = collect(
-        plain_settings(settings), inputs=inputs, device=device_label(device), seconds=seconds, started=began
-    )
-    storage.write_json(provenance, record)
+    write_provenance(provenance, plain, files, device, began)
 
 
 def _weights(path: Path, asked: AttackSettings, config: Attack, images: ImageDataset) -> dict[str, Any]:

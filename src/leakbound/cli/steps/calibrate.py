@@ -10,7 +10,7 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, read_settings, read_spectrum
+from leakbound.cli.files import JobSettings, read_spectrum
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
@@ -38,16 +38,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def calibrate(
-    settings: SettingsOption,
-    spectrum: Annotated[Path, typer.Option(help="Spectrum, written by `spectrum`.")],
-    out: Annotated[Path, typer.Option(help="Channel, safetensors.")],
+    asked: CalibrateSettings,
+    spectrum: Path,
+    out: Path,
 ) -> None:
     """Find the noise that lets through at most the given capacity, and check the stored channel."""
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
 
-    check_outputs(out)
-    asked = read_settings(settings, CalibrateSettings)
     source = read_spectrum(spectrum)
     if source.shape != asked.shape:
         raise typer.BadParameter(f"{spectrum}: is a spectrum for the shape {source.shape}, not for {asked.shape}")

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import Field, Strict
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, RootOption, SettingsOption, check_outputs, read_settings
+from leakbound.cli.files import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import parse
 from leakbound.config.settings import Name
@@ -43,11 +42,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def claims(
-    settings: SettingsOption,
-    root: RootOption,
-    out: Annotated[Path, typer.Option(help="Verdicts, Parquet.")],
-    scoreboard: Annotated[Path, typer.Option(help="Scoreboard, Markdown.")],
-    counts: Annotated[Path, typer.Option(help="Number of claims for each paper and verdict, Parquet.")],
+    asked: ClaimsSettings,
+    root: Path,
+    out: Path,
+    scoreboard: Path,
+    counts: Path,
 ) -> None:
     """Test every claim of every figure on its rows."""
     import pandas as pd
@@ -55,8 +54,6 @@ def claims(
     from leakbound.claims.claims import evaluate
     from leakbound.claims.scoreboard import to_markdown, verdict_counts
 
-    check_outputs(out, scoreboard, counts)
-    asked = read_settings(settings, ClaimsSettings)
     found = []
     for values in asked.figures:
         figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, RowsOption, SettingsOption, check_outputs, read_settings
+from leakbound.cli.files import JobSettings
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job
@@ -34,12 +35,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
         yield new_job(config, "consensus", name, settings, purpose="consensus")
 
 
-def consensus(settings: SettingsOption, rows: RowsOption) -> None:
+def consensus(asked: ConsensusSettings, rows: Path) -> None:
     """Compute one table of private average consensus: simulated averaging, or what observers learn."""
     from leakbound.consensus.tables import rows_of
 
-    check_outputs(rows)
-    asked = read_settings(settings, ConsensusSettings)
     storage.write_rows(rows, rows_of(asked.table, asked.config, asked.seed, asked.privacy_noise))
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakbound import storage
-from leakbound.cli.files import DatasetOption, JobSettings, SettingsOption, check_outputs, read_dataset, read_settings
+from leakbound.cli.files import JobSettings, read_dataset
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
@@ -37,16 +34,10 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
     yield Work("disk", 8 * size.pixels**2)
 
 
-def covariance(
-    dataset: DatasetOption,
-    out: Annotated[Path, typer.Option(help="Mean and covariance, safetensors.")],
-    settings: SettingsOption = "{}",
-) -> None:
+def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
     """Estimate mean and covariance of the members' images, float64, 1/N."""
     from leakbound.channels.covariance import estimate_moments
 
-    check_outputs(out)
-    read_settings(settings, CovarianceSettings)
     images = read_dataset(dataset).train.images
     chunks = (images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
     storage.write_arrays(out, estimate_moments(chunks).arrays())

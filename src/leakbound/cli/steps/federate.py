@@ -8,25 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
 from pydantic import model_validator
 
 from leakbound import storage
-from leakbound.cli.files import (
-    CodeOption,
-    DatasetOption,
-    JobSettings,
-    RowsOption,
-    SettingsOption,
-    check_outputs,
-    device_label,
-    device_name,
-    plain_settings,
-    read_dataset,
-    read_settings,
-)
+from leakbound.cli.files import JobSettings, device_name, read_dataset, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import Device, FederatedSetting
 from leakbound.config.federated import FederatedConfig
@@ -110,11 +97,12 @@ def _work(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Itera
 
 
 def federate(
-    settings: SettingsOption,
-    dataset: DatasetOption,
-    rows: RowsOption,
-    provenance: Annotated[Path, typer.Option(help="Provenance with the threat table, JSON.")],
-    code: CodeOption = "bare",
+    asked: FederateSettings,
+    plain: dict[str, Any],
+    dataset: Path,
+    rows: Path,
+    provenance: Path,
+    code: str = "bare",
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
@@ -122,10 +110,7 @@ def federate(
     from leakbound.federated.averaging import FederatedRequest
     from leakbound.federated.averaging import federate as run_federated
     from leakbound.federated.tables import curves, threat_table
-    from leakbound.storage.provenance import collect
 
-    check_outputs(rows, provenance)
-    asked = read_settings(settings, FederateSettings)
     images = read_dataset(dataset)
     config = asked.federated
     device = device_name(asked.device)
@@ -148,12 +133,12 @@ def federate(
         result = run_federated(request)
     storage.write_rows(rows, result.rows)
     ends = result.rows[result.rows["metric"] == "diverged"]
-    record = collect(
-        plain_settings(settings),
-        inputs={"dataset": dataset},
-        device=device_label(device),
-        seconds=time.time() - began,
-        started=began,
+    write_provenance(
+        provenance,
+        plain,
+        {"dataset": dataset},
+        device,
+        began,
         code=code,
         learning_rate=config.learning_rate,
         records=request.records,
@@ -161,7 +146,6 @@ def federate(
         diverged=[bool(value) for value in ends["value"]],
         leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
     )
-    storage.write_json(provenance, record)
     for path in rows.parent.glob("checkpoint-*.pt"):
         path.unlink()
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Strict, model_validator
 
 from leakbound import storage
-from leakbound.cli.files import (
-    JobSettings,
-    RootOption,
-    RowsOption,
-    SettingsOption,
-    check_outputs,
-    read_dataset,
-    read_federated,
-    read_settings,
-)
+from leakbound.cli.files import JobSettings, read_dataset, read_federated
 from leakbound.cli.trainings import FederatedSetting
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
@@ -61,14 +53,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
         yield new_job(config, "federated", name, settings, inputs={"runs": files}, uses=uses, purpose="federated")
 
 
-def federated(settings: SettingsOption, root: RootOption, rows: RowsOption) -> None:
+def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
     """Gather federated runs into one table, or compute what rounds tell together."""
     from leakbound.federated import tables
     from leakbound.models import build
     from leakbound.randomness.seeding import torch_generator
 
-    check_outputs(rows)
-    asked = read_settings(settings, FederatedSettings)
     config = asked.federated
     if config is None:
         runs = [FederatedRun(**run.model_dump()) for run in asked.runs]

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakbound import storage
-from leakbound.cli.files import (
-    JobSettings,
-    MomentsOption,
-    SettingsOption,
-    check_outputs,
-    read_dataset,
-    read_moments,
-    read_settings,
-)
+from leakbound.cli.files import JobSettings, read_dataset, read_moments
 from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job, Step, new_job
@@ -53,16 +42,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def illustrate(
-    settings: SettingsOption,
-    out: Annotated[Path, typer.Option(help="Rows, Parquet.")],
-    dataset: Annotated[Path | None, typer.Option(help="Prepared images, if it shows any.")] = None,
-    moments: MomentsOption = None,
+    asked: IllustrateSettings,
+    out: Path,
+    dataset: Path | None = None,
+    moments: Path | None = None,
 ) -> None:
     """Compute the rows of a figure that needs no training."""
     from leakbound.registry import ILLUSTRATIONS
 
-    check_outputs(out)
-    asked = read_settings(settings, IllustrateSettings)
     rows = ILLUSTRATIONS.get(asked.illustration)(
         asked.config,
         dataset=None if dataset is None else read_dataset(dataset),

@@ -7,23 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from pydantic import Field, Strict
 
-from leakbound.cli.files import (
-    CURVES,
-    SCORES,
-    ChannelOption,
-    JobSettings,
-    MarkerOption,
-    SettingsOption,
-    check_outputs,
-    named_files,
-    read_federated,
-    read_record,
-    read_settings,
-    read_table,
-)
+from leakbound.cli.files import CURVES, SCORES, JobSettings, read_federated, read_record, read_table
 from leakbound.config.settings import Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
@@ -95,22 +81,20 @@ def _job(table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[s
 
 
 def log(
-    settings: SettingsOption,
-    provenance: Annotated[Path, typer.Option(help="Provenance of the training, or of an attack on no training.")],
-    marker: MarkerOption,
-    curves: Annotated[Path | None, typer.Option(help="Curves of the training.")] = None,
-    attacks: Annotated[list[str] | None, typer.Option(help="ATTACK=FILE: its rows; may be repeated.")] = None,
-    federated: Annotated[Path | None, typer.Option(help="Rows of a federated run.")] = None,
-    channel: ChannelOption = None,
+    asked: LogSettings,
+    provenance: Path,
+    marker: Path,
+    attacks: dict[str, Path],
+    curves: Path | None = None,
+    federated: Path | None = None,
+    channel: Path | None = None,
 ) -> None:
     """Write what a finished run has left to MLflow; a store that is away is noted and `sync` sends it later."""
     from leakbound import tracking
 
-    check_outputs(marker)
-    asked = read_settings(settings, LogSettings)
     facts = read_record(provenance, "train")
     shown = read_table(curves, CURVES, "train") if curves else None
-    scores = {name: read_table(path, SCORES, "attack") for name, path in named_files(attacks).items()}
+    scores = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
     if federated:
         from leakbound.federated.tables import curves as curves_of
         from leakbound.federated.tables import final_scores

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.files import (
-    JobSettings,
-    MarkerOption,
-    RootOption,
-    SettingsOption,
-    check_outputs,
-    read_settings,
-)
+from leakbound.cli.files import JobSettings
 from leakbound.config.settings import Line, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
@@ -39,12 +33,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
     yield new_job(config, "log_figures", "figures", settings, inputs={"files": files}, purpose="figures")
 
 
-def log_figures(settings: SettingsOption, root: RootOption, marker: MarkerOption) -> None:
+def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
     """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
     from leakbound import tracking
 
-    check_outputs(marker)
-    asked = read_settings(settings, LogFiguresSettings)
     below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
     files = sorted(path for path in below if not path.name.startswith("."))
     verdicts = {}

@@ -8,25 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from pydantic import Field, model_validator
 
 from leakbound import storage
-from leakbound.cli.files import (
-    DatasetOption,
-    JobSettings,
-    SettingsOption,
-    check_outputs,
-    device_label,
-    device_name,
-    named_files,
-    plain_settings,
-    read_channel,
-    read_dataset,
-    read_settings,
-)
+from leakbound.cli.files import JobSettings, device_name, read_channel, read_dataset, write_provenance
 from leakbound.cli.trainings import Device, step_work
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
@@ -83,7 +70,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
         settings,
         inputs={
             "dataset": table.file("prepare", timed.dataset),
-            **{role: {name: found[role] for name, found in files.items() if found} for role in ("channel", "spectrum")},
+            "channels": {name: found["channel"] for name, found in files.items() if found},
+            "spectra": {name: found["spectrum"] for name, found in files.items() if found},
         },
         uses={"models": timed.models},
         purpose=EFFICIENCY,
@@ -99,24 +87,21 @@ def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
 
 
 def measure(
-    settings: SettingsOption,
-    dataset: DatasetOption,
-    rows: Annotated[Path, typer.Option(help="Times, Parquet.")],
-    provenance: Annotated[Path, typer.Option(help="Provenance, JSON.")],
-    channel: Annotated[list[str] | None, typer.Option(help="DEFENSE=FILE: its channel; may be repeated.")] = None,
-    spectrum: Annotated[list[str] | None, typer.Option(help="DEFENSE=FILE: that channel's spectrum.")] = None,
+    asked: MeasureSettings,
+    plain: dict[str, Any],
+    dataset: Path,
+    rows: Path,
+    provenance: Path,
+    channels: dict[str, Path],
+    spectra: dict[str, Path],
 ) -> None:
     """Time training steps of every defense and network, in turns in one process."""
     import pandas as pd
     import torch
 
-    from leakbound.storage.provenance import collect
     from leakbound.training.efficiency import efficiency_rows, measure_steps
 
-    check_outputs(rows, provenance)
-    asked = read_settings(settings, MeasureSettings)
     config = asked.config
-    channels, spectra = named_files(channel), named_files(spectrum)
     began = time.time()
     found = []
     for model in config.models:
@@ -128,15 +113,8 @@ def measure(
     storage.write_rows(rows, efficiency_rows(pd.concat(found, ignore_index=True), config))
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}
-    record = collect(
-        plain_settings(settings),
-        inputs={"dataset": dataset, **files},
-        device=device_label(device_name(asked.device)),
-        seconds=time.time() - began,
-        started=began,
-        threads=torch.get_num_threads(),
-    )
-    storage.write_json(provenance, record)
+    inputs = {"dataset": dataset, **files}
+    write_provenance(provenance, plain, inputs, device_name(asked.device), began, threads=torch.get_num_threads())
 
 
 def _requests(

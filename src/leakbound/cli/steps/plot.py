@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, read_settings
+from leakbound.cli.files import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
@@ -43,20 +42,19 @@ def _work() -> Iterator[Work]:
 
 
 def plot(
-    settings: SettingsOption,
-    rows: Annotated[Path, typer.Option(help="Rows of the study or illustration, Parquet.")],
-    svg: Annotated[Path, typer.Option(help="Picture, SVG.")],
-    png: Annotated[Path, typer.Option(help="The same picture, PNG, beside it under the same name.")],
-    shown: Annotated[Path, typer.Option(help="Exactly the rows that the picture shows, Parquet.")],
+    asked: PlotSettings,
+    rows: Path,
+    svg: Path,
+    png: Path,
+    shown: Path,
 ) -> None:
     """Draw one figure from its rows."""
     from leakbound.figures.drawing import draw, figure_rows
 
-    check_outputs(svg, png, shown)
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
-    figure = read_settings(settings, PlotSettings).figure
+    figure = asked.figure
     chosen = figure_rows(figure, storage.read_rows(rows))
     draw(figure, chosen, stem)
     storage.write_rows(shown, chosen)

@@ -7,12 +7,10 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from leakbound import registry, storage
-from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, plain_settings, read_settings
+from leakbound.cli.files import JobSettings, write_provenance
 from leakbound.config.data import DatasetConfig
 from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job
@@ -64,27 +62,23 @@ def originals(job: Job, table: RunTable) -> str:
 
 
 def prepare(
-    settings: SettingsOption,
-    out: Annotated[Path, typer.Option(help="Images, safetensors.")],
-    provenance: Annotated[Path, typer.Option(help="Provenance, JSON.")],
+    asked: PrepareSettings,
+    plain: dict[str, Any],
+    out: Path,
+    provenance: Path,
 ) -> None:
     """Read a dataset's images and split them into members, test and the attacker's own."""
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals
-    from leakbound.storage.provenance import collect
 
     began = time.time()
-    check_outputs(out, provenance)
-    asked = read_settings(settings, PrepareSettings)
     originals = describe_originals(asked.dataset, asked.config) or {}
     dataset = datasets.prepare(asked.dataset, asked.config, asked.seed)
     metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
     storage.write_arrays(out, dataset.arrays(), metadata)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
-    facts = {"started": began, "content": dataset.content_hash(), "sizes": sizes, "classes": list(dataset.classes)}
-    facts["originals"] = originals
-    seconds = time.time() - began
-    storage.write_json(provenance, collect(plain_settings(settings), inputs={}, device="cpu", seconds=seconds, **facts))
+    facts = {"sizes": sizes, "classes": list(dataset.classes), "originals": originals}
+    write_provenance(provenance, plain, {}, None, began, content=dataset.content_hash(), **facts)
 
 
 STEP = Step(PrepareSettings, prepare, jobs, resources="prepare", group="data", watched=originals)

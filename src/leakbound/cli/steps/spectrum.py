@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, SettingsOption, check_outputs, read_moments, read_settings
+from leakbound.cli.files import JobSettings, read_moments
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Name
@@ -50,16 +49,14 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
 
 
 def spectrum(
-    settings: SettingsOption,
-    moments: Annotated[Path, typer.Option(help="Mean and covariance, written by `covariance`.")],
-    out: Annotated[Path, typer.Option(help="Spectrum, safetensors.")],
+    asked: SpectrumSettings,
+    moments: Path,
+    out: Path,
 ) -> None:
     """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
     from leakbound.channels.weights import box_weights
     from leakbound.registry import SHAPES
 
-    check_outputs(out)
-    asked = read_settings(settings, SpectrumSettings)
     shape = SHAPES.get(asked.shape)
     found = read_moments(moments)
     weights = None

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from leakbound import storage
-from leakbound.cli.files import (
-    CURVES,
-    SCORES,
-    JobSettings,
-    RootOption,
-    SettingsOption,
-    check_outputs,
-    read_record,
-    read_settings,
-    read_table,
-)
+from leakbound.cli.files import CURVES, SCORES, JobSettings, read_record, read_table
 from leakbound.config.settings import Line, Name, Names
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
@@ -51,15 +39,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def tabulate(
-    settings: SettingsOption,
-    root: RootOption,
-    out: Annotated[Path, typer.Option(help="Tidy rows, Parquet.")],
+    asked: TabulateSettings,
+    root: Path,
+    out: Path,
 ) -> None:
     """Gather what the runs of a study have written into one tidy table."""
     from leakbound.claims.tables import tabulate as gather
 
-    check_outputs(out)
-    asked = read_settings(settings, TabulateSettings)
     storage.write_rows(out, gather(_finished(root, slug, attacks) for slug, attacks in asked.runs.items()))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, RowsOption, SettingsOption, check_outputs, read_settings
+from leakbound.cli.files import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.theory import TheoryConfig
 from leakbound.jobs.job import Job, Step, new_job
@@ -32,12 +33,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def theory(settings: SettingsOption, rows: RowsOption) -> None:
+def theory(asked: TheorySettings, rows: Path) -> None:
     """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
     from leakbound.theory.tables import theory_rows
 
-    check_outputs(rows)
-    asked = read_settings(settings, TheorySettings)
     storage.write_rows(rows, theory_rows(asked.table, asked.config, asked.seed))
 
 

@@ -8,25 +8,10 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
-from leakbound.cli.files import (
-    ChannelOption,
-    CodeOption,
-    DatasetOption,
-    SettingsOption,
-    SpectrumOption,
-    check_outputs,
-    device_label,
-    device_name,
-    plain_settings,
-    read_channel,
-    read_settings,
-    read_table,
-)
+from leakbound.cli.files import device_name, read_channel, read_table, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
 from leakbound.config.settings import Replicas, Steps
@@ -85,24 +70,22 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def train(
-    settings: SettingsOption,
-    dataset: DatasetOption,
-    trials: Annotated[Path, typer.Option(help="Learning-rate trials, written by `tune`.")],
-    weights: Annotated[Path, typer.Option(help="Weights of all replicas, safetensors.")],
-    rows: Annotated[Path, typer.Option(help="Curves, Parquet.")],
-    provenance: Annotated[Path, typer.Option(help="Provenance with the privacy events, JSON.")],
-    channel: ChannelOption = None,
-    spectrum: SpectrumOption = None,
-    code: CodeOption = "bare",
+    asked: TrainSettings,
+    plain: dict[str, Any],
+    dataset: Path,
+    trials: Path,
+    weights: Path,
+    rows: Path,
+    provenance: Path,
+    channel: Path | None = None,
+    spectrum: Path | None = None,
+    code: str = "bare",
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
     """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
-    from leakbound.storage.provenance import collect
     from leakbound.training.trainers import train as train_run
 
-    check_outputs(weights, rows, provenance)
-    asked = read_settings(settings, TrainSettings)
     found, source = read_channel(channel, spectrum)
     searched = _trials(trials)
     learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
@@ -123,13 +106,12 @@ def train(
         )
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
     storage.write_rows(rows, result.curves)
-    files = {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum}
-    record = collect(
-        plain_settings(settings),
-        inputs={role: path for role, path in files.items() if path is not None},
-        device=device_label(device_name(asked.device)),
-        seconds=time.time() - began,
-        started=began,
+    write_provenance(
+        provenance,
+        plain,
+        {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum},
+        device_name(asked.device),
+        began,
         code=code,
         learning_rate=learning_rate,
         trials=searched.astype(object).where(searched.notna(), None).to_dict("records"),  # NaN: diverged
@@ -137,7 +119,6 @@ def train(
         diverged=result.diverged,
         leakage=_leakage(max(result.events, key=lambda event: event.uses), found, source),
     )
-    storage.write_json(provenance, record)
     for path in weights.parent.glob("checkpoint-*.pt"):
         path.unlink()
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakbound import storage
-from leakbound.cli.files import (
-    ChannelOption,
-    DatasetOption,
-    SettingsOption,
-    SpectrumOption,
-    check_outputs,
-    read_channel,
-    read_settings,
-)
+from leakbound.cli.files import read_channel
 from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
@@ -56,17 +45,15 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def tune(
-    settings: SettingsOption,
-    dataset: DatasetOption,
-    out: Annotated[Path, typer.Option(help="Trials, Parquet.")],
-    channel: ChannelOption = None,
-    spectrum: SpectrumOption = None,
+    asked: TuneSettings,
+    dataset: Path,
+    out: Path,
+    channel: Path | None = None,
+    spectrum: Path | None = None,
 ) -> None:
     """Try each learning rate on a held-out part of the members; every defense and level tries equally many."""
     from leakbound.training.search import search_learning_rate
 
-    check_outputs(out)
-    asked = read_settings(settings, TuneSettings)
     found, _ = read_channel(channel, spectrum)
     search = search_learning_rate(training_request(asked, dataset, found, rounds=0, learning_rate=1.0))
     storage.write_rows(out, search.table.assign(chosen=search.table["learning_rate"] == search.learning_rate))
