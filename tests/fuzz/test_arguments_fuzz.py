@@ -195,7 +195,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     assert called(*made.words(plain, as_text(plain.settings), plain.inputs)).code == 0
     made.keep("weights", (made.out / "weights").read_bytes())
     made.keep("table", (made.out / "rows").read_bytes())
-    made.keep("costs", (REPOSITORY / "src/leakbound/cli/costs.csv").read_bytes())
+    made.keep("costs", (REPOSITORY / "src/leakbound/jobs/costs.csv").read_bytes())
     made.keep("configuration", yaml.safe_dump(SMALL).encode())
     made.keep("empty", b"")
     made.keep("noise", bytes(range(256)) * 20)

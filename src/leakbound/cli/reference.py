@@ -13,8 +13,9 @@ import typer
 from leakbound import storage
 from leakbound.cli.files import register_plugins
 from leakbound.cli.generated import keep_generated
-from leakbound.cli.results import job_list, summary
+from leakbound.cli.results import job_list
 from leakbound.config import reading
+from leakbound.jobs.summary import summary
 
 if TYPE_CHECKING:
     from leakbound.config.whole import Config

@@ -12,13 +12,14 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.files import check_outputs, plain_settings
-from leakbound.cli.results import job_list, summary, verdicts
+from leakbound.cli.results import job_list, verdicts
 from leakbound.cli.steps import log
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.reading import check, load
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
+from leakbound.jobs.summary import summary
 from leakbound.jobs.table import RunTable
 from leakbound.storage.provenance import settings_hash
 

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from leakbound.cli.costs import UnitCosts
-from leakbound.cli.measuring import measure_unit_costs
+from leakbound.attacks.unit_costs import measure_unit_costs
+from leakbound.jobs.costs import UnitCosts
 from leakbound.jobs.work import Work
 
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.cli.costs import PACKAGED, UnitCosts, read_costs
-from leakbound.cli.plan import Estimate, Machine, estimate, plan_text
 from leakbound.cli.results import job_list
 from leakbound.config import reading
+from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
+from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
 from leakbound.jobs.sizes import size_of
 
 REPOSITORY = Path(__file__).parents[2]

@@ -20,11 +20,11 @@ from leakbound.attacks.membership import score
 from leakbound.attacks.model_inversion import invert
 from leakbound.attacks.signals import read_signals
 from leakbound.channels.channel import Channel
-from leakbound.cli.costs import COLUMNS
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
+from leakbound.jobs.costs import COLUMNS
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.efficiency import clock_of, measure_steps
 from leakbound.training.gradients import record_gradients

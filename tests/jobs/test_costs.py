@@ -1,6 +1,6 @@
 import pytest
 
-from leakbound.cli.costs import PACKAGED, UnitCosts, read_costs, write_costs
+from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs, write_costs
 from leakbound.jobs.paths import OUTPUTS
 from leakbound.jobs.work import Work
 

@@ -1,0 +1,131 @@
+"""Plan of a configuration: the cost of its jobs from measured times of the elementary work in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leakbound.jobs.costs import UnitCosts
+from leakbound.jobs.job import Job, JobList
+
+_HOUR = 3600.0
+_COLUMNS = ("study", "jobs", "CPU hours", "GPU hours", "disk")
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cost of one job.
+
+    Attributes:
+        cpu_seconds: On one thread of a CPU.
+        gpu_seconds: On a GPU, 0 for a job without one; None if nobody has measured such work.
+        disk: Bytes of its outputs, as far as they are large.
+    """
+
+    job: Job
+    cpu_seconds: float
+    gpu_seconds: float | None
+    disk: float
+
+
+def estimate(job: Job, costs: UnitCosts) -> Estimate:
+    """The cost of a job, from measured times of the elementary work in it."""
+    cpu, gpu, disk = costs.start(job.step), 0.0, 0.0
+    known = True
+    for work in job.work():
+        if work.kind == "disk":
+            disk += work.amount
+        elif work.kind == "parameters":
+            disk += work.amount * costs.parameters(work.model, work.colors)
+        elif costs.device == "cpu" or not work.model:
+            cpu += costs.seconds(work) or 0.0
+        else:
+            seconds = costs.seconds(work)
+            known, gpu = known and seconds is not None, gpu + (seconds or 0.0)
+    return Estimate(job, cpu, gpu if known else None, disk)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine that jobs run on.
+
+    Attributes:
+        jobs: Jobs side by side, as ``snakemake -j`` has it, one CPU thread each.
+        gpu_jobs: Of these, jobs that share the GPU.
+    """
+
+    jobs: int = 2
+    gpu_jobs: int = 1
+
+    def wall_seconds(self, estimates: Sequence[Estimate]) -> float | None:
+        """Least time that all jobs take, if none has to wait for another's result; None if one's is not known.
+
+        Jobs that share the GPU are taken not to slow each other down: right for small networks, whose time on a GPU is
+        that of starting its kernels, and too short for large ones.
+        """
+        times = [(one.cpu_seconds, one.gpu_seconds) for one in estimates]
+        if any(gpu is None for _, gpu in times):
+            return None
+        held = sum(cpu + (gpu or 0.0) for cpu, gpu in times if gpu) / min(self.gpu_jobs, self.jobs)
+        longest = max((cpu + (gpu or 0.0) for cpu, gpu in times), default=0.0)
+        return max(held, sum(cpu for cpu, _ in times) / self.jobs, longest)
+
+
+def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) -> str:
+    """Plan of a configuration: jobs, hours and disk of each study, and the time of all.
+
+    Args:
+        jobs: Its jobs.
+        costs: Measured times.
+        machine: Machine that it would run on.
+        source: Origin of the measured times, in a few words.
+    """
+    estimates = [estimate(job, costs) for job in jobs]
+    purposes = list(dict.fromkeys(job.purpose for job in jobs))
+    body = [_line(name, [one for one in estimates if one.job.purpose == name]) for name in purposes]
+    rows = [_COLUMNS, *body, _line("total", estimates)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    device = "a GPU" if costs.device == "cuda" else "a CPU"
+    lines = [f"Plan of {jobs.table.config.preset} on {device}, times {source}", ""]
+    for row in rows:
+        first, *numbers = (text.rjust(width) for text, width in zip(row, widths, strict=True))
+        lines.append("  ".join([first.strip().ljust(widths[0]), *numbers]))
+    counts = Counter(job.step for job in jobs)
+    lines += ["", "Jobs: " + ", ".join(f"{count} {step}" for step, count in counts.items())]
+    for study, slugs in jobs.table.studies.items():
+        if shared := sum(jobs.table.first_study[slug] != study for slug in slugs):
+            lines.append(f"{study}: {shared} of its {len(slugs)} runs are those of studies above, and count there")
+    side = f"{machine.jobs} jobs side by side"
+    if costs.device == "cuda":
+        side += f", {machine.gpu_jobs} of them on the GPU"
+    lines += ["", f"Wall time with {side}: {_duration(machine.wall_seconds(estimates))}"]
+    lines += [f"* {note}" for note in sorted(costs.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, estimates: Sequence[Estimate]) -> tuple[str, ...]:
+    """One row of the plan."""
+    gpu = [one.gpu_seconds for one in estimates]
+    hours = _UNKNOWN if None in gpu else f"{sum(one or 0.0 for one in gpu) / _HOUR:.2f}"
+    cpu, disk = sum(one.cpu_seconds for one in estimates), sum(one.disk for one in estimates)
+    return (name, str(len(estimates)), f"{cpu / _HOUR:.2f}", hours, _size(disk))
+
+
+def _size(count: float) -> str:
+    """Bytes in a readable unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _duration(seconds: float | None) -> str:
+    """Seconds in a readable unit."""
+    if seconds is None:
+        return _UNKNOWN
+    if seconds < 120:
+        return f"about {seconds:.0f} seconds"
+    return f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"

@@ -1,0 +1,59 @@
+"""Origin and cost of a configuration's results, as its finished jobs state them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from leakbound import storage
+from leakbound.jobs.job import JobList
+from leakbound.jobs.paths import log_and_benchmark, output
+from leakbound.storage.provenance import settings_hash, versions
+
+
+def summary(root: Path, made: JobList) -> dict[str, Any]:
+    """Origin of a configuration's results as its jobs state it, and the time that each step took."""
+    config = made.table.config
+    jobs = [storage.read_json(path) for path in _records(root, made)]
+    prepared = {job.name: output(root, "prepare", job.name, "provenance") for job in made.of("prepare")}
+    return {
+        "preset": config.preset,
+        "config_hash": settings_hash(config.model_dump(mode="json")),
+        "jobs": len(jobs),
+        "commits": dict(Counter(str(job["commit"]) for job in jobs)),
+        "dirty": any(job["dirty"] for job in jobs),
+        "devices": dict(Counter(job["device"] for job in jobs)),
+        "versions": versions(),
+        "diverged_replicas": sum(sum(job.get("diverged", [])) for job in jobs),
+        "data": {name: storage.read_json(path)["content"] for name, path in prepared.items()},
+        "boxes": _costs(root, made),
+    }
+
+
+def _records(root: Path, made: JobList) -> Iterator[Path]:
+    """Provenance of all jobs that compute something from prepared images."""
+    for job in made:
+        if "provenance" in job.outputs and job.step != "prepare":
+            yield output(root, job.step, job.name, "provenance")
+
+
+def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
+    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as Snakemake measured them."""
+    import pandas as pd
+
+    costs = {}
+    for step in made.steps:
+        files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]
+        tables = [pd.read_csv(path, sep="\t").tail(1) for path in files if path.is_file()]
+        if tables:
+            rows = pd.concat(tables)
+            numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in ("s", "cpu_time", "max_rss")}
+            costs[step] = {
+                "jobs": len(rows),
+                "seconds": round(float(numbers["s"].sum()), 1),
+                "cpu_seconds": round(float(numbers["cpu_time"].sum()), 1),
+                "max_rss_mib": round(float(numbers["max_rss"].max()), 1) if numbers["max_rss"].notna().any() else 0.0,
+            }
+    return costs
