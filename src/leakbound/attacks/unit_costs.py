@@ -24,7 +24,6 @@ from leakbound.config.attacks import MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
-from leakbound.jobs.costs import COLUMNS
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.efficiency import clock_of, measure_steps
 from leakbound.training.gradients import record_gradients
@@ -33,6 +32,7 @@ from leakbound.training.request import TrainingRequest
 logger = logging.getLogger("leakbound")
 BATCH = 64
 """Records of the steps that are timed."""
+_COLUMNS = ["device", "unit", "model", "colors", "slots", "value"]
 _RECORDS = 640
 _CLASSES = 10
 _STACK = 8
@@ -71,7 +71,7 @@ def measure_unit_costs(name: str, colors: int, device: str, *, max_seconds: floa
     for unit, slots, value in rows:
         logger.info("%s, %d colors, %s, %d slots: %.4g", name, colors, unit, slots, value)
     table = pd.DataFrame(rows, columns=["unit", "slots", "value"])
-    return table.assign(device=device, model=name, colors=colors)[list(COLUMNS[:-1])]
+    return table.assign(device=device, model=name, colors=colors)[_COLUMNS]
 
 
 def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, TrainingRequest]:

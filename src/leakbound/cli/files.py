@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic import ConfigDict, Field
@@ -16,10 +16,9 @@ from pydantic import ConfigDict, Field
 from leakbound import registry, storage
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.settings import Name, Settings, Target
+from leakbound.storage.tables import other_file
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from leakbound.channels.channel import Channel, Spectrum
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import ImageDataset
@@ -28,19 +27,6 @@ J = TypeVar("J", bound=Settings)
 
 
 ConfigOption = Annotated[Path, typer.Option(help="Configuration that is meant.")]
-
-ColumnKind = Literal["number", "text", "truth"]
-CURVES: Mapping[str, ColumnKind] = {"replica": "number", "step": "number", "metric": "text", "value": "number"}
-"""Columns of the curves of a training."""
-SCORES: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "unit", "value", "low", "high"), "number"),
-    **dict.fromkeys(("variant", "metric"), "text"),
-}
-"""Columns of the rows of an attack."""
-_FEDERATED: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "communication_round", "unit", "value"), "number"),
-    "metric": "text",
-}
 
 
 class JobSettings(Settings):
@@ -181,52 +167,6 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     return stored, found
 
 
-def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> pd.DataFrame:
-    """A table that a command wrote.
-
-    Args:
-        path: Parquet file.
-        columns: Columns that are needed, and what each holds.
-        command: The command that writes such tables, for the message.
-
-    Raises:
-        DamagedFileError: If it cannot be read, lacks a column, or one holds something else.
-    """
-    from pandas.api import types
-
-    checks = {"number": types.is_numeric_dtype, "text": types.is_string_dtype, "truth": types.is_bool_dtype}
-    rows = storage.read_rows(path)
-    for name, kind in columns.items():
-        if name not in rows.columns:
-            raise _other_file(path, f"it lacks the column {name}", command)
-        known = rows[name].dropna().infer_objects()  # a column without any value, e.g. of intervals, has no type
-        if not (known.empty or checks[kind](known)):
-            raise _other_file(path, f"its column {name} holds no {kind}", command)
-    return rows
-
-
-def read_federated(path: Path) -> pd.DataFrame:
-    """Rows that a federated run has written."""
-    return read_table(path, _FEDERATED, "federate")
-
-
-def read_record(path: Path, command: str) -> dict[str, Any]:
-    """A JSON object that a command wrote.
-
-    Raises:
-        DamagedFileError: If it cannot be read or holds something else.
-    """
-    found = storage.read_json(path)
-    if not isinstance(found, dict):
-        raise _other_file(path, "it holds no object", command)
-    return found
-
-
-def _other_file(path: Path, reason: str, command: str) -> storage.DamagedFileError:
-    """The error for a file that can be read but is not what a command writes."""
-    return storage.DamagedFileError(path, f"{reason}, so `leakbound {command}` did not write it")
-
-
 @contextmanager
 def _expected(path: Path, command: str) -> Iterator[None]:
     """Turn what is missing or wrong in a readable file into an error that names file and command."""
@@ -235,9 +175,9 @@ def _expected(path: Path, command: str) -> Iterator[None]:
     except storage.DamagedFileError:
         raise
     except KeyError as error:
-        raise _other_file(path, f"it lacks {error}", command) from error
+        raise other_file(path, f"it lacks {error}", command) from error
     except ValueError as error:
-        raise _other_file(path, str(error), command) from error
+        raise other_file(path, str(error), command) from error
 
 
 def write_provenance(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound import __version__
-from leakbound.cli import configuration, plan, reference, tracking, tracking_server, verify
+from leakbound.cli import configuration, plan, reference, tracking, verify
 from leakbound.cli.commands import as_command
 from leakbound.cli.steps import all_steps
 from leakbound.jobs import coordination
@@ -27,7 +27,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     plan.costs,
     tracking.sync,
     tracking.ui,
-    tracking_server.tracking_server,
+    tracking.tracking_server,
     configuration.config,
     reference.reference,
     reference.figures,

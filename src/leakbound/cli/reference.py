@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
+from leakbound.cli.configuration import keep_generated
 from leakbound.cli.files import register_plugins
-from leakbound.cli.generated import keep_generated
 from leakbound.cli.results import job_list
 from leakbound.config import reading
 from leakbound.jobs.summary import summary

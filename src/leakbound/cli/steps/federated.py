@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Strict, model_validator
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, read_dataset, read_federated
+from leakbound.cli.files import JobSettings, read_dataset
 from leakbound.cli.trainings import FederatedSetting
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
@@ -18,6 +18,7 @@ from leakbound.jobs.federated import FederatedRun
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable
+from leakbound.storage.tables import read_federated
 
 _CLOSED = "composition"  # the table of closed forms, which needs no runs
 _KEPT = {"models", "n_clients", "communication_rounds", "mi_budget"}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from leakbound.cli.files import CURVES, SCORES, JobSettings, read_federated, read_record, read_table
+from leakbound.cli.files import JobSettings
 from leakbound.config.settings import Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
+from leakbound.storage.tables import CURVES, SCORES, read_federated, read_record, read_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leakbound import storage
-from leakbound.cli.files import CURVES, SCORES, JobSettings, read_record, read_table
+from leakbound.cli.files import JobSettings
 from leakbound.config.settings import Line, Name, Names
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
+from leakbound.storage.tables import CURVES, SCORES, read_record, read_table
 
 if TYPE_CHECKING:
     from leakbound.claims.tables import RunResults

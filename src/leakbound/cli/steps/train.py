@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
-from leakbound.cli.files import device_name, read_channel, read_table, write_provenance
+from leakbound.cli.files import device_name, read_channel, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
 from leakbound.config.settings import Replicas, Steps
@@ -19,6 +19,7 @@ from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
+from leakbound.storage.tables import read_table
 
 if TYPE_CHECKING:
     import pandas as pd

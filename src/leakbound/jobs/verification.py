@@ -1,0 +1,77 @@
+"""Files of a configuration's results that are not as they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from leakbound import storage
+from leakbound.jobs.job import Job
+
+_OF_SNAKEMAKE = {"logs", "benchmarks"}
+_OWN_DIGEST = "checkpoint-*.pt"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A file that is not as it was written.
+
+    Attributes:
+        path: The file; of a stale seal, the seal.
+        kind: ``damaged``; ``unsealed`` if it has no seal; ``stale`` for a seal without a file.
+        reason: What is wrong.
+    """
+
+    path: Path
+    kind: Literal["damaged", "unsealed", "stale"]
+    reason: str
+
+
+def findings(root: Path, files: Iterable[Path], made: Mapping[Path, Job]) -> list[Finding]:
+    """Files that are damaged or unsealed, and seals without a file.
+
+    Args:
+        root: Folder of the results.
+        files: Those that are compared with their seals.
+        made: File to the job that writes it.
+    """
+    return [*(found for path in files if (found := _examined(path, made))), *_stale(root)]
+
+
+def sealed_files(root: Path) -> Iterator[Path]:
+    """Files that are sealed when they are written, in order."""
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root)
+        ours = inside.parts[0] not in _OF_SNAKEMAKE and not path.match(_OWN_DIGEST)
+        if ours and path.is_file() and not path.name.startswith("."):
+            yield path
+
+
+def _examined(path: Path, made: Mapping[Path, Job]) -> Finding | None:
+    """The fault of a file; none if it has none."""
+    if not storage.seal_of(path).is_file():
+        return Finding(path, "unsealed", "nobody knows whether it is whole; if a job made it, delete it")
+    try:
+        storage.check(path)
+        owner = _owner(path, made.get(path))
+    except storage.DamagedFileError as error:
+        return Finding(path, "damaged", error.reason)
+    return Finding(path, "damaged", f"its folder is that of {owner}, moved here") if owner else None
+
+
+def _owner(path: Path, job: Job | None) -> str | None:
+    """The run whose provenance this is if it lies where a job of another one writes: a moved folder is whole."""
+    if job is None or path != Path(job.outputs.get("provenance", "")):
+        return None
+    slug = storage.read_json(path).get("settings", {}).get("slug")
+    return slug if slug not in (None, job.settings.get("slug")) else None
+
+
+def _stale(root: Path) -> Iterator[Finding]:
+    """Seals of files that are gone."""
+    for seal in sorted(root.rglob(".*")):
+        path = storage.sealed_by(seal)
+        if path is not None and not path.exists():
+            yield Finding(seal, "stale", "its file is gone")

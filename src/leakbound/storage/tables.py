@@ -1,0 +1,72 @@
+"""Tables and records that commands wrote, with the columns that whoever reads them counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from leakbound.storage.files import read_json, read_rows
+from leakbound.storage.seals import DamagedFileError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ColumnKind = Literal["number", "text", "truth"]
+CURVES: Mapping[str, ColumnKind] = {"replica": "number", "step": "number", "metric": "text", "value": "number"}
+"""Columns of the curves of a training."""
+SCORES: Mapping[str, ColumnKind] = {
+    **dict.fromkeys(("replica", "unit", "value", "low", "high"), "number"),
+    **dict.fromkeys(("variant", "metric"), "text"),
+}
+"""Columns of the rows of an attack."""
+_FEDERATED: Mapping[str, ColumnKind] = {
+    **dict.fromkeys(("replica", "communication_round", "unit", "value"), "number"),
+    "metric": "text",
+}
+
+
+def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> pd.DataFrame:
+    """A table that a command wrote.
+
+    Args:
+        path: Parquet file.
+        columns: Columns that are needed, and what each holds.
+        command: The command that writes such tables, for the message.
+
+    Raises:
+        DamagedFileError: If it cannot be read, lacks a column, or one holds something else.
+    """
+    from pandas.api import types
+
+    checks = {"number": types.is_numeric_dtype, "text": types.is_string_dtype, "truth": types.is_bool_dtype}
+    rows = read_rows(path)
+    for name, kind in columns.items():
+        if name not in rows.columns:
+            raise other_file(path, f"it lacks the column {name}", command)
+        known = rows[name].dropna().infer_objects()  # a column without any value, e.g. of intervals, has no type
+        if not (known.empty or checks[kind](known)):
+            raise other_file(path, f"its column {name} holds no {kind}", command)
+    return rows
+
+
+def read_federated(path: Path) -> pd.DataFrame:
+    """Rows that a federated run has written."""
+    return read_table(path, _FEDERATED, "federate")
+
+
+def read_record(path: Path, command: str) -> dict[str, Any]:
+    """A JSON object that a command wrote.
+
+    Raises:
+        DamagedFileError: If it cannot be read or holds something else.
+    """
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise other_file(path, "it holds no object", command)
+    return found
+
+
+def other_file(path: Path, reason: str, command: str) -> DamagedFileError:
+    """The error for a file that can be read but is not what a command writes."""
+    return DamagedFileError(path, f"{reason}, so `leakbound {command}` did not write it")
