@@ -105,13 +105,12 @@ def new_job(
     found = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
-        own = {
-            kind: {one: declared[kind][one] for one in names if one in declared[kind]} for kind, names in uses.items()
-        }
-        settings = {**settings, "plugins": {kind: entries for kind, entries in own.items() if entries}}
+        own: dict[str, dict[str, str]] = {}
         for kind, names in uses.items():
-            targets = (declared[kind].get(one) or registry.KINDS[kind].path(one) for one in names)
-            found += [target.partition(":")[0] for target in targets]
+            targets = {one: declared[kind].get(one) or registry.KINDS[kind].path(one) for one in names}
+            found += [target.partition(":")[0] for target in targets.values()]
+            if outside := {one: target for one, target in targets.items() if one in declared[kind]}:
+                own[kind] = outside
         settings = {**settings, "plugins": own}
     return Job(step, name, config.root, settings, inputs or {}, uses or {}, tuple(found), purpose, work)
 
