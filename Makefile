@@ -109,6 +109,7 @@ check: .venv/ready
 	ruff check
 	ruff format --check
 	mypy
+	lint-imports
 	codespell
 	snakefmt --check Snakefile workflow
 	leakbound config --check

@@ -18,6 +18,7 @@ PACKAGED = Path(__file__).with_name("costs.csv")
 _REFERENCE = "lenet"  # network that stands in for those that were not measured
 _EQUAL = {"lenet_sigmoid": "lenet"}  # equal work under another name
 _PLAIN = "step_none"
+_ALIKE = {"step_dppsac": "step_dpsgd"}  # where one was measured and the other was not
 
 
 class UnitCosts:
@@ -65,8 +66,9 @@ class UnitCosts:
     def _cpu(self, unit: str, model: str, colors: int) -> float:
         """Value of a unit on a CPU; of other colors, of the plain step or of the reference network if need be."""
         name = _EQUAL.get(model, model)
-        if (found := self._measured(unit, name, colors)) is not None:
-            return found
+        for one in (unit, _ALIKE.get(unit, unit)):
+            if (found := self._measured(one, name, colors)) is not None:
+                return found
         if unit != _PLAIN and unit.startswith("step_") and self._measured(_PLAIN, name, colors) is not None:
             own, plain = (self._measured(one, _REFERENCE, 3) for one in (unit, _PLAIN))
             ratio = own / plain if own and plain else 1.0
