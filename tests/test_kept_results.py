@@ -99,8 +99,8 @@ def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
     for name, time in {**seconds, **stale}.items():
         write_text(measured / f"{name}.tsv", f"s\tmax_rss\tcpu_time\n{time}\t100\t{time / 2}\n")
     assert call("reference", "--configfile", path)[0] == 0
-    boxes = storage.read_json(Path("results/reference/shown/provenance.json"), sealed=False)["boxes"]
-    assert {box: (cost["jobs"], cost["seconds"], cost["cpu_seconds"]) for box, cost in boxes.items()} == {
+    steps = storage.read_json(Path("results/reference/shown/provenance.json"), sealed=False)["steps"]
+    assert {step: (cost["jobs"], cost["seconds"], cost["cpu_seconds"]) for step, cost in steps.items()} == {
         "claims": (1, 5.0, 2.5),
         "plot": (2, 7.0, 3.5),
         "prepare": (1, 2.0, 1.0),

@@ -112,7 +112,7 @@ def report(catalogue, config, study, drawn) -> Report:
         "diverged_replicas": 2,
         "data": {"digits": "d" * 64},
         "versions": {"torch": "2.13.0"},
-        "boxes": {"train": {"jobs": 7, "seconds": 12.3, "cpu_seconds": 11.0, "max_rss_mib": 800.0}},
+        "steps": {"train": {"jobs": 7, "seconds": 12.3, "cpu_seconds": 11.0, "max_rss_mib": 800.0}},
     }
     runs = study["run"].unique()
     links = {run: f"http://127.0.0.1:5000/#/experiments/1/runs/{index}" for index, run in enumerate(runs)}

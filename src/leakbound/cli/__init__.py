@@ -1,1 +1,1 @@
-"""The command line: one command per box of the chain; each reads files, calls a function, writes files."""
+"""The command line: one command for each step of the chain; each reads files, calls a function, writes files."""

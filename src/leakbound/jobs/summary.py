@@ -28,7 +28,7 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
         "versions": versions(),
         "diverged_replicas": sum(sum(job.get("diverged", [])) for job in jobs),
         "data": {name: storage.read_json(path)["content"] for name, path in prepared.items()},
-        "boxes": _costs(root, made),
+        "steps": _costs(root, made),
     }
 
 
