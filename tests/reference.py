@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
+from scipy import linalg
 
-from leakbound import accounting, consensus, federated, theory
+from leakbound import accounting, federated, theory
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import (
@@ -19,6 +20,9 @@ from leakbound.channels.calibration import (
     white_scale,
 )
 from leakbound.channels.printed_bound import printed_scale
+from leakbound.consensus.averaging import expected_square
+from leakbound.consensus.graphs import contraction, convergence_rate, graph_from_adjacency, metropolis_weights
+from leakbound.consensus.privacy import Secret, contributor_level, masked_level, zero_sum_level
 
 Values = Mapping[str, Any]
 
@@ -124,50 +128,88 @@ def _fano(inputs: Values) -> dict[str, Any]:
 
 
 def _metropolis(inputs: Values) -> dict[str, Any]:
-    weights = consensus.metropolis_weights(consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
+    weights = metropolis_weights(graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
     return {
         "W": weights,
-        "second_largest_abs_eigenvalue": consensus.convergence_rate(weights),
-        "chi": consensus.contraction(weights),
+        "second_largest_abs_eigenvalue": convergence_rate(weights),
+        "chi": contraction(weights),
     }
 
 
+def observed_level(
+    weights: np.ndarray,
+    state_variances: np.ndarray,
+    noise_variances: np.ndarray,
+    decay: float,
+    time: int,
+    server: int,
+    shift: float,
+) -> float:
+    """Level of scheme 2 from the covariance of all messages of all servers, without any reasoning about looks.
+
+    Args:
+        weights: (n, n) W.
+        state_variances: (n,) v of every server.
+        noise_variances: (n,) σ_i² of every server.
+        decay: ρ, in (0, 1).
+        time: s, steps after T₀ whose messages are seen, >= 0; the covariance has n(s + 1) rows.
+        server: i, the contributor's own.
+        shift: Δ = c α.
+    """
+    servers = len(weights)
+    # Every message is a linear function of y(0) and φ(0), …, φ(s); its coefficients take the same steps as the states.
+    coefficients = np.zeros((servers, servers * (time + 2)))
+    coefficients[:, :servers] = np.eye(servers)
+    messages = []
+    for step in range(time + 1):
+        sent = coefficients.copy()
+        sent[:, servers * (step + 1) : servers * (step + 2)] += np.eye(servers)
+        if step:
+            sent[:, servers * step : servers * (step + 1)] -= np.eye(servers)
+        messages.append(sent)
+        coefficients = weights @ sent
+    seen = np.concatenate(messages)
+    variances = np.concatenate([state_variances, *(noise_variances * decay**step for step in range(time + 1))])
+    moved = shift * seen[:, server]
+    return 0.5 * float(moved @ linalg.cho_solve(linalg.cho_factor((seen * variances) @ seen.T), moved))
+
+
 def _kldp(inputs: Values) -> dict[str, Any]:
-    weights = consensus.metropolis_weights(consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
+    weights = metropolis_weights(graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
     counts, variances = np.array(inputs["m"]), np.array(inputs["ds_noise_variance"])
     server, decay, times = inputs["server"], inputs["rho"], inputs["steps_after_T0"]
     scale = len(counts) / counts.sum()
     states = scale**2 * inputs["dc_noise_variance"] * counts
-    secret = consensus.Secret(scale * inputs["alpha"], states[server])
+    secret = Secret(scale * inputs["alpha"], states[server])
     own = variances[server]
     return {
-        "step1": consensus.contributor_level(inputs["alpha"], inputs["dc_noise_variance"]),
+        "step1": contributor_level(inputs["alpha"], inputs["dc_noise_variance"]),
         "scheme1": secret.level(own),
-        "scheme2_printed": [consensus.zero_sum_level(secret, own, decay, time, as_printed=True) for time in times],
-        "scheme2_joint": [consensus.zero_sum_level(secret, own, decay, time) for time in times],
+        "scheme2_printed": [zero_sum_level(secret, own, decay, time, as_printed=True) for time in times],
+        "scheme2_joint": [zero_sum_level(secret, own, decay, time) for time in times],
         "scheme2_joint_bruteforce": [
-            consensus.observed_level(weights, states, variances, decay, time, server, secret.shift) for time in times
+            observed_level(weights, states, variances, decay, time, server, secret.shift) for time in times
         ],
         "limit": secret.limit,
     }
 
 
 def _scheme2_error(inputs: Values) -> dict[str, Any]:
-    weights = consensus.metropolis_weights(consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
+    weights = metropolis_weights(graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
     states = np.array(inputs["initial_states"])
     variances = np.full(len(states), inputs["noise_variance"])
     return {
         "E_sq_error": [
-            consensus.expected_square(weights, states, variances, inputs["rho"], time) for time in inputs["t_after_T0"]
+            expected_square(weights, states, variances, inputs["rho"], time) for time in inputs["t_after_T0"]
         ]
     }
 
 
 def _pairwise_masks(inputs: Values) -> dict[str, Any]:
-    graph = consensus.graph_from_adjacency(np.array(inputs["adjacency"], dtype=float))
-    secret = consensus.Secret(inputs["state_shift"], inputs["initial_state_variance"])
+    graph = graph_from_adjacency(np.array(inputs["adjacency"], dtype=float))
+    secret = Secret(inputs["state_shift"], inputs["initial_state_variance"])
     return {
-        "kldp": consensus.masked_level(secret, graph, inputs["mask_variance"], inputs["server"]),
+        "kldp": masked_level(secret, graph, inputs["mask_variance"], inputs["server"]),
         "floor": secret.limit / len(graph),
     }
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakbound.consensus import (
+from leakbound.consensus.graphs import (
+    check_connected,
     contraction,
     convergence_rate,
     graph_from_edges,
@@ -12,7 +13,6 @@ from leakbound.consensus import (
     named_graph,
     random_graph,
 )
-from leakbound.consensus.graphs import check_connected
 
 
 @given(st.integers(2, 25), st.floats(0.3, 1.0), st.integers(0, 10_000))

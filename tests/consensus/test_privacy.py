@@ -8,20 +8,19 @@ from scipy import integrate
 from scipy.special import log_ndtr
 
 from leakbound.accounting.gaussian import kl_divergence
-from leakbound.consensus import (
+from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph
+from leakbound.consensus.privacy import (
     Secret,
     bounded_level,
     contributor_level,
     contributor_variance,
-    graph_from_edges,
+    effective_variance,
     masked_level,
-    metropolis_weights,
-    named_graph,
-    observed_level,
+    uniform_level,
     zero_sum_level,
 )
-from leakbound.consensus.privacy import effective_variance, uniform_level
 from leakbound.consensus.schemes import PairwiseMasks
+from reference import observed_level
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
 PAPER = Secret(shift=0.02, state_variance=0.04)  # α = 2, V = 400, c = 0.01

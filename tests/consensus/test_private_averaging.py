@@ -5,19 +5,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from leakbound.consensus import (
-    BoundedNoise,
-    InitialNoise,
-    PairwiseMasks,
-    ZeroSumNoise,
-    expected_square,
-    final_gap,
-    graph_from_edges,
-    metropolis_weights,
-    report,
-    reported_mean_error,
-    trajectories,
-)
+from leakbound.consensus.averaging import expected_square, final_gap, report, reported_mean_error, trajectories
+from leakbound.consensus.graphs import graph_from_edges, metropolis_weights
+from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, ZeroSumNoise
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
 WEIGHTS = metropolis_weights(GRAPH)

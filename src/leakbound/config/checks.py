@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, FigureConfig
 from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import DPSGD, Defense
-from leakbound.config.federated import FederatedConfig
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
-from leakbound.config.studies import EfficiencyConfig, StudyConfig
+from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 
 STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
@@ -29,30 +28,39 @@ def mistakes_of(config: Config) -> Iterator[str]:
         yield from unknown_name(key, dataset.reader or name, "dataset", readers)
     for name, defense in config.defenses.items():
         yield from _defense_mistakes(f"defenses.{name}", defense, config)
-    if config.efficiency is not None:
-        yield from _efficiency_mistakes(config.efficiency, config)
+    yield from _efficiency_mistakes(config)
     for name, study in config.studies.items():
         if name == EFFICIENCY:
             yield f"studies.{name}: its table would be that of the section efficiency; give the study another name"
         if name == SCOREBOARD:
             yield f"studies.{name}: its table would be that of all verdicts; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
-    known = registry.ILLUSTRATIONS.names(config.plugins.illustrations)
     for name, illustration in config.illustrations.items():
-        yield from unknown_name(f"illustrations.{name}", name, "illustration", known)
+        key = f"illustrations.{name}"
+        yield from _unknown(config, "illustration", {key: name})
         if illustration.dataset is not None:
-            key = f"illustrations.{name}.dataset"
-            yield from unknown_name(key, illustration.dataset, "dataset", sorted(config.datasets))
-        for shape in illustration.levels:
-            shapes = registry.SHAPES.names(config.plugins.shapes)
-            yield from unknown_name(f"illustrations.{name}.levels.{shape}", shape, "shape", shapes)
-    if config.federated is not None:
-        yield from _federated_mistakes(config.federated, config)
+            yield from _unknown(config, "dataset", {f"{key}.dataset": illustration.dataset})
+        yield from _unknown(config, "shape", {f"{key}.levels.{shape}": shape for shape in illustration.levels})
+    yield from _federated_mistakes(config)
     if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
         yield (
             f"tracking.uri = {config.tracking.uri!r}: MLflow no longer keeps runs in plain folders; "
             "give a database (sqlite:///results/mlflow.db) or a server (http://127.0.0.1:5000)"
         )
+
+
+def _unknown(config: Config, kind: str, names: Mapping[str, str]) -> Iterator[str]:
+    """Names that are no dataset of the configuration, or no model, shape, ... that it can use; each by its key."""
+    kinds = f"{kind.replace(' ', '_')}s"
+    plugins = getattr(config.plugins, kinds)
+    known = sorted(config.datasets) if kind == "dataset" else registry.KINDS[kinds].names(plugins)
+    for key, name in names.items():
+        yield from unknown_name(key, name, kind, known)
+
+
+def _listed(key: str, names: Iterable[str]) -> dict[str, str]:
+    """The names of a list, each by its key."""
+    return {f"{key}[{index}]": name for index, name in enumerate(names)}
 
 
 def _product_mistakes(config: Config) -> Iterator[str]:
@@ -70,13 +78,14 @@ def _product_mistakes(config: Config) -> Iterator[str]:
             yield f"federated: makes up to {count} runs, allowed are {MOST_RUNS}; shorten its lists"
 
 
-def _federated_mistakes(federated: FederatedConfig, config: Config) -> Iterator[str]:
+def _federated_mistakes(config: Config) -> Iterator[str]:
     """Names that federated averaging uses and nobody declared, and more clients than the members suffice for."""
+    if (federated := config.federated) is None:
+        return
     clients, each = federated.most_clients(), federated.records or 1
     for source, model in federated.models.items():
-        yield from unknown_name(f"federated.models.{source}", source, "dataset", sorted(config.datasets))
-        models = registry.MODELS.names(config.plugins.models)
-        yield from unknown_name(f"federated.models.{source}", model, "model", models)
+        yield from _unknown(config, "dataset", {f"federated.models.{source}": source})
+        yield from _unknown(config, "model", {f"federated.models.{source}": model})
         members = config.datasets[source].members if source in config.datasets else None
         if members is not None and clients * each > members:
             yield (
@@ -88,29 +97,24 @@ def _federated_mistakes(federated: FederatedConfig, config: Config) -> Iterator[
 def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[str]:
     """Unknown shapes and trainers, and learning-rate searches of unequal budget."""
     if (channel := defense.channel) is not None:
-        shapes = registry.SHAPES.names(config.plugins.shapes)
-        yield from unknown_name(f"{key}.shape", channel.shape, "shape", shapes)
+        yield from _unknown(config, "shape", {f"{key}.shape": channel.shape})
     if isinstance(defense, DPSGD):
-        for name in defense.deltas:
-            yield from unknown_name(f"{key}.deltas.{name}", name, "dataset", sorted(config.datasets))
+        yield from _unknown(config, "dataset", {f"{key}.deltas.{name}": name for name in defense.deltas})
     rates = defense.learning_rates or ()
     if len(set(rates)) < len(rates):
         yield f"{key}.learning_rates = {shown(rates)}: a candidate appears twice"
     budget = len(config.training.learning_rates)
-    if defense.learning_rates is not None and len(defense.learning_rates) != budget:
+    if rates and len(rates) != budget:
         yield (
-            f"{key}.learning_rates = {shown(defense.learning_rates)}: every defense tries equally many learning "
-            f"rates; give {budget}, as training.learning_rates has"
+            f"{key}.learning_rates = {shown(rates)}: every defense tries equally many learning rates; "
+            f"give {budget}, as training.learning_rates has"
         )
 
 
 def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
     """Names that a study uses and nobody declared, and levels or attacks that do not fit."""
-    for index, name in enumerate(study.datasets):
-        yield from unknown_name(f"{key}.datasets[{index}]", name, "dataset", sorted(config.datasets))
-    for index, name in enumerate(study.models):
-        models = registry.MODELS.names(config.plugins.models)
-        yield from unknown_name(f"{key}.models[{index}]", name, "model", models)
+    yield from _unknown(config, "dataset", _listed(f"{key}.datasets", study.datasets))
+    yield from _unknown(config, "model", _listed(f"{key}.models", study.models))
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
             yield f"{key}.{field}: is empty; give at least one"
@@ -118,8 +122,7 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
     known = config.attacks.all()
-    for index, name in enumerate(study.attacks):
-        where = f"{key}.attacks[{index}]"
+    for where, name in _listed(f"{key}.attacks", study.attacks).items():
         if name not in known:
             yield from unknown_name(where, name, "attack", sorted(known))
             continue
@@ -135,27 +138,12 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     yield from _size_mistakes(key, study, config)
 
 
-def _level_mistakes(key: str, defense: Defense, levels: tuple[float, ...], colors: int | None) -> Iterator[str]:
-    """Levels that a defense cannot have on images of so many colors."""
-    if not defense.has_level:
-        if levels:
-            yield f"{key} = {shown(levels)}: an undefended run has no level; give []"
-        return
-    if not levels:
-        yield f"{key}: needs at least one level"
-    for index, level in enumerate(levels):
-        if (problem := defense.level_problem(level, colors)) is not None:
-            yield f"{key}[{index}] = {level}: {problem}"
-    if len(set(levels)) < len(levels):
-        yield f"{key} = {shown(levels)}: a level appears twice"
-
-
-def _efficiency_mistakes(efficiency: EfficiencyConfig, config: Config) -> Iterator[str]:
+def _efficiency_mistakes(config: Config) -> Iterator[str]:
     """Names that the table of training times uses and nobody declared, levels that do not fit, nothing to compare."""
-    yield from unknown_name("efficiency.dataset", efficiency.dataset, "dataset", sorted(config.datasets))
-    models = registry.MODELS.names(config.plugins.models)
-    for index, name in enumerate(efficiency.models):
-        yield from unknown_name(f"efficiency.models[{index}]", name, "model", models)
+    if (efficiency := config.efficiency) is None:
+        return
+    yield from _unknown(config, "dataset", {"efficiency.dataset": efficiency.dataset})
+    yield from _unknown(config, "model", _listed("efficiency.models", efficiency.models))
     yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
     known = config.known_defenses()
     for name in efficiency.defenses:
@@ -176,16 +164,24 @@ def _sweep_mistakes(
         where = f"{key}.defenses.{name}"
         if name not in declared:
             yield from unknown_name(where, name, "defense", sorted(declared))
+        elif not declared[name].has_level:
+            if levels:
+                yield f"{where} = {shown(levels)}: an undefended run has no level; give []"
         else:
-            yield from _level_mistakes(where, declared[name], levels, colors)
+            if not levels:
+                yield f"{where}: needs at least one level"
+            for index, level in enumerate(levels):
+                if (problem := declared[name].level_problem(level, colors)) is not None:
+                    yield f"{where}[{index}] = {level}: {problem}"
+            if len(set(levels)) < len(levels):
+                yield f"{where} = {shown(levels)}: a level appears twice"
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
     """Batches larger than the members that they, and those of the learning-rate search, are drawn from."""
     declared = config.known_defenses()
     for dataset in study.datasets:
-        members = config.datasets[dataset].members if dataset in config.datasets else None
-        if members is None:
+        if dataset not in config.datasets or (members := config.datasets[dataset].members) is None:
             continue
         left, where = members, f"{dataset} has only {members} members"
         if any(study.rounds):
@@ -206,11 +202,10 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
 def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     """Names that a figure uses and nothing answers to, options that nobody understands, runs that it would mix up."""
     key = f"figures.{figure.paper}/{figure.id}"
-    yield from unknown_name(f"{key}.plot", figure.plot, "plot", registry.PLOTS.names(config.plugins.plots))
+    yield from _unknown(config, "plot", {f"{key}.plot": figure.plot})
     owners = [(f"{key}.options", registry.PLOTS, figure.plot, figure.options)]
-    tests = registry.CLAIM_TESTS.names(config.plugins.claim_tests)
     for claim in figure.claims:
-        yield from unknown_name(f"{key}.claims.{claim.id}.test", claim.test, "claim test", tests)
+        yield from _unknown(config, "claim test", {f"{key}.claims.{claim.id}.test": claim.test})
         owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_TESTS, claim.test, claim.options))
     for where, known, name, options in owners:
         # Options of outside ones are not known here.
@@ -237,6 +232,5 @@ def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
     if name and section in SECTIONS:
         kind = getattr(config, section)
         return [] if kind is None else unknown_name(key, name, f"table of {section}", sorted(kind.TABLES))
-    alone = (EFFICIENCY, SCOREBOARD)
-    known = [*alone, *(f"{section}/TABLE" for section in SECTIONS)]
-    return unknown_name(key, table, "table", known) if table not in alone else []
+    known = [EFFICIENCY, SCOREBOARD, *(f"{section}/TABLE" for section in SECTIONS)]
+    return unknown_name(key, table, "table", known)

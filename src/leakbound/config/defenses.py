@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 
 from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
 from leakbound.config.settings import Name, Rates, Settings, Span, class_of
-from leakbound.registry import MECHANISMS
+from leakbound.registry import MECHANISMS, SHAPES
 
 _STEPS = "leakbound.training.client_steps"
 
@@ -163,7 +163,7 @@ class ChannelDefense(Defense):
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless the level is a positive capacity."""
-        allowed = 0 < _number(level) < math.inf
+        allowed = level is not None and 0 < level < math.inf
         return None if allowed else 'a capacity must be > 0 nats. For no noise use the defense "none"'
 
 
@@ -189,7 +189,7 @@ class DPSGD(Defense):
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless the level is a noise multiplier."""
-        allowed = 0 <= _number(level) < math.inf
+        allowed = level is not None and 0 <= level < math.inf
         return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
 
     def on(self, dataset: str) -> DPSGD:
@@ -222,7 +222,7 @@ class ParameterNoise(Defense):
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
-        allowed = 0 <= _number(level) < math.inf
+        allowed = level is not None and 0 <= level < math.inf
         return None if allowed else "parameter_noise needs the standard deviation of its noise, >= 0"
 
 
@@ -243,7 +243,7 @@ class GradientCompression(Defense):
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
-        allowed = 0 < _number(level) <= 1
+        allowed = level is not None and 0 < level <= 1
         return None if allowed else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
 
 
@@ -258,7 +258,7 @@ class LargeBatch(Defense):
 
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless the level is a factor."""
-        allowed = _number(level) % 1 == 0 and _number(level) >= 1
+        allowed = level is not None and level >= 1 and level % 1 == 0
         return None if allowed else "large_batch needs a factor on the batch size, a whole number >= 1"
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
@@ -281,7 +281,7 @@ class Compression(Defense):
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message unless images of so many colors, or of any if that is not known, have the principal direction."""
         directions = IMAGE_SIDE**2 * (colors or MOST_COLORS)
-        if _number(level) % 1 == 0 and 0 <= _number(level) < directions:
+        if level is not None and 0 <= level < directions and level % 1 == 0:
             return None
         return (
             "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
@@ -289,25 +289,9 @@ class Compression(Defense):
         )
 
 
-def _number(level: float | None) -> float:
-    """The level, or what fails every comparison where there is none."""
-    return math.nan if level is None else level
-
-
 @cache
 def default_defenses() -> dict[Name, Defense]:
     """The defenses that every configuration knows without declaring them."""
-    shapes = ("natural", "white", "personalized", "personalized_printed", "least_power", "rate_distortion")
-    fresh: dict[Name, Defense] = {shape: ChannelDefense(shape=shape) for shape in shapes}
-    frozen: dict[Name, Defense] = {f"{shape}_frozen": ChannelDefense(shape=shape, noise="frozen") for shape in shapes}
-    return {
-        "none": Undefended(),
-        **fresh,
-        **frozen,
-        "dpsgd": DPSGD(),
-        "dppsac": DPPSAC(),
-        "parameter_noise": ParameterNoise(),
-        "gradient_compression": GradientCompression(),
-        "large_batch": LargeBatch(),
-        "compression": Compression(),
-    }
+    channels: dict[Name, Defense] = {shape: ChannelDefense(shape=shape) for shape in SHAPES.builtin}
+    frozen = {f"{shape}_frozen": ChannelDefense(shape=shape, noise="frozen") for shape in SHAPES.builtin}
+    return {name: MECHANISMS.get(name)() for name in MECHANISMS.builtin if name != "channel"} | channels | frozen

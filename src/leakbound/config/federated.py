@@ -6,12 +6,10 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict
 
-from leakbound.config.settings import LONGEST_LIST, Count, Name, Records, Replicas, Seconds, Settings, Steps
+from leakbound.config.settings import Count, Name, Records, Replicas, Seconds, Settings, Some, Steps
 
 Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
-Positives = Annotated[tuple[Positive, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)]
 Spread = Annotated[float, Field(ge=0, le=1e12)]
-Counts = Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)]
 Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composition"]
 
 
@@ -22,14 +20,7 @@ class FederatedConfig(Settings):
 
     models: dict[Name, Name] = {"mnist": "mlp", "cifar10": "cnn"}
     """Dataset to the network that is trained on it."""
-    sweeps: Annotated[tuple[Sweep, ...], Strict(False), Field(min_length=1)] = (
-        "budgets",
-        "clients",
-        "thresholds",
-        "means",
-        "spreads",
-        "composition",
-    )
+    sweeps: Annotated[tuple[Sweep, ...], Strict(False), Field(min_length=1)] = get_args(Sweep)
     """Tables that are made: fig03 and fig04, fig05, fig06, fig08 and fig09, fig07 and fig10, pmidp_composition."""
     n_clients: Count = 100
     """Clients N, except where they are swept."""
@@ -53,22 +44,17 @@ class FederatedConfig(Settings):
     """Clipping threshold C, except where it is swept; the first one where thresholds follow the norms."""
     clip_rate: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Rate at which thresholds of personalized runs and their baseline follow the norms; 0 keeps them. Not printed."""
-    mi_budgets: Positives = (5.0, 10.0, 20.0)
+    mi_budgets: Some[Positive] = (5.0, 10.0, 20.0)
     """Budgets ε of the sweep over budgets, in nats for one round."""
     mi_budget: Positive = 10.0
     """Budget where clients and thresholds are swept; not printed in the paper."""
-    client_counts: Counts = (20, 40, 60, 80, 100, 120, 140, 160, 180, 200)
+    client_counts: Some[Count] = (20, 40, 60, 80, 100, 120, 140, 160, 180, 200)
     """Numbers of clients of the sweep over them."""
-    max_param_norms: Positives = (2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0)
+    max_param_norms: Some[Positive] = (2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0)
     """Thresholds of the sweep over them."""
-    budget_means: Positives = (5.0, 10.0, 15.0, 20.0)
+    budget_means: Some[Positive] = (5.0, 10.0, 15.0, 20.0)
     """Means of personal budgets of the sweep over them."""
-    budget_spreads: Annotated[tuple[Spread, ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)] = (
-        0.0,
-        5.0,
-        10.0,
-        15.0,
-    )
+    budget_spreads: Some[Spread] = (0.0, 5.0, 10.0, 15.0)
     """Standard deviations of personal budgets of the sweep over them."""
     budget_mean: Positive = 20.0
     """Mean of personal budgets where their spread is swept."""

@@ -170,8 +170,11 @@ def _unfit(values: Any) -> Iterator[str]:
     while waiting:
         key, value, depth = waiting.pop()
         count += 1
-        if count > MOST_VALUES or depth > DEEPEST:
-            yield f"{key}: {f'more than {MOST_VALUES} values' if count > MOST_VALUES else 'is nested too deeply'}"
+        if count > MOST_VALUES:
+            yield f"{key}: more than {MOST_VALUES} values"
+            return
+        if depth > DEEPEST:
+            yield f"{key}: is nested too deeply"
             return
         inner: list[tuple[str, Any, int]] = []
         if isinstance(value, Mapping):
@@ -190,7 +193,8 @@ def _unfit(values: Any) -> Iterator[str]:
 def _problem_of(value: Any) -> str | None:
     """Why a single value can be no setting; None if it can."""
     if isinstance(value, str):
-        return None if value.isascii() or _is_unicode(value) else "is no Unicode text"
+        halves = not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value)  # JSON's escapes make them
+        return "is no Unicode text" if halves else None
     if isinstance(value, float):
         return None if math.isfinite(value) else "must be a finite number"
     if isinstance(value, int):
@@ -200,25 +204,16 @@ def _problem_of(value: Any) -> str | None:
     return None if value is None else f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
 
 
-def _is_unicode(text: str) -> bool:
-    """True if text can be written to a file; JSON's escapes can make halves of characters."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
     """One pydantic finding as ``key = value: what is allowed``."""
     location = detail["loc"]
-    key = "".join(
-        f"[{step}]"
-        if isinstance(step, int)
-        else f".{step if len(step) <= _LONGEST_KEY else step[:_LONGEST_KEY] + '...'}"
-        for step in location
-        if step != "[key]"
-    ).lstrip(".")
+    key = ""
+    for step in location:
+        if isinstance(step, int):
+            key += f"[{step}]"
+        elif step != "[key]":
+            key += f".{step[:_LONGEST_KEY]}{'...' if len(step) > _LONGEST_KEY else ''}"
+    key = key.lstrip(".")
     if detail["type"] == "extra_forbidden":
         known = _keys_at(model, values, location[:-1])
         return f"{key}: unknown setting; {registry.nearest(str(location[-1]), known)}"
@@ -247,9 +242,7 @@ def _number_hint(detail: ErrorDetails) -> str:
     if not math.isfinite(number):
         return ""
     text = repr(number) if detail["type"] == "float_type" or number % 1 else str(int(number))
-    mantissa, _, exponent = text.partition("e")
-    point = "" if "." in mantissa or not exponent else ".0"
-    return f"; this is text: write {mantissa}{point}{'e' if exponent else ''}{exponent} without quotes"
+    return f"; this is text: write {text if '.' in text else text.replace('e', '.0e')} without quotes"
 
 
 def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...]) -> list[str]:

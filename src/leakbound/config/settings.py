@@ -10,19 +10,20 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from leakbound.registry import Registry
 
 T = TypeVar("T", bound="Settings")
+V = TypeVar("V")
 LONGEST_LIST = 1000
 """Entries of any list that jobs are made of; a longer one is a typing error."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
-Names = Annotated[tuple[Name, ...], Strict(False), Field(max_length=LONGEST_LIST)]
+Listed = Annotated[tuple[V, ...], Strict(False), Field(max_length=LONGEST_LIST)]
+"""Values of one type, as many as jobs can be made of."""
+Some = Annotated[Listed[V], Field(min_length=1)]
+"""At least one value."""
+Names = Listed[Name]
 Level = Annotated[float, Field(ge=0, le=1e12)]
-Levels = Annotated[tuple[Level, ...], Strict(False), Field(max_length=LONGEST_LIST)]
-Rates = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=100)], ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)
-]
-Weights = Annotated[
-    tuple[Annotated[float, Field(ge=0, le=1e12)], ...], Strict(False), Field(min_length=1, max_length=LONGEST_LIST)
-]
+Levels = Listed[Level]
+Rates = Some[Annotated[float, Field(gt=0, le=100)]]
+Weights = Some[Annotated[float, Field(ge=0, le=1e12)]]
 Span = Annotated[tuple[int, int], Strict(False)]
 Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """Text without line breaks and other control characters: a path, an address, a column."""

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, Strict
+from pydantic import Field
 
 from leakbound.config.defenses import BoxWeights
-from leakbound.config.settings import (
-    LONGEST_LIST,
-    Count,
-    Levels,
-    Name,
-    Names,
-    Records,
-    Replicas,
-    Seconds,
-    Settings,
-    Steps,
-)
+from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
 
 
 class StudyConfig(Settings):
@@ -28,9 +17,9 @@ class StudyConfig(Settings):
     models: Names
     defenses: dict[Name, Levels]
     """Defense to its levels: capacities in nats for channels, noise multipliers for DP, an empty list for ``none``."""
-    rounds: Annotated[tuple[Annotated[int, Field(ge=0, le=10**8)], ...], Strict(False), Field(max_length=LONGEST_LIST)]
+    rounds: Listed[Annotated[int, Field(ge=0, le=10**8)]]
     """Local optimisation steps; 0 leaves the network untrained, which gradient inversion needs."""
-    batch_sizes: Annotated[tuple[Records, ...], Strict(False), Field(max_length=LONGEST_LIST)] = (64,)
+    batch_sizes: Listed[Records] = (64,)
     """Records in a step."""
     attacks: Names = ()
     replicas: Replicas | None = None

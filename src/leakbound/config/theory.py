@@ -18,18 +18,18 @@ Clients = Annotated[int, Field(ge=2, le=1000)]
 _BUDGETS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 
 
-class _ExchangeableSettings(Settings):
-    """Parameters of equal variances and equal covariances."""
+class _Exchangeable(Settings):
+    """Parameters of equal variances and equal covariances, those of case 3 unless it says more."""
 
     n_clients: Clients = 101
     """Clients n."""
-    variance: Variance
+    variance: Variance = 30.0
     """σ_m², variance of each client's parameter."""
-    covariance: Annotated[float, Field(allow_inf_nan=False)]
+    covariance: Annotated[float, Field(allow_inf_nan=False)] = 2.0
     """σ_k², covariance of any two clients' parameters."""
 
     @model_validator(mode="after")
-    def _is_a_covariance(self) -> _ExchangeableSettings:
+    def _is_a_covariance(self) -> _Exchangeable:
         least = -self.variance / (self.n_clients - 1)
         if not least < self.covariance < self.variance:
             raise ValueError(
@@ -50,7 +50,7 @@ class IndependentCase(Settings):
     """Budgets ε, bits."""
 
 
-class DependentCase(_ExchangeableSettings):
+class DependentCase(_Exchangeable):
     """Case 2: exchangeable parameters, independent noise (Fig. 5)."""
 
     variance: Variance = 2.0
@@ -61,13 +61,9 @@ class DependentCase(_ExchangeableSettings):
     """Budgets ε, bits."""
 
 
-class CorrelatedCase(_ExchangeableSettings):
+class CorrelatedCase(_Exchangeable):
     """Case 3: exchangeable parameters, exchangeable noise (Fig. 7)."""
 
-    variance: Variance = 30.0
-    """σ_m², variance of each client's parameter."""
-    covariance: Annotated[float, Field(allow_inf_nan=False)] = 2.0
-    """σ_k², covariance of any two clients' parameters."""
     mi_budgets: Budgets = _BUDGETS[1:]
     """Budgets ε, bits."""
     boxes: Boxes = (1.0, 0.1, 0.01)
@@ -76,13 +72,9 @@ class CorrelatedCase(_ExchangeableSettings):
     """Largest (n − 1)|σ_e²|/σ² in these boxes."""
 
 
-class NoiseSurface(_ExchangeableSettings):
+class NoiseSurface(_Exchangeable):
     """Utility and privacy over σ² and σ_e² in case 3 (Fig. 6)."""
 
-    variance: Variance = 30.0
-    """σ_m², variance of each client's parameter."""
-    covariance: Annotated[float, Field(allow_inf_nan=False)] = 2.0
-    """σ_k², covariance of any two clients' parameters."""
     mi_budgets: Budgets = (1.0, 3.0, 4.0, 5.0, 8.0, 10.0)
     """Budgets ε, bits; a panel each."""
     points: Annotated[int, Field(ge=5, le=201)] = 31

@@ -212,47 +212,4 @@ def masked_level(
     covariance = secret.state_variance * np.eye(len(honest)) + mask_variance * laplacian
     shift = np.zeros(len(honest))
     shift[honest.index(server)] = secret.shift
-    return shift_level(covariance, shift)
-
-
-def shift_level(covariance: Float[np.ndarray, "k k"], shift: Float[np.ndarray, " k"]) -> float:
-    """½ Δᵀ Σ⁻¹ Δ, the level of Gaussian observations whose mean shifts by Δ."""
     return 0.5 * float(shift @ linalg.cho_solve(linalg.cho_factor(covariance), shift))
-
-
-def observed_level(
-    weights: Float[np.ndarray, "n n"],
-    state_variances: Float[np.ndarray, " n"],
-    noise_variances: Float[np.ndarray, " n"],
-    decay: float,
-    time: int,
-    server: int,
-    shift: float,
-) -> float:
-    """Level of scheme 2 from the covariance of all messages of all servers, without any reasoning about looks.
-
-    Args:
-        weights: W.
-        state_variances: (n,) v of every server.
-        noise_variances: (n,) σ_i² of every server.
-        decay: ρ, in (0, 1).
-        time: s, steps after T₀ whose messages are seen, >= 0; the covariance has n(s + 1) rows.
-        server: i, the contributor's own.
-        shift: Δ = c α.
-    """
-    check_decay(decay)
-    servers = len(weights)
-    # Every message is a linear function of y(0) and φ(0), …, φ(s); its coefficients take the same steps as the states.
-    coefficients = np.zeros((servers, servers * (time + 2)))
-    coefficients[:, :servers] = np.eye(servers)
-    messages = []
-    for step in range(time + 1):
-        sent = coefficients.copy()
-        sent[:, servers * (step + 1) : servers * (step + 2)] += np.eye(servers)
-        if step:
-            sent[:, servers * step : servers * (step + 1)] -= np.eye(servers)
-        messages.append(sent)
-        coefficients = weights @ sent
-    seen = np.concatenate(messages)
-    variances = np.concatenate([state_variances, *(noise_variances * decay**step for step in range(time + 1))])
-    return shift_level((seen * variances) @ seen.T, shift * seen[:, server])

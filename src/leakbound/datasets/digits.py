@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.records import DatasetError, RawDataset, Records
 
-_INK = 16
-"""Largest pixel value of the original images."""
+_INK = 16  # largest pixel value of the original images
 
 
-@dataclass(frozen=True)
 class DigitsReader:
-    """Reader of the digits: ``reader(name, config)`` gives its original records.
+    """Reader of the digits: ``reader(name, config)`` gives its original records, which may be shown in public."""
 
-    Attributes:
-        publishable: Whether its images may be shown in public.
-    """
-
-    publishable: bool = True
+    publishable = True
 
     def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
         """Read the embedded digits, one pool without an original test split.

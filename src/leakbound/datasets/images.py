@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,13 @@ import pyarrow.parquet as pq
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.pixels import decode
-from leakbound.datasets.records import DatasetError, RawDataset, Records, checked_labels, checked_rows
+from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
 
+_SPLITS = ("train", "test")
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
 
 
@@ -67,24 +69,22 @@ class ImageReader:
                 f"Set it to the folder that holds {self.files or name}_train.parquet and _test.parquet."
             )
         if paths := self.originals(name, config):
-            column = config.label or "label"
-            train, test = (_table_of_file(path, column) for path in paths)
-            return _dataset(train, test, image="image", label=column, origins=(str(paths[0]), str(paths[1])))
+            label = config.label or "label"
+            return _dataset({str(path): _table_of_file(path, label) for path in paths}, "image", label)
         if self.hub is None:
             raise DatasetError(
                 f"datasets.{name}: its reader knows no copy on the hub. Set {FOLDER_VARIABLE} to the folder that holds "
                 f"{self.files or name}_train.parquet and {self.files or name}_test.parquet."
             )
-        train, test = (_table_of_hub(name, self.hub, split) for split in ("train", "test"))
-        origins = (f"{self.hub.repository} (train)", f"{self.hub.repository} (test)")
-        return _dataset(train, test, image=self.hub.image, label=config.label or self.hub.label, origins=origins)
+        tables = {f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split) for split in _SPLITS}
+        return _dataset(tables, self.hub.image, config.label or self.hub.label)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
         """Files that are read, training split first, whether or not they are there; none if the hub is asked."""
         folder = os.environ.get(FOLDER_VARIABLE)
         if not folder or config.source == "hub":
             return ()
-        return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in ("train", "test"))
+        return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in _SPLITS)
 
 
 read_parquet = ImageReader(publishable=False)  # anybody's images
@@ -122,28 +122,21 @@ def _table_of_hub(name: str, hub: HubSource, split: str) -> pa.Table:
             f"datasets.{name}: {hub.repository} cannot be loaded from the Hugging Face hub ({error}). Check the "
             f"connection, or set {FOLDER_VARIABLE} to a folder with {name}_train.parquet and {name}_test.parquet."
         ) from error
-    return table_of(found)
+    return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 
-def table_of(found: Any) -> pa.Table:
-    """Arrow table of a ``datasets.Dataset``, images still encoded, class names in its schema metadata."""
-    table = found.with_format("arrow")[:]
-    return table.replace_schema_metadata(found.features.arrow_schema.metadata)
-
-
-def _dataset(train: pa.Table, test: pa.Table, *, image: str, label: str, origins: tuple[str, str]) -> RawDataset:
-    """Both splits with one list of classes, which the training split decides."""
-    for table, origin in zip((train, test), origins, strict=True):
+def _dataset(tables: Mapping[str, pa.Table], image: str, label: str) -> RawDataset:
+    """Splits by their origins, with one list of classes, which the first one, for training, decides."""
+    for origin, table in tables.items():
         _check_columns(table.schema, image, label, origin)
-    named = _class_names(train.schema, label)
-    labels = checked_labels(
-        _column(train, label), classes=len(named) if named else None, column=label, origin=origins[0]
-    )
-    classes = named or _made_up_names(label, int(labels.max()) + 1)
-    test_labels = checked_labels(_column(test, label), classes=len(classes), column=label, origin=origins[1])
-    return RawDataset(
-        classes, _records(train, image, labels, origins[0]), _records(test, image, test_labels, origins[1])
-    )
+    classes: tuple[str, ...] = ()
+    splits = []
+    for origin, table in tables.items():
+        classes = classes or _class_names(table.schema, label)
+        labels = checked_labels(_column(table, label), classes=len(classes) or None, column=label, origin=origin)
+        classes = classes or _made_up_names(label, int(labels.max()) + 1)
+        splits.append(Records(origin, labels, partial(_decoded, table[image], origin=origin)))
+    return RawDataset(classes, *splits)
 
 
 def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> None:
@@ -174,17 +167,14 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
     return column.to_numpy()
 
 
-def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
-    """Class names that Hugging Face ``datasets`` stores in the schema, or None."""
-    raw = (schema.metadata or {}).get(b"huggingface")
-    if raw is None:
-        return None
+def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
+    """Class names that Hugging Face ``datasets`` stores in the schema, if any."""
     try:
-        feature = json.loads(raw)["info"]["features"][label]
-        names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return tuple(str(name) for name in names) if names and isinstance(names, list) else None
+        feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][label]
+        names = feature["names"] if feature["_type"] == "ClassLabel" else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 
 def _made_up_names(label: str, count: int) -> tuple[str, ...]:
@@ -194,16 +184,11 @@ def _made_up_names(label: str, count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(count))
 
 
-def _records(table: pa.Table, image: str, labels: np.ndarray, origin: str) -> Records:
-    """Records that decode an image when asked for it."""
-    encoded = table[image]
-
-    def decode_rows(rows: np.ndarray) -> np.ndarray:
-        found = encoded.take(pa.array(rows)).to_pylist()
-        pixels = [
-            decode((value or {}).get("bytes"), row=int(row), origin=origin)
-            for row, value in zip(rows, found, strict=True)
-        ]
-        return checked_rows(pixels, rows, origin)
-
-    return Records(origin, labels, decode_rows)
+def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str) -> np.ndarray:
+    """Pixels of some rows, which must be alike."""
+    pixels: list[np.ndarray] = []
+    for row, value in zip(rows.tolist(), encoded.take(pa.array(rows)).to_pylist(), strict=True):
+        pixels.append(decode((value or {}).get("bytes"), row=row, origin=origin))
+    for row, image in zip(rows.tolist(), pixels, strict=True):
+        check_alike(image.shape, row, pixels[0].shape, int(rows[0]), origin)
+    return np.stack(pixels)

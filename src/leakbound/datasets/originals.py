@@ -34,7 +34,14 @@ def describe_originals(name: str, config: DatasetConfig, known: Mapping[str, Any
     paths: tuple[Path, ...] = reader.originals(name, config) if hasattr(reader, "originals") else ()
     if not all(path.is_file() for path in paths) or (known and not paths):
         return None
-    return {path.name: _described(path, (known or {}).get(path.name)) for path in paths}
+    found: Described = {}
+    for path in paths:
+        status = path.stat()
+        found[path.name] = {"size": status.st_size, "changed": status.st_mtime_ns}
+        before = (known or {}).get(path.name, {})
+        unchanged = found[path.name].items() <= before.items()
+        found[path.name]["sha256"] = before["sha256"] if unchanged else file_hash(path)
+    return found
 
 
 def original_hashes(name: str, config: DatasetConfig, record: Path) -> dict[str, str]:
@@ -54,12 +61,3 @@ def original_hashes(name: str, config: DatasetConfig, record: Path) -> dict[str,
         known = {}
     found = describe_originals(name, config, known)
     return {file: facts["sha256"] for file, facts in sorted((known if found is None else found).items())}
-
-
-def _described(path: Path, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Size, time of change and SHA-256 of a file."""
-    status = path.stat()
-    seen = {"size": status.st_size, "changed": status.st_mtime_ns}
-    if known is not None and seen == {key: known[key] for key in seen}:
-        return dict(known)
-    return {**seen, "sha256": file_hash(path)}

@@ -47,9 +47,7 @@ def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def resized(
-    pixels: Shaped[np.ndarray, "n height width colors"],
-) -> Float[np.ndarray, "n colors 32 32"]:
+def resized(pixels: Shaped[np.ndarray, "n height width colors"]) -> Float[np.ndarray, "n colors 32 32"]:
     """Resize pixels 0 to 255 to 32×32 by antialiased bilinear interpolation and scale them to [-1, 1].
 
     The eigenvalues that Tan et al. (2024) print come from images treated so. Interpolation works on floats, so nothing
@@ -57,10 +55,7 @@ def resized(
     """
     planes = np.moveaxis(pixels, -1, 1).astype(np.float32)
     if planes.shape[2:] != (IMAGE_SIDE, IMAGE_SIDE):
-        flat = planes.reshape(-1, *planes.shape[2:])
-        small = [
-            np.asarray(Image.fromarray(plane).resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BILINEAR))
-            for plane in flat
-        ]
+        flat = (Image.fromarray(plane) for plane in planes.reshape(-1, *planes.shape[2:]))
+        small = [np.asarray(one.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BILINEAR)) for one in flat]
         planes = np.stack(small).reshape(*planes.shape[:2], IMAGE_SIDE, IMAGE_SIDE)
     return np.ascontiguousarray(np.clip(planes / np.float32(127.5) - np.float32(1), -1, 1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-_SHOWN = 60  # characters of a value in a message
+from leakbound.config.messages import shown
 
 
 class DatasetError(ValueError):
@@ -49,11 +49,7 @@ class RawDataset:
 
 
 def may_be_published(reader: object) -> bool:
-    """True if a reader says that its images may be shown in public; one that says nothing means no.
-
-    Args:
-        reader: Registered reader of a dataset, ``publishable`` if its terms allow it.
-    """
+    """True if a registered reader says by ``publishable`` that its images may be shown in public."""
     return bool(getattr(reader, "publishable", False))
 
 
@@ -73,8 +69,9 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
         raise DatasetError(f"{origin}: has no images. Make the file again.")
     if values.dtype.kind not in "iub":
         row = next((i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0)
+        held = shown(values[row][:100] if isinstance(values[row], bytes) else values[row])  # bytes can be many
         raise DatasetError(
-            f"{origin}: row {row}: column {column!r} holds {_shown(values[row])}, which is no integer label. "
+            f"{origin}: row {row}: column {column!r} holds {held}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."
         )
     labels = values.astype(np.int64)
@@ -94,23 +91,6 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
                 "labels without class names must be 0, 1, … without gaps. Name another column as label."
             )
     return labels
-
-
-def _shown(value: object) -> str:
-    """The beginning of a value, as Python writes it; text and bytes are cut first, because they can be large."""
-    text = repr(value[: _SHOWN + 1] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def checked_rows(pixels: list[np.ndarray], rows: np.ndarray, origin: str) -> np.ndarray:
-    """Stack decoded images (k, height, width, colors) after checking that they are alike.
-
-    Raises:
-        DatasetError: If an image's size or number of colors differs from the first one's.
-    """
-    for row, image in zip(rows, pixels, strict=True):
-        check_alike(image.shape, int(row), pixels[0].shape, int(rows[0]), origin)
-    return np.stack(pixels)
 
 
 def check_alike(shape: tuple[int, ...], row: int, first: tuple[int, ...], first_row: int, origin: str) -> None:

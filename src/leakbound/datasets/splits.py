@@ -15,7 +15,7 @@ from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash
 
 _SPLITS = ("train", "test", "aux")
-_PARTS = ("images", "labels")
+_FIELDS = ("images", "labels")
 _POOL_TEST_FRACTION = 0.2
 _CHUNK = 256  # images decoded at once: large ones are held in memory until they are resized
 
@@ -56,7 +56,7 @@ class ImageDataset:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays for storage: ``train_images``, ``train_labels``, ``test_images`` and so on."""
-        return {f"{name}_{part}": getattr(getattr(self, name), part) for name in _SPLITS for part in _PARTS}
+        return {f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS}
 
     @classmethod
     def from_arrays(cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> ImageDataset:
@@ -65,9 +65,10 @@ class ImageDataset:
         Raises:
             DatasetError: If an array is missing, or they do not fit each other.
         """
-        if missing := [key for name in _SPLITS for part in _PARTS if (key := f"{name}_{part}") not in arrays]:
+        if missing := [key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays]:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
         colors = arrays["train_images"].shape[1:2]
+        splits = {}
         for split in _SPLITS:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
             if (images.dtype, images.shape[1:]) != (np.float32, (*colors, IMAGE_SIDE, IMAGE_SIDE)):
@@ -76,7 +77,7 @@ class ImageDataset:
                 raise DatasetError(f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}.")
             if not 0 <= labels.min() <= labels.max() < len(classes):
                 raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
-        splits = {split: Split(arrays[f"{split}_images"], arrays[f"{split}_labels"]) for split in _SPLITS}
+            splits[split] = Split(images, labels)
         return cls(name, tuple(classes), **splits)
 
     def content_hash(self) -> str:
@@ -121,24 +122,23 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
     held = raw.test if raw.test is not None else raw.train
 
     def split(records: Records, rows: np.ndarray) -> Split:
-        parts: list[np.ndarray] = []
+        images: list[np.ndarray] = []
         first: tuple[int, ...] = ()
         for start in range(0, len(rows), _CHUNK):
             pixels = records.decode(rows[start : start + _CHUNK])
             first = first or pixels.shape[1:]
             check_alike(pixels.shape[1:], int(rows[start]), first, int(rows[0]), records.origin)
-            parts.append(resized(pixels))
-        return Split(np.concatenate(parts), records.labels[rows])
+            images.append(resized(pixels))
+        return Split(np.concatenate(images), records.labels[rows])
 
-    found = ImageDataset(
-        name, raw.classes, split(raw.train, drawn.train), split(held, drawn.test), split(raw.train, drawn.aux)
-    )
-    if found.test.images.shape[1] != found.colors:
+    train, test, aux = split(raw.train, drawn.train), split(held, drawn.test), split(raw.train, drawn.aux)
+    colors, others = train.images.shape[1], test.images.shape[1]
+    if others != colors:
         raise DatasetError(
-            f"{held.origin}: images have {found.test.images.shape[1]} color planes, those of {raw.train.origin} "
-            f"have {found.colors}. Convert one of them."
+            f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
+            "Convert one of them."
         )
-    return found
+    return ImageDataset(name, raw.classes, train, test, aux)
 
 
 def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int) -> Draw:
