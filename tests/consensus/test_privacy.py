@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.special import log_ndtr
 
-from leakbound.accounting.gaussian import kl_divergence
+from formulas import kl_divergence
 from leakbound.consensus import (
     Secret,
     bounded_level,

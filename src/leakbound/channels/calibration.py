@@ -108,21 +108,6 @@ def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: flo
     return representable(log_noise_scale(eigenvalues, capacity) + math.log(uses), capacity)
 
 
-def white_scale(dimension: int, capacity: float) -> float:
-    """Scale of white noise for a covariance of full rank in closed form, 1 / (e^{2κ/d} − 1).
-
-    Args:
-        dimension: d, number of informative directions.
-        capacity: κ, nats per use, positive and finite.
-
-    Raises:
-        ValueError: If ``capacity`` is not positive and finite, or ``dimension`` < 1.
-    """
-    if dimension < 1 or not 0 < capacity < math.inf:
-        raise ValueError(f"dimension = {dimension} must be >= 1 and capacity = {capacity} positive and finite")
-    return representable(-log_expm1(2.0 * capacity / dimension), capacity)
-
-
 def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
     """Noise variances of least total power at water level ν: σ_i = ν λ_i / (λ_i + √(λ_i² + 2 ν λ_i)).
 
@@ -201,11 +186,6 @@ class WaterFilling:
     gain: Float[np.ndarray, " d"]
     variances: Float[np.ndarray, " d"]
     distortion: float
-
-    @property
-    def active(self) -> int:
-        """Number of axes that pass something."""
-        return int(np.count_nonzero(self.gain))
 
 
 def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> WaterFilling:
