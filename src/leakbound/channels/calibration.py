@@ -49,14 +49,10 @@ def representable(log_variance: float, capacity: float) -> float:
 
 
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
-    """Logarithm of :func:`noise_scale`, which exists for every capacity even where σ itself leaves float64.
+    """Logarithm of :func:`noise_scale` for one use, which exists even where σ itself leaves float64.
 
     g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls, so Newton's method started at or below the root climbs to it
     without overshooting. The m largest eigenvalues alone give a lower end for every m; the highest is the start.
-
-    Args:
-        eigenvalues: μ, float64, each >= 0, in any order.
-        capacity: κ, nats per use, in [0, ∞].
 
     Returns:
         ln σ; −∞ if nothing needs hiding (no positive eigenvalue, or κ = ∞), +∞ if nothing may pass (κ = 0).

@@ -68,9 +68,8 @@ class Spectrum:
             ValueError: If an array is of another type or shape.
         """
         prefix, size = "bound_", arrays["eigenvalues"].size
-        vectors = {"eigenvalues", "mean", "data_eigenvalues", "weights"} & set(arrays) | {"eigenvalues", "mean"}
-        vectors |= {name for name in arrays if name.startswith(prefix)}
-        found = {name: stored_array(arrays, name, (size,)) for name in sorted(vectors)}
+        vectors = sorted(name for name in arrays if name not in ("basis", "total_variance"))
+        found = {name: stored_array(arrays, name, (size,)) for name in vectors}
         return cls(
             shape=metadata["shape"],
             eigenvalues=found["eigenvalues"],

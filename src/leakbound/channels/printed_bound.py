@@ -75,9 +75,6 @@ def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float)
     check_capacity(capacity)
     scale = noise_scale(bound["variances"] / bound["weights"], capacity)
     floor = 0.5 * float(np.log(bound["predictors"] / bound["weights"]).sum())
-    if floor < capacity < math.inf:
-        # The floor takes part of κ; aiming at κ·AIM − floor keeps the margin that noise_scale leaves.
-        rest = capacity * AIM - floor
-        if rest > 0:
-            scale = min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest))
-    return scale
+    # The floor takes some of κ; aiming at κ·AIM − floor keeps the margin that noise_scale leaves.
+    rest = capacity * AIM - floor
+    return min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest)) if 0 < rest < math.inf else scale

@@ -145,10 +145,7 @@ class ChannelSampler:
         return self.release(self.signal(images), self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
-        self,
-        images: Float[Tensor, "n colors height width"],
-        source: NoiseSource | torch.Generator,
-        chunk: int = 1024,
+        self, images: Float[Tensor, "n colors height width"], source: NoiseSource | torch.Generator, chunk: int = 1024
     ) -> Float[Tensor, "n colors height width"]:
         """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
 
