@@ -9,17 +9,11 @@ import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import linalg
 
+from formulas import per_index_scale, white_scale
 from leakbound import accounting, federated, theory
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
-from leakbound.channels.calibration import (
-    least_power_level,
-    least_power_variances,
-    noise_scale,
-    water_filling,
-    white_scale,
-)
-from leakbound.channels.printed_bound import printed_scale
+from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
 from leakbound.consensus.averaging import expected_square
 from leakbound.consensus.graphs import contraction, convergence_rate, graph_from_adjacency, metropolis_weights
 from leakbound.consensus.privacy import Secret, contributor_level, masked_level, zero_sum_level
@@ -57,7 +51,7 @@ def _channels(inputs: Values) -> dict[str, Any]:
         "recon_bound_gaussian_surrogate": accounting.gaussian_surrogate_error(eigenvalues, capacity),
         "rd_theta": filling.level,
         "rd_distortion_total": filling.distortion,
-        "rd_active": filling.active,
+        "rd_active": np.count_nonzero(filling.gain),
         "rd_gain_first3": filling.gain[:3],
         "rd_noise_var_first3": filling.variances[:3],
     }
@@ -81,7 +75,7 @@ def _personalised(inputs: Values) -> dict[str, Any]:
         "u": printed.bound["innovations"],
         "k": printed.bound["predictors"],
         "sigma_paper_bound": printed_sigma,
-        "sigma_elementwise_min_bound": printed_scale(printed.bound, capacity, per_index=True),
+        "sigma_elementwise_min_bound": per_index_scale(printed.bound, capacity),
         "leakage_at_paper_sigma": gaussian_capacity(exact.eigenvalues, printed_sigma),
     }
 

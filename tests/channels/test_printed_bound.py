@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from formulas import printed_capacity
 from leakbound.accounting.gaussian import gaussian_capacity, log_determinant
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
-from leakbound.channels.printed_bound import innovations, printed_capacity
+from leakbound.channels.printed_bound import innovations
 
 SIZE = 32
 

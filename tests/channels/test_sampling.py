@@ -81,7 +81,7 @@ def test_noise_drawn_per_slot_is_combined_per_slot(name):
     sampler = ChannelSampler(calibrated(name)[1], SHAPE)
     images = torch.randn(3, 4, *SHAPE, generator=generator(2))
     noise = torch.stack([sampler.noise(4, generator(seed)) for seed in range(3)])
-    together = sampler.combine(images, noise)
+    together = sampler.release(sampler.signal(images), noise)
     apart = torch.stack([sampler.apply(images[slot], generator(slot)) for slot in range(3)])
     torch.testing.assert_close(together, apart, rtol=0, atol=1e-5)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formulas import per_index_scale, printed_capacity, white_scale
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import (
     Channel,
@@ -18,8 +19,7 @@ from leakbound.channels import (
     estimate_moments,
     signal_to_noise,
 )
-from leakbound.channels.calibration import white_scale
-from leakbound.channels.printed_bound import innovations, printed_capacity, printed_scale
+from leakbound.channels.printed_bound import innovations
 from leakbound.registry import SHAPES
 
 NAMES = SHAPES.names()
@@ -163,7 +163,7 @@ def test_printed_calibration_meets_its_bound_and_adds_more_noise_than_needed(see
     exact = Personalized.calibrate(Personalized.decompose(moments, weights=weights), capacity)
     spectrum = PersonalizedPrinted.decompose(moments, weights=weights)
     printed = PersonalizedPrinted.calibrate(spectrum, capacity)
-    sharper = printed_scale(spectrum.bound, capacity, per_index=True)
+    sharper = per_index_scale(spectrum.bound, capacity)
     scale = float(printed.variances[0] / weights[0])
     for reached in (
         printed_capacity(spectrum.bound, scale),

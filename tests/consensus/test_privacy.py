@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.special import log_ndtr
 
-from leakbound.accounting.gaussian import kl_divergence
+from formulas import kl_divergence
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph
 from leakbound.consensus.privacy import (
     Secret,

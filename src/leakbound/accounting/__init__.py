@@ -1,14 +1,7 @@
 """Accounting: from the uses of records in a training to the most that it can have leaked."""
 
 from leakbound.accounting.dp import dp_capacity, dp_capacity_from_epsilon, dp_noise_multiplier, epsilon, poisson_epsilon
-from leakbound.accounting.leakage import (
-    Leakage,
-    independent_uses,
-    leakage,
-    linear_leakage,
-    printed_leakage,
-    record_leakage,
-)
+from leakbound.accounting.leakage import Leakage, leakage
 from leakbound.accounting.reconstruction import (
     EmpiricalBayes,
     batch_capacity,
@@ -33,11 +26,7 @@ __all__ = [
     "epsilon",
     "fano_error",
     "gaussian_surrogate_error",
-    "independent_uses",
     "leakage",
-    "linear_leakage",
     "poisson_epsilon",
     "posterior",
-    "printed_leakage",
-    "record_leakage",
 ]

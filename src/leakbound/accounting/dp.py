@@ -106,7 +106,7 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
     if event.mechanism not in _MECHANISMS:
         raise ValueError(
             f"mechanism {event.mechanism!r}: epsilon is defined for {' and '.join(_MECHANISMS)}; for a channel use "
-            "`accounting.record_leakage`; for all others no guarantee was derived"
+            "`accounting.leakage`; for all others no guarantee was derived"
         )
     if event.sampling != "poisson":
         raise ValueError(

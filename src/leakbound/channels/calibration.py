@@ -49,14 +49,10 @@ def representable(log_variance: float, capacity: float) -> float:
 
 
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
-    """Logarithm of :func:`noise_scale`, which exists for every capacity even where σ itself leaves float64.
+    """Logarithm of :func:`noise_scale` for one use, which exists even where σ itself leaves float64.
 
     g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls, so Newton's method started at or below the root climbs to it
     without overshooting. The m largest eigenvalues alone give a lower end for every m; the highest is the start.
-
-    Args:
-        eigenvalues: μ, float64, each >= 0, in any order.
-        capacity: κ, nats per use, in [0, ∞].
 
     Returns:
         ln σ; −∞ if nothing needs hiding (no positive eigenvalue, or κ = ∞), +∞ if nothing may pass (κ = 0).
@@ -106,21 +102,6 @@ def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: flo
     """
     check_uses(uses)
     return representable(log_noise_scale(eigenvalues, capacity) + math.log(uses), capacity)
-
-
-def white_scale(dimension: int, capacity: float) -> float:
-    """Scale of white noise for a covariance of full rank in closed form, 1 / (e^{2κ/d} − 1).
-
-    Args:
-        dimension: d, number of informative directions.
-        capacity: κ, nats per use, positive and finite.
-
-    Raises:
-        ValueError: If ``capacity`` is not positive and finite, or ``dimension`` < 1.
-    """
-    if dimension < 1 or not 0 < capacity < math.inf:
-        raise ValueError(f"dimension = {dimension} must be >= 1 and capacity = {capacity} positive and finite")
-    return representable(-log_expm1(2.0 * capacity / dimension), capacity)
 
 
 def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
@@ -201,11 +182,6 @@ class WaterFilling:
     gain: Float[np.ndarray, " d"]
     variances: Float[np.ndarray, " d"]
     distortion: float
-
-    @property
-    def active(self) -> int:
-        """Number of axes that pass something."""
-        return int(np.count_nonzero(self.gain))
 
 
 def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> WaterFilling:

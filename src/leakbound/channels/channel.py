@@ -68,9 +68,8 @@ class Spectrum:
             ValueError: If an array is of another type or shape.
         """
         prefix, size = "bound_", arrays["eigenvalues"].size
-        vectors = {"eigenvalues", "mean", "data_eigenvalues", "weights"} & set(arrays) | {"eigenvalues", "mean"}
-        vectors |= {name for name in arrays if name.startswith(prefix)}
-        found = {name: stored_array(arrays, name, (size,)) for name in sorted(vectors)}
+        vectors = sorted(name for name in arrays if name not in ("basis", "total_variance"))
+        found = {name: stored_array(arrays, name, (size,)) for name in vectors}
         return cls(
             shape=metadata["shape"],
             eigenvalues=found["eigenvalues"],
@@ -185,9 +184,13 @@ def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.nd
         raise ValueError(f"the spectrum is of shape {source.shape!r}, the channel of shape {channel.shape!r}")
     noise = channel.variances
     if channel.basis is not None:
-        signal = _axis_variances(channel.basis, source)
-        signal = signal if channel.gain is None else channel.gain**2 * signal
-        return _ratio(signal, noise)
+        if isinstance(source, Moments):
+            signal = clip_eigenvalues(np.einsum("ij,ij->j", channel.basis, source.covariance @ channel.basis))
+        elif source.data_eigenvalues is None:
+            raise ValueError(f"the spectrum of shape {source.shape!r} holds no variances along principal directions")
+        else:
+            signal = source.data_eigenvalues
+        return _ratio(signal if channel.gain is None else channel.gain**2 * signal, noise)
     if isinstance(source, Spectrum):
         scale = noise if source.weights is None else noise / source.weights
         return _ratio(source.eigenvalues, scale)
@@ -210,15 +213,6 @@ def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
     """
     ratios = signal_to_noise(channel, source)
     return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0)
-
-
-def _axis_variances(basis: Float[np.ndarray, "d d"], source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
-    """Variance of the data along each column of ``basis``."""
-    if isinstance(source, Moments):
-        return clip_eigenvalues(np.einsum("ij,ij->j", basis, source.covariance @ basis))
-    if source.data_eigenvalues is None:
-        raise ValueError(f"the spectrum of shape {source.shape!r} holds no variances along principal directions")
-    return source.data_eigenvalues
 
 
 def _ratio(signal: Float[np.ndarray, " d"], noise: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -68,12 +68,7 @@ class Moments:
 
 
 def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An array as it was stored.
-
-    Args:
-        arrays: Named arrays of a file.
-        name: Its name.
-        shape: Its shape; it holds float64.
+    """The float64 array of this name and shape among the arrays of a file.
 
     Raises:
         KeyError: If it is missing.
@@ -108,13 +103,20 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     mean = np.empty(0)
     scatter = np.empty((0, 0), order="F")
     for chunk in chunks:
-        records = np.array(chunk, dtype=np.float64).reshape(len(chunk), -1) if len(chunk) else np.empty((0, 0))
-        if not len(records):
+        if not len(chunk):
             continue
+        records = np.array(chunk, dtype=np.float64).reshape(len(chunk), -1)
         if not count:
             mean, scatter = np.zeros(records.shape[1]), np.zeros((records.shape[1],) * 2, order="F")
-        _check_records(records, count, len(mean))
-        size = len(records)
+        size, width = records.shape
+        if width != len(mean):
+            raise ValueError(
+                f"record {count}: {width} values where earlier records have {len(mean)}; "
+                "all images of a dataset need one size and one number of colors"
+            )
+        finite = np.isfinite(records).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"record {count + int(np.argmin(finite))}: a value is NaN or infinite")
         centre = records.mean(axis=0)
         records -= centre
         shift = centre - mean
@@ -129,15 +131,3 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     lower = np.tril_indices(len(mean), -1)
     scatter[lower] = scatter.T[lower]
     return Moments(mean, np.ascontiguousarray(scatter), count)
-
-
-def _check_records(records: Float[np.ndarray, "n d"], before: int, dimension: int) -> None:
-    """Refuse a chunk of another size or with a value that is not finite, naming the record."""
-    if records.shape[1] != dimension:
-        raise ValueError(
-            f"record {before}: {records.shape[1]} values where earlier records have {dimension}; "
-            "all images of a dataset need one size and one number of colors"
-        )
-    finite = np.isfinite(records).all(axis=1)
-    if not finite.all():
-        raise ValueError(f"record {before + int(np.argmin(finite))}: a value is NaN or infinite")

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 from scipy import linalg
-from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import check_covariance
 from leakbound.channels.calibration import AIM, check_capacity, noise_scale
@@ -56,35 +55,16 @@ def innovations(
     }
 
 
-def printed_capacity(bound: Mapping[str, Float[np.ndarray, " d"]], scale: float, *, per_index: bool = False) -> float:
-    """Published upper bound U(σ) on the capacity of noise σ diag(β), in nats, with its misprinted quotient corrected.
+def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float) -> float:
+    """Smallest σ at which the published bound on the capacity is κ, with its misprinted quotient corrected.
 
-    U = ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}.
-
-    Args:
-        bound: Result of :func:`innovations`.
-        scale: σ > 0.
-        per_index: Take the smaller of the two terms for every pixel, which is valid too and never larger.
-
-    Raises:
-        ValueError: If ``scale`` is not positive and finite.
-    """
-    if not 0 < scale < math.inf:
-        raise ValueError(f"scale = {scale}: it must be positive and finite")
-    marginal, predicted = _terms(bound, scale)
-    return 0.5 * float(np.minimum(marginal, predicted).sum() if per_index else min(marginal.sum(), predicted.sum()))
-
-
-def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float, *, per_index: bool = False) -> float:
-    """Smallest σ at which the published bound on the capacity is κ.
-
-    Each of the two sums is a capacity for other eigenvalues, c_i/β_i, and u_i/k_i with ½ Σ ln(k_i/β_i) on top; both
-    fall in σ, so the smaller root is where their minimum meets κ.
+    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity for other
+    eigenvalues, c_i/β_i, and u_i/k_i with ½ Σ ln(k_i/β_i) on top; both fall in σ, so the smaller root is where their
+    minimum meets κ.
 
     Args:
         bound: Result of :func:`innovations`.
         capacity: κ, nats per use, in [0, ∞].
-        per_index: Use the smaller of the two terms for every pixel.
 
     Returns:
         σ. The bound reached is never above κ and within 1e-9 of it; the true capacity is lower.
@@ -95,35 +75,6 @@ def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float,
     check_capacity(capacity)
     scale = noise_scale(bound["variances"] / bound["weights"], capacity)
     floor = 0.5 * float(np.log(bound["predictors"] / bound["weights"]).sum())
-    if floor < capacity < math.inf:
-        # The floor takes part of κ; aiming at κ·AIM − floor keeps the margin that noise_scale leaves.
-        rest = capacity * AIM - floor
-        if rest > 0:
-            scale = min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest))
-    return _per_index_scale(bound, capacity, scale) if per_index and 0 < scale < math.inf else scale
-
-
-def _per_index_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float, upper: float) -> float:
-    """Root of the tighter bound, below ``upper``, where the bound is at most κ."""
-
-    def excess(log_scale: float) -> float:
-        reached = printed_capacity(bound, math.exp(log_scale), per_index=True)
-        return math.log(reached) - math.log(capacity * AIM)
-
-    high = math.log(upper)
-    if excess(high) >= 0:  # both bounds agree at the root
-        return upper
-    low, stride = high - 1.0, 1.0
-    while excess(low) < 0:
-        low, stride = low - stride, 2.0 * stride
-    return math.exp(brentq(excess, low, high, xtol=1e-13, rtol=8.9e-16))
-
-
-def _terms(
-    bound: Mapping[str, Float[np.ndarray, " d"]], scale: float
-) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Both bounds' terms for each pixel: ln((c + σβ)/σβ) and ln((u + σk)/σβ)."""
-    marginal = np.log1p(bound["variances"] / (scale * bound["weights"]))
-    predicted = np.log(bound["predictors"] / bound["weights"])
-    predicted = predicted + np.log1p(bound["innovations"] / (scale * bound["predictors"]))
-    return marginal, predicted
+    # The floor takes some of κ; aiming at κ·AIM − floor keeps the margin that noise_scale leaves.
+    rest = capacity * AIM - floor
+    return min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest)) if 0 < rest < math.inf else scale

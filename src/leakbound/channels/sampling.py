@@ -51,6 +51,9 @@ class ChannelSampler:
         device: Where images and noise live.
         on_grid: Release images on a grid, as secure noise needs it.
 
+    Attributes:
+        spacing: (d,), spacing of each pixel's grid, float64, 0 where nothing is rounded; None without a grid.
+
     Raises:
         ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so that its
             noise is infinite.
@@ -92,12 +95,8 @@ class ChannelSampler:
                 self._upload(axes * channel.gain[passing]),
                 self._upload(np.ascontiguousarray(axes.T)),
             )
-        self._spacing = self._upload(grid_spacing(self._pixel_deviations())) if on_grid else None
-
-    @property
-    def spacing(self) -> Float[Tensor, " d"] | None:
-        """Spacing of each pixel's grid, float64, 0 where nothing is rounded; None without a grid."""
-        return self._spacing
+        along_pixels = channel.variances if channel.basis is None else np.square(channel.basis) @ channel.variances
+        self.spacing = self._upload(grid_spacing(np.sqrt(along_pixels + self._dither**2))) if on_grid else None
 
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
@@ -108,7 +107,7 @@ class ChannelSampler:
             ValueError: If the source is secure, but the sampler releases nothing on a grid.
         """
         drawn = as_source(source)
-        if drawn.secure and self._spacing is None:
+        if drawn.secure and self.spacing is None:
             raise ValueError("secure noise is added on a grid: make the sampler with on_grid=True")
         width = self.channel.dimension
         if self._factor is None:
@@ -133,40 +132,26 @@ class ChannelSampler:
         self, signal: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
     ) -> Float[Tensor, "*lead colors height width"]:
         """Signal plus noise, one row of d values for each image, rounded to the grid if there is one."""
-        if self._spacing is None:
+        if self.spacing is None:
             return signal + noise.reshape(signal.shape)
         exact = noise.double().reshape(-1, self.channel.dimension) + signal.reshape(-1, self.channel.dimension)
-        rounded = torch.where(self._spacing > 0, to_grid(exact, self._spacing), exact)
+        rounded = torch.where(self.spacing > 0, to_grid(exact, self.spacing), exact)
         return rounded.to(torch.float32).view(signal.shape)
-
-    def combine(
-        self, images: Float[Tensor, "*lead colors height width"], noise: Float[Tensor, "*rows d"]
-    ) -> Float[Tensor, "*lead colors height width"]:
-        """Released images for given noise: D + ξ, or m + A(D − m) + ξ for a channel with a gain."""
-        return self.release(self.signal(images), noise)
 
     def apply(
         self, images: Float[Tensor, "*lead colors height width"], source: NoiseSource | torch.Generator
     ) -> Float[Tensor, "*lead colors height width"]:
-        """One use of the channel for every image, with fresh noise."""
-        return self.combine(images, self.noise(math.prod(images.shape[:-3]), source))
+        """One use of the channel for every image, with fresh noise: D + ξ, or m + A(D − m) + ξ with a gain."""
+        return self.release(self.signal(images), self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
-        self,
-        images: Float[Tensor, "n colors height width"],
-        source: NoiseSource | torch.Generator,
-        chunk: int = 1024,
+        self, images: Float[Tensor, "n colors height width"], source: NoiseSource | torch.Generator, chunk: int = 1024
     ) -> Float[Tensor, "n colors height width"]:
         """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
 
         ``chunk`` records at a time bound the memory beyond the result.
         """
         return torch.cat([self.apply(some, source) for some in images.split(chunk)])
-
-    def _pixel_deviations(self) -> Float[np.ndarray, " d"]:
-        """Standard deviation of each pixel's noise."""
-        variances, basis = self.channel.variances, self.channel.basis
-        return np.sqrt((variances if basis is None else np.square(basis) @ variances) + self._dither**2)
 
     def _upload(self, array: np.ndarray) -> Tensor:
         """Tensor on the sampler's device, of the type that it computes in."""

@@ -68,18 +68,33 @@ class Natural:
         return Channel("natural", capacity, np.full(spectrum.dimension, scale))
 
 
-class White:
+class _Principal:
+    """A shape along the principal directions of the data, their variances descending."""
+
+    name: ClassVar[str]
+    takes_weights: ClassVar[bool] = False
+
+    @classmethod
+    def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Principal directions of the data."""
+        _refuse_weights(cls.name, weights)
+        variances, basis = linalg.eigh(moments.covariance, driver="evd")
+        variances, basis = clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+        return Spectrum(cls.name, variances, moments.total_variance, moments.mean, variances, basis)
+
+
+class White(_Principal):
     """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1): every direction leaks the same.
 
     At rank r < d the exponent counts the r directions that exist, so that κ is reached; with d it would be κ r/d.
     """
 
-    takes_weights: ClassVar[bool] = False
+    name: ClassVar[str] = "white"
 
-    @staticmethod
-    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+    @classmethod
+    def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Principal directions of the data; the generalised eigenvalues are 1 in all directions above the floor."""
-        spectrum = _principal("white", moments, weights)
+        spectrum = super().decompose(moments, weights=weights)
         guarded = _guarded(spectrum.eigenvalues)
         ones = np.divide(spectrum.eigenvalues, guarded, out=np.zeros_like(guarded), where=guarded > 0)
         return replace(spectrum, eigenvalues=ones)
@@ -145,15 +160,10 @@ class PersonalizedPrinted:
         return Channel("personalized_printed", capacity, scale * _weights(spectrum))
 
 
-class LeastPower:
+class LeastPower(_Principal):
     """The noise of least total variance for its capacity, between √λ_i (small κ) and constant (large κ)."""
 
-    takes_weights: ClassVar[bool] = False
-
-    @staticmethod
-    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data."""
-        return _principal("least_power", moments, weights)
+    name: ClassVar[str] = "least_power"
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
@@ -165,29 +175,16 @@ class LeastPower:
         return Channel("least_power", capacity, noise, basis=spectrum.basis)
 
 
-class RateDistortion:
+class RateDistortion(_Principal):
     """The mechanism that stays nearest to the data at its capacity: it shrinks towards the mean, then adds noise."""
 
-    takes_weights: ClassVar[bool] = False
-
-    @staticmethod
-    def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data."""
-        return _principal("rate_distortion", moments, weights)
+    name: ClassVar[str] = "rate_distortion"
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
         """Gains and noise of :func:`~leakbound.channels.calibration.water_filling`; directions below θ pass nothing."""
         filling = water_filling(_variances(spectrum), capacity)
         return Channel("rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis)
-
-
-def _principal(shape: str, moments: Moments, weights: Float[np.ndarray, " d"] | None) -> Spectrum:
-    """Spectrum of a shape along the principal directions of the data, their variances descending."""
-    _refuse_weights(shape, weights)
-    variances, basis = linalg.eigh(moments.covariance, driver="evd")
-    variances, basis = clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
-    return Spectrum(shape, variances, moments.total_variance, moments.mean, variances, basis)
 
 
 def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

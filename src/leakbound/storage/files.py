@@ -98,13 +98,7 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
             raise DamagedFileError(path, "it was replaced while it was read")
     except DamagedFileError:
         raise
-    except (
-        SafetensorError,
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:  # the last two: types unknown here
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:  # the last two: unknown types
         raise DamagedFileError(path, error) from error
 
 
@@ -142,13 +136,7 @@ def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
 
 
 def write_json(path: Path | str, value: Any, *, sealed: bool = True) -> None:
-    """Write a value as JSON with sorted keys.
-
-    Args:
-        path: The file.
-        value: Plain values, all numbers finite.
-        sealed: Whether it gets a seal.
-    """
+    """Write plain values, all numbers finite, as JSON with sorted keys."""
     with atomic(path, sealed=sealed) as temporary:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
 

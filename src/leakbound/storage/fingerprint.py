@@ -21,25 +21,14 @@ from pathlib import Path
 
 _PACKAGE = "leakbound"
 _COMMAND_LINE = f"{_PACKAGE}.cli."
-# What the first of these decide reaches a job as a parameter or by the choice of a module, which is named and hashed
-# itself; the others show values to the tracker and change none.
+# Some show values to the tracker and change none. What the others decide reaches a job as a parameter or by the choice
+# of a module, which is named and hashed itself.
 _NEVER_COUNT = tuple(
     f"{_PACKAGE}.{name}."
     for name in (
-        "config.whole",
-        "config.reading",
-        "config.messages",
-        "config.checks",
-        "config.catalogue",
-        "jobs",
-        "registry",
-        "storage.fingerprint",
-        "cli.live",
-        "tracking.live",
-        "tracking.markers",
-        "tracking.sending",
-        "tracking.server",
-        "tracking.store",
+        *(f"config.{module}" for module in ("whole", "reading", "messages", "checks", "catalogue")),
+        *(f"tracking.{module}" for module in ("live", "markers", "sending", "server", "store")),
+        *("jobs", "registry", "storage.fingerprint", "cli.live"),
     )
 )
 _COUNTS_NEVERTHELESS = {f"{_PACKAGE}.jobs.runs"}

@@ -46,11 +46,7 @@ def taken(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; others wait.
-
-    Raises:
-        UnlockableError: If there are no locks here.
-    """
+    """Hold the lock file ``path``; others wait. Raises :class:`UnlockableError` if there are no locks here."""
     with opened(path) as file:
         taken(file, wait=True)
         yield

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from leakbound.storage import locks
 
@@ -24,7 +23,14 @@ def scratch(path: Path) -> Iterator[Path]:
     It lies in a folder of its own, because some libraries make temporary files beside what they write. The folder is
     locked, so that :func:`sweep` knows that it is in use.
     """
-    folder, lock = _locked_folder(path)
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        lock = locks.opened(folder / _IN_USE)
+        with contextlib.suppress(locks.UnlockableError):
+            locks.taken(lock, wait=True)
+        if os.fstat(lock.fileno()).st_nlink:
+            break
+        lock.close()  # swept before it was marked
     try:
         yield folder / f".{path.name}"
     finally:
@@ -42,15 +48,3 @@ def sweep(path: Path) -> None:
         with contextlib.suppress(OSError), (folder / _IN_USE).open("a") as lock:
             if locks.taken(lock):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _locked_folder(path: Path) -> tuple[Path, IO[str]]:
-    """A new folder beside ``path`` and the open file that marks it as in use; unmarked where there are no locks."""
-    while True:
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        lock = locks.opened(folder / _IN_USE)
-        with contextlib.suppress(locks.UnlockableError):
-            locks.taken(lock, wait=True)
-        if os.fstat(lock.fileno()).st_nlink:
-            return folder, lock
-        lock.close()  # swept before it was marked

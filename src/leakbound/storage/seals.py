@@ -68,24 +68,17 @@ def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
             yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            mode = 0o666 & ~_umask()
-            temporary.chmod(mode)
+            mask = os.umask(0)  # which can only be read by setting it
+            os.umask(mask)
+            temporary.chmod(0o666 & ~mask)
             if sealed:
-                text = _seal_text(path, file_hash(temporary))
                 with atomic(seal_of(path), sealed=False) as seal:
-                    seal.write_text(text, encoding="utf-8")
+                    seal.write_text(_seal_text(path, file_hash(temporary)), encoding="utf-8")
             temporary.replace(path)
     except OSError as error:
         if error.errno in _FULL:
             raise FullDiskError(path, os.strerror(error.errno)) from error
         raise
-
-
-def _umask() -> int:
-    """The process's file creation mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def file_hash(path: Path | str) -> str:
@@ -124,9 +117,6 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
     """Content of a file as ``read`` gives it, once its SHA-256 is the one in the seal.
 
     Looks twice: whoever reads while a record is replaced, as ``sync`` does, may meet the new seal beside the old file.
-
-    Raises:
-        DamagedFileError: If the file or its seal is missing, or they do not match.
     """
     seal = seal_of(path)
     for wait in (_REPLACING, 0.0):

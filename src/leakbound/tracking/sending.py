@@ -9,16 +9,7 @@ from typing import Any, NamedTuple
 
 from leakbound.storage import file_hash
 from leakbound.tracking.records import Artifact, Point, RunRecord
-from leakbound.tracking.store import (
-    connect,
-    failures,
-    is_server,
-    may_pass,
-    patient,
-    reason,
-    sqlite_file,
-    writing,
-)
+from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
 
 _LOGGER = logging.getLogger(__name__)
 KEY = "leakbound.key"
