@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakbound.cli.steps import all_steps
+from leakbound.cli.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense

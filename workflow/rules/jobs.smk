@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from leakbound.cli.results import job_list
+from leakbound.cli.job_list import job_list
 from leakbound.config import messages, reading
 from leakbound.jobs import coordination
 from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of

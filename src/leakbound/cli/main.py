@@ -12,7 +12,7 @@ import typer
 from leakbound import __version__
 from leakbound.cli import configuration, plan, reference, tracking, verify
 from leakbound.cli.commands import as_command
-from leakbound.cli.steps import all_steps
+from leakbound.cli.job_list import all_steps
 from leakbound.jobs import coordination
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from leakbound.cli.files import ConfigOption, check_outputs, device_label, device_name
-from leakbound.cli.results import job_list
+from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs, write_costs
 from leakbound.jobs.plan import Machine, plan_text

@@ -13,7 +13,7 @@ import typer
 from leakbound import storage
 from leakbound.cli.configuration import keep_generated
 from leakbound.cli.files import register_plugins
-from leakbound.cli.results import job_list
+from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.summary import summary
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from leakbound.cli.files import JobSettings, device_name, read_dataset
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Count, Level, Line, Name, Records, Seed, Settings
+from leakbound.config.settings import Level, Line, Name, Records, Seed
 from leakbound.config.training import TrainingConfig
-from leakbound.jobs.federated import ADAPTED
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import STEP_RECORDS, Work
 from leakbound.randomness.origin import PrivacyNoise
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import Channel
     from leakbound.training.request import TrainingRequest
 
-_ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -99,35 +96,3 @@ def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | 
         channel=channel,
         **more,
     )
-
-
-def step_work(table: RunTable, run: Run, steps: float, slots: int = 1) -> Work:
-    """Training steps of a run's defense on its batches."""
-    defense = table.config.defense(run.defense)
-    records = defense.records_in_step(run.level, run.batch_size)
-    channel, colors = defense.channel, table.size(run.dataset).colors
-    kind = defense.mechanism if defense.changes_gradients else "none"
-    if channel is not None and channel.noise == "fresh":
-        kind = "white" if channel.shape in _ALONG_AXES else "natural"
-    kind = f"step_{kind}"
-    return Work(kind, steps * records / STEP_RECORDS, run.model, colors, slots)
-
-
-class FederatedSetting(Settings):
-    """A federated run, as :class:`leakbound.jobs.federated.FederatedRun` states it."""
-
-    dataset: Name
-    model: Name
-    scheme: Literal["none", "client", "server", "personalized", "uniform"]
-    n_clients: Count
-    max_param_norm: Annotated[Level, Field(gt=0)] | None = None
-    mi_budget: Annotated[Level, Field(gt=0)] | None = None
-    budget_spread: Level | None = None
-
-    @model_validator(mode="after")
-    def _has_what_its_scheme_needs(self) -> FederatedSetting:
-        spread = ("budget_spread",) if self.scheme in ADAPTED else ()
-        for name in () if self.scheme == "none" else ("max_param_norm", "mi_budget", *spread):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: is missing, and the scheme {self.scheme} needs it")
-        return self

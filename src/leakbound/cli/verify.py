@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.results import job_list
+from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.verification import findings, sealed_files
 

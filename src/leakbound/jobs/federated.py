@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from leakbound.config.federated import FederatedConfig
+from leakbound.config.settings import Count, Level, Name, Settings
 from leakbound.jobs.runs import level_text
 
 BASIC = ("client", "server")
@@ -85,3 +88,23 @@ def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iter
         for scheme in ADAPTED:
             for spread in config.budget_spreads:
                 yield FederatedRun(dataset, model, scheme, count, norm, config.budget_mean, spread)
+
+
+class FederatedSetting(Settings):
+    """A federated run, as :class:`leakbound.jobs.federated.FederatedRun` states it."""
+
+    dataset: Name
+    model: Name
+    scheme: Literal["none", "client", "server", "personalized", "uniform"]
+    n_clients: Count
+    max_param_norm: Annotated[Level, Field(gt=0)] | None = None
+    mi_budget: Annotated[Level, Field(gt=0)] | None = None
+    budget_spread: Level | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_scheme_needs(self) -> FederatedSetting:
+        spread = ("budget_spread",) if self.scheme in ADAPTED else ()
+        for name in () if self.scheme == "none" else ("max_param_norm", "mi_budget", *spread):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: is missing, and the scheme {self.scheme} needs it")
+        return self

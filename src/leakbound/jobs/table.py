@@ -16,6 +16,9 @@ from leakbound.jobs.federated import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, output
 from leakbound.jobs.runs import Run, level_text, runs_of
 from leakbound.jobs.sizes import DatasetSize, size_of
+from leakbound.jobs.work import STEP_RECORDS, Work
+
+_ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 
 
 class RunTable:
@@ -166,6 +169,15 @@ class RunTable:
             if names is not None and run.level is not None:
                 found[names[1]] = (names[0], spectra[names[0]][1], run.level)
         return found
+
+    def step_work(self, run: Run, steps: float, slots: int = 1) -> Work:
+        """Training steps of a run's defense on its batches."""
+        defense, colors = self.config.defense(run.defense), self.size(run.dataset).colors
+        records = defense.records_in_step(run.level, run.batch_size)
+        kind = defense.mechanism if defense.changes_gradients else "none"
+        if defense.channel is not None and defense.channel.noise == "fresh":
+            kind = "white" if defense.channel.shape in _ALONG_AXES else "natural"
+        return Work(f"step_{kind}", steps * records / STEP_RECORDS, run.model, colors, slots)
 
     def timed_runs(self) -> dict[str, Run]:
         """Defense to a run as the table of training times measures it, with the first of its networks."""

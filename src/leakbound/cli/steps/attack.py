@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from leakbound import storage
@@ -136,12 +135,13 @@ def attack(
         "slug": asked.slug,
         "device": device,
     }
+    known = {"defense": asked.defense, "level": asked.level}
     if weights is None:
-        arguments |= _gradient_inputs(asked, config, images, channel, spectrum, moments)
+        arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
     else:
         arguments["weights"] = _weights(weights, asked, config, images)
         if config.knows_defense:
-            arguments |= {**_defense(asked), "batch_size": Run.from_slug(asked.slug).batch_size}
+            arguments |= {**known, "batch_size": Run.from_slug(asked.slug).batch_size}
     began = time.time()
     found, kept = load(config.function, f"function of {asked.attack}")(**arguments)
     storage.write_rows(rows, found)
@@ -165,22 +165,13 @@ def _weights(path: Path, asked: AttackSettings, config: Attack, images: ImageDat
         raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
     found = storage.read_arrays(path)
     network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
-    expected = {name: (str(np.float32), tuple(tensor.shape)) for name, tensor in network.named_parameters()}
-    stored = {name: (str(array.dtype.type), array.shape[1:]) for name, array in found.items()}
-    if (
-        stored != expected
-        or len({array.shape[:1] for array in found.values()}) != 1
-        or not len(next(iter(found.values())))
-    ):
+    replicas = max((len(array) for array in found.values() if array.ndim), default=0)
+    expected = {name: ("float32", (replicas, *tensor.shape)) for name, tensor in network.named_parameters()}
+    if not replicas or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
         raise storage.DamagedFileError(
             path, f"it holds no weights of {asked.model} for {images.colors} colors and {len(images.classes)} classes"
         )
     return {name: torch.from_numpy(array) for name, array in found.items()}
-
-
-def _defense(asked: AttackSettings) -> dict[str, Any]:
-    """Defense of the client and its level, for attacks that know them."""
-    return {"defense": asked.defense, "level": asked.level}
 
 
 def _gradient_inputs(
@@ -191,7 +182,7 @@ def _gradient_inputs(
     spectrum: Path | None,
     moments: Path | None,
 ) -> dict[str, Any]:
-    """Knowledge of an attack on gradients beside the images: the defense, its channel, and the data's moments."""
+    """Knowledge of an attack on gradients beside the images and the defense: its channel, and the data's moments."""
     if moments is None or config.trained:
         raise typer.BadParameter(f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments")
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
@@ -202,7 +193,6 @@ def _gradient_inputs(
     return {
         "channel": found,
         "moments": known,
-        **_defense(asked),
         **asked.model_dump(include={"replicas", "batch_size", "privacy_noise"}, exclude_none=True),
     }
 

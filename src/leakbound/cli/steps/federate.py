@@ -15,10 +15,10 @@ from pydantic import model_validator
 from leakbound import storage
 from leakbound.cli.files import JobSettings, device_name, read_dataset, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
-from leakbound.cli.trainings import Device, FederatedSetting
+from leakbound.cli.trainings import Device
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated import FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import STEP_RECORDS, Work

@@ -11,10 +11,9 @@ from pydantic import Strict, model_validator
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings, read_dataset
-from leakbound.cli.trainings import FederatedSetting
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated import FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable

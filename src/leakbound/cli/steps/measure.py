@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings, device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.trainings import Device, step_work
+from leakbound.cli.trainings import Device
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Name, Seed
@@ -83,7 +83,7 @@ def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
     """Turns of all defenses and networks; that a turn may end early is left out."""
     for model in timed.models:
         for run in table.timed_runs().values():
-            yield step_work(table, replace(run, model=model), (timed.repeats + 1) * timed.steps)
+            yield table.step_work(replace(run, model=model), (timed.repeats + 1) * timed.steps)
 
 
 def measure(

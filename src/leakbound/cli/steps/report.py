@@ -12,7 +12,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.files import check_outputs, plain_settings
-from leakbound.cli.results import job_list, verdicts
+from leakbound.cli.job_list import job_list
 from leakbound.cli.steps import log
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.reading import check, load
@@ -24,6 +24,8 @@ from leakbound.jobs.table import RunTable
 from leakbound.storage.provenance import settings_hash
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from leakbound.figures.report import ReportFigure
 
 
@@ -64,7 +66,7 @@ def report(
         Report(
             config=config,
             figures=list(_figures(root, table)),
-            claims=verdicts(root, table),
+            claims=_verdicts(root, table),
             provenance=summary(root, made),
             counts={
                 "runs": len(table.runs),
@@ -92,6 +94,17 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
         rows = storage.read_rows(output(root, "plot", key, "shown"))
         pictures = {role: storage.read_bytes(path) for role, path in drawn.items()}
         yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows)
+
+
+def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
+    """Verdicts on all claims; an empty table if no figure makes one."""
+    import pandas as pd
+
+    from leakbound.claims.claims import COLUMNS
+
+    if not table.claiming():
+        return pd.DataFrame(columns=list(COLUMNS))
+    return storage.read_rows(output(root, "claims", "claims", "out"))
 
 
 def _pages(tracking: TrackingConfig) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from leakbound import storage
 from leakbound.cli.files import device_name, read_channel, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
-from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
+from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
 from leakbound.config.settings import Replicas, Steps
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
@@ -65,7 +65,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
     """Steps of all replicas, and the points of their curves."""
     size = table.size(run.dataset)
-    yield step_work(table, run, run.replicas * run.rounds, run.replicas)
+    yield table.step_work(run, run.replicas * run.rounds, run.replicas)
     early = (table.config.training.evaluations - 1) * (min(_SHOWN, size.members) + min(_SHOWN, size.test))
     yield Work("predict", run.replicas * (early + size.members + size.test), run.model, size.colors)
 

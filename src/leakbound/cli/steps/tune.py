@@ -8,7 +8,7 @@ from pathlib import Path
 
 from leakbound import storage
 from leakbound.cli.files import read_channel
-from leakbound.cli.trainings import TrainingSettings, looked_up, step_work, training_request, training_settings
+from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
@@ -40,7 +40,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
     """A short training for each candidate."""
     training, size = table.config.training, table.size(run.dataset)
     rates = len(table.config.defense(run.defense).learning_rates or training.learning_rates)
-    yield step_work(table, run, rates * training.search_rounds)
+    yield table.step_work(run, rates * training.search_rounds)
     yield Work("predict", rates * size.members, run.model, size.colors)
 
 

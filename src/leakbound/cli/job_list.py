@@ -1,0 +1,21 @@
+"""All steps, and all jobs of a configuration."""
+
+from __future__ import annotations
+
+import importlib
+
+from leakbound.config.reading import load_catalogue
+from leakbound.config.whole import Config
+from leakbound.jobs.job import JobList, Step
+from leakbound.jobs.paths import OUTPUTS
+from leakbound.jobs.table import RunTable
+
+
+def all_steps() -> list[Step]:
+    """Steps in the order of the chain; the file of each has its name."""
+    return [importlib.import_module(f"leakbound.cli.steps.{name}").STEP for name in OUTPUTS]
+
+
+def job_list(config: Config) -> JobList:
+    """All jobs of a configuration, with its catalogue of figures."""
+    return JobList(RunTable(config, load_catalogue(config.catalogue, config)), all_steps())
