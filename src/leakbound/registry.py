@@ -230,13 +230,6 @@ CLAIM_TESTS = Registry(
 )
 
 KINDS: Mapping[str, Registry] = {
-    "datasets": DATASETS,
-    "models": MODELS,
-    "shapes": SHAPES,
-    "mechanisms": MECHANISMS,
-    "attacks": ATTACKS,
-    "plots": PLOTS,
-    "illustrations": ILLUSTRATIONS,
-    "claim_tests": CLAIM_TESTS,
+    f"{one.kind}s": one for one in (DATASETS, MODELS, SHAPES, MECHANISMS, ATTACKS, PLOTS, ILLUSTRATIONS, CLAIM_TESTS)
 }
 """Kinds of things that a configuration may bring along, by their key under ``plugins``."""

@@ -137,14 +137,9 @@ class AttackConfig(Settings):
             name: type(given) if isinstance(given, Attack) else class_of(ATTACKS, name, Attack, info.context)
             for name, given in values.items()
         }
-        settings = TypeAdapter(TypedDict("custom", kinds))  # type: ignore[operator]
-        return settings.validate_python(values, context=info.context)
+        adapter = TypeAdapter(TypedDict("custom", kinds))  # type: ignore[operator]
+        return adapter.validate_python(values, context=info.context)
 
     def all(self) -> dict[str, Attack]:
         """Name to settings of every attack that a study may use."""
         return {name: getattr(self, name) for name in ATTACKS.builtin} | self.custom
-
-
-def over_units(name: str) -> Literal["mean", "median"] | None:
-    """Summary over classes or images that tables hold of an attack; none of what is no registered attack."""
-    return ATTACKS.get(name).over_units if name in ATTACKS.names() else None

@@ -81,10 +81,10 @@ class FigureConfig(Settings):
         wanted = self.select.get(column)
         if wanted is None:
             return tuple(names)
-        refused = wanted.get("not", ()) if isinstance(wanted, dict) else None
-        listed = wanted if refused is None else refused
+        refused = isinstance(wanted, dict)
+        listed = wanted["not"] if refused else wanted
         listed = set(listed) if isinstance(listed, list | tuple) else {listed}
-        return tuple(name for name in names if (name in listed) == (refused is None))
+        return tuple(name for name in names if (name in listed) != refused)
 
     def compares(self, column: str) -> bool:
         """True if several values of a column have their place in the figure: along an axis, or as series."""

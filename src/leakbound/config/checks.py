@@ -17,11 +17,11 @@ STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 """Kinds of tracking stores that MLflow keeps runs in."""
 MOST_RUNS = 100_000
 """Runs of a configuration; a larger product of lists is a typing error, and nobody could wait for its jobs."""
+_TAKEN = {EFFICIENCY: "the section efficiency", SCOREBOARD: "all verdicts"}
 
 
 def mistakes_of(config: Config) -> Iterator[str]:
     """Mistakes that the types cannot see: names that nothing answers to, and settings that contradict each other."""
-    yield from _product_mistakes(config)
     readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
@@ -30,10 +30,8 @@ def mistakes_of(config: Config) -> Iterator[str]:
         yield from _defense_mistakes(f"defenses.{name}", defense, config)
     yield from _efficiency_mistakes(config)
     for name, study in config.studies.items():
-        if name == EFFICIENCY:
-            yield f"studies.{name}: its table would be that of the section efficiency; give the study another name"
-        if name == SCOREBOARD:
-            yield f"studies.{name}: its table would be that of all verdicts; give the study another name"
+        if name in _TAKEN:
+            yield f"studies.{name}: its table would be that of {_TAKEN[name]}; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
     for name, illustration in config.illustrations.items():
         key = f"illustrations.{name}"
@@ -63,25 +61,15 @@ def _listed(key: str, names: Iterable[str]) -> dict[str, str]:
     return {f"{key}[{index}]": name for index, name in enumerate(names)}
 
 
-def _product_mistakes(config: Config) -> Iterator[str]:
-    """Sweeps whose product of lists nobody can have meant."""
-    for name, study in config.studies.items():
-        lists = (study.datasets, study.models, study.rounds, study.batch_sizes)
-        count = math.prod(map(len, lists)) * sum(len(levels) or 1 for levels in study.defenses.values())
-        if count > MOST_RUNS:
-            yield f"studies.{name}: makes {count} runs, allowed are {MOST_RUNS}; split it, or shorten its lists"
-    if (federated := config.federated) is not None:
-        sweeps = (federated.mi_budgets, federated.client_counts, federated.max_param_norms)
-        personal = (federated.budget_means, federated.budget_spreads)
-        count = len(federated.models) * 2 * sum(map(len, (*sweeps, *personal)))
-        if count > MOST_RUNS:
-            yield f"federated: makes up to {count} runs, allowed are {MOST_RUNS}; shorten its lists"
-
-
 def _federated_mistakes(config: Config) -> Iterator[str]:
-    """Names that federated averaging uses and nobody declared, and more clients than the members suffice for."""
+    """Sweeps that nobody can have meant, names that nobody declared, and more clients than members suffice for."""
     if (federated := config.federated) is None:
         return
+    sweeps = (federated.mi_budgets, federated.client_counts, federated.max_param_norms)
+    personal = (federated.budget_means, federated.budget_spreads)
+    count = len(federated.models) * 2 * sum(map(len, (*sweeps, *personal)))
+    if count > MOST_RUNS:
+        yield f"federated: makes up to {count} runs, allowed are {MOST_RUNS}; shorten its lists"
     clients, each = federated.most_clients(), federated.records or 1
     for source, model in federated.models.items():
         yield from _unknown(config, "dataset", {f"federated.models.{source}": source})
@@ -112,7 +100,11 @@ def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[st
 
 
 def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Names that a study uses and nobody declared, and levels or attacks that do not fit."""
+    """Names that a study uses and nobody declared, levels or attacks that do not fit, and far too many runs."""
+    lists = (study.datasets, study.models, study.rounds, study.batch_sizes)
+    count = math.prod(map(len, lists)) * sum(len(levels) or 1 for levels in study.defenses.values())
+    if count > MOST_RUNS:
+        yield f"{key}: makes {count} runs, allowed are {MOST_RUNS}; split it, or shorten its lists"
     yield from _unknown(config, "dataset", _listed(f"{key}.datasets", study.datasets))
     yield from _unknown(config, "model", _listed(f"{key}.models", study.models))
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
@@ -215,7 +207,12 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
             except ConfigError as error:
                 yield from str(error).splitlines()
     if figure.table is not None:
-        yield from _table_mistakes(f"{key}.table", figure.table, config)
+        section, _, table = figure.table.partition("/")
+        if not (table and section in SECTIONS):
+            known_tables = [EFFICIENCY, SCOREBOARD, *(f"{one}/TABLE" for one in SECTIONS)]
+            yield from unknown_name(f"{key}.table", figure.table, "table", known_tables)
+        elif (settings := getattr(config, section)) is not None:
+            yield from unknown_name(f"{key}.table", table, f"table of {section}", sorted(settings.TABLES))
     study = config.studies.get(figure.study or "")
     for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
         if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
@@ -224,13 +221,3 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
                 f"{shown(getattr(study, field))}; put the others into a study of their own, or draw them, e.g. "
                 f"by options.x: {column}"
             )
-
-
-def _table_mistakes(key: str, table: str, config: Config) -> list[str]:
-    """The message for a figure's table if no configuration can make it, or if its section makes none of that name."""
-    section, _, name = table.partition("/")
-    if name and section in SECTIONS:
-        kind = getattr(config, section)
-        return [] if kind is None else unknown_name(key, name, f"table of {section}", sorted(kind.TABLES))
-    known = [EFFICIENCY, SCOREBOARD, *(f"{section}/TABLE" for section in SECTIONS)]
-    return unknown_name(key, table, "table", known)

@@ -65,18 +65,14 @@ class ConsensusConfig(Settings):
                 raise ValueError(
                     f"edges has [{first}, {second}]: an edge joins two different servers of 0..{self.servers - 1}"
                 )
-        if self.edges and len(joined := self._joined()) < self.servers:
-            alone = sorted(set(range(self.servers)) - joined)
-            raise ValueError(f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network")
-        return self
-
-    def _joined(self) -> set[int]:
-        """Servers that server 0 reaches over the given edges."""
-        joined, before = {0}, set[int]()
+        joined, before = {0}, set[int]()  # servers that server 0 reaches over the given edges
         while joined != before:
             before = joined
             joined = before | {end for edge in self.edges if before & set(edge) for end in edge}
-        return joined
+        if self.edges and len(joined) < self.servers:
+            alone = sorted(set(range(self.servers)) - joined)
+            raise ValueError(f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network")
+        return self
 
     def tables(self) -> tuple[str, ...]:
         """Tables that this section makes: the simulated averaging, and what observers learn."""

@@ -158,9 +158,8 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
     try:
         return model.model_validate(values, context={"plugins": values.get("plugins")})
     except ValidationError as error:
-        raise ConfigError(
-            source, [_sentence(model, values, detail) for detail in error.errors(include_url=False)]
-        ) from error
+        details = error.errors(include_url=False)
+        raise ConfigError(source, [_sentence(model, values, detail) for detail in details]) from error
 
 
 def _unfit(values: Any) -> Iterator[str]:

@@ -12,7 +12,6 @@ Budgets = Annotated[
     tuple[Annotated[float, Field(gt=0, le=500)], ...], Strict(False), Field(min_length=1, max_length=100)
 ]
 Variance = Annotated[float, Field(ge=1e-12, le=1e12)]
-Boxes = Annotated[tuple[Variance, ...], Strict(False), Field(max_length=100)]
 Clients = Annotated[int, Field(ge=2, le=1000)]
 
 _BUDGETS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
@@ -66,7 +65,7 @@ class CorrelatedCase(_Exchangeable):
 
     mi_budgets: Budgets = _BUDGETS[1:]
     """Budgets ε, bits."""
-    boxes: Boxes = (1.0, 0.1, 0.01)
+    boxes: Annotated[tuple[Variance, ...], Strict(False), Field(max_length=100)] = (1.0, 0.1, 0.01)
     """Least noise variances σ² of searches that leave the optimum out; the paper does not state its box."""
     reach: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Largest (n − 1)|σ_e²|/σ² in these boxes."""

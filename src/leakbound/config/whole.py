@@ -66,6 +66,12 @@ class Config(Settings):
         """Name to settings of every defense that a study may sweep: the declared ones, and the defaults of others."""
         return {**default_defenses(), **self.defenses}
 
+    def stated_strength(self) -> dict[Name, str]:
+        """Defense to the level that it calls strongest, for those of which the default of their name says another."""
+        default = {name: defense.stronger_with for name, defense in default_defenses().items()}
+        said = {name: defense.stronger_with for name, defense in self.defenses.items()}
+        return {name: level for name, level in said.items() if level != default.get(name, Defense.stronger_with)}
+
     def defense(self, name: str) -> Defense:
         """The declared defense ``name``, or the default of that name.
 

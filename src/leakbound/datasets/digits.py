@@ -7,8 +7,6 @@ import numpy as np
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.records import DatasetError, RawDataset, Records
 
-_INK = 16  # largest pixel value of the original images
-
 
 class DigitsReader:
     """Reader of the digits: ``reader(name, config)`` gives its original records, which may be shown in public."""
@@ -33,7 +31,7 @@ class DigitsReader:
         if config.label is not None:
             raise DatasetError(f"datasets.{name}.label = {config.label!r}: the digits have no other label; remove it")
         bunch = load_digits()
-        pixels = (bunch.images * (255 / _INK)).astype(np.float32)[..., None]
+        pixels = (bunch.images * (255 / 16)).astype(np.float32)[..., None]  # they go up to 16
         pool = Records("scikit-learn's digits", bunch.target.astype(np.int64), lambda rows: pixels[rows])
         return RawDataset(classes=tuple("0123456789"), train=pool, test=None)
 

@@ -127,11 +127,10 @@ def _table_of_hub(name: str, hub: HubSource, split: str) -> pa.Table:
 
 def _dataset(tables: Mapping[str, pa.Table], image: str, label: str) -> RawDataset:
     """Splits by their origins, with one list of classes, which the first one, for training, decides."""
-    for origin, table in tables.items():
-        _check_columns(table.schema, image, label, origin)
     classes: tuple[str, ...] = ()
     splits = []
     for origin, table in tables.items():
+        _check_columns(table.schema, image, label, origin)
         classes = classes or _class_names(table.schema, label)
         labels = checked_labels(_column(table, label), classes=len(classes) or None, column=label, origin=origin)
         classes = classes or _made_up_names(label, int(labels.max()) + 1)

@@ -100,13 +100,10 @@ def check_alike(shape: tuple[int, ...], row: int, first: tuple[int, ...], first_
         DatasetError: If they differ.
     """
     if shape != first:
-        raise DatasetError(
-            f"{origin}: row {row}: image is {_described(shape)}, but the one in row {first_row} is "
-            f"{_described(first)}. All images of a dataset must be alike; convert them."
+        found, wanted = (
+            f"{tall}×{wide} with {n} {'color' if n == 1 else 'colors'}" for tall, wide, n in (shape, first)
         )
-
-
-def _described(shape: tuple[int, ...]) -> str:
-    """Size and colors of one image (height, width, colors) in words."""
-    height, width, colors = shape
-    return f"{height}×{width} with {colors} {'color' if colors == 1 else 'colors'}"
+        raise DatasetError(
+            f"{origin}: row {row}: image is {found}, but the one in row {first_row} is {wanted}. "
+            "All images of a dataset must be alike; convert them."
+        )

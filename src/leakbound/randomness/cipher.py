@@ -15,22 +15,21 @@ KEY_BYTES = 32
 _MOST_BYTES = 2**32  # far below the 2³⁸ after which the cipher's block counter would repeat
 
 
-def keystream(count: int, key: bytes | None = None) -> bytearray:
+def keystream(count: int) -> bytearray:
     """Random bytes, independent of all others.
 
     Args:
         count: How many, at most 2³².
-        key: The key in place of a new one, 32 bytes: to test the cipher against published vectors, for nothing else.
 
     Raises:
-        ValueError: If there are too many, or the key has another length.
+        ValueError: If there are too many.
 
     Source:
         RFC 8439, ChaCha20 with nonce and block counter 0, of OpenSSL.
     """
     if not 0 <= count <= _MOST_BYTES:
         raise ValueError(f"count = {count}: one key gives 0 to {_MOST_BYTES} bytes; ask for them in parts")
-    cipher = Cipher(algorithms.ChaCha20(os.urandom(KEY_BYTES) if key is None else key, bytes(16)), mode=None)
+    cipher = Cipher(algorithms.ChaCha20(os.urandom(KEY_BYTES), bytes(16)), mode=None)
     stream = bytearray(count)
     cipher.encryptor().update_into(bytes(count), stream)
     return stream

@@ -59,10 +59,8 @@ def perturbed(signal: Tensor, std: float, source: NoiseSource) -> Tensor:
         return signal + std * source.normal(signal.shape, signal.dtype)
     if std == 0:
         return signal.clone()
-    spacing, released = (
-        float(grid_spacing(np.array([std]))[0]),
-        torch.empty_like(signal, memory_format=torch.contiguous_format),
-    )
+    spacing = float(grid_spacing(np.array([std]))[0])
+    released = torch.empty_like(signal, memory_format=torch.contiguous_format)
     for before, after in zip(signal.reshape(-1).split(_CHUNK), released.view(-1).split(_CHUNK), strict=True):
         noise = source.normal(before.shape, torch.float64)
         after.copy_(to_grid(torch.add(before.double(), noise, alpha=std), spacing))

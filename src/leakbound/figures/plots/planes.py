@@ -33,7 +33,7 @@ _NEAR = tuple(
 _ROOM = 1.0
 _MOST_NAMED = 3
 _SMALLEST, _LARGEST = 2.6, 6.0
-_KEYS = ("dataset", "model", "defense", "level", "rounds", "batch_size", "run")
+_KEYS = ("dataset", "model", "defense", "stronger_with", "level", "rounds", "batch_size", "run")
 _Rectangle = tuple[float, float, float, float]
 
 
@@ -130,9 +130,9 @@ def _handles(
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
     """True if a larger level protects more, so that its point comes first."""
-    from leakbound.config.strength import STRONGER_WITH_LEVEL
+    from leakbound.config.strength import larger_is_stronger
 
-    return options.along == "level" and bool(points["defense"].isin(STRONGER_WITH_LEVEL).any())
+    return options.along == "level" and bool(larger_is_stronger(points).any())
 
 
 def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
