@@ -276,7 +276,7 @@ def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str
 
 def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) -> dict[str, str]:
     """All that a run is found by."""
-    known = _texts(
+    return _texts(
         {
             **{name: getattr(facts, name) for name in ("slug", "preset", "dataset", "model", "defense", "level")},
             "paper": ",".join(facts.papers),
@@ -287,13 +287,12 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
             "mlflow.source.git.commit": provenance.get("commit"),
         }
     )
-    return {name: text for name, text in known.items() if text}
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Shortest texts of the values that are there; whole floats have no point."""
+    """Shortest texts of the values that are there and not empty; whole floats have no point."""
     return {
         name: repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
         for name, value in values.items()
-        if value is not None
+        if value is not None and value != ""
     }
