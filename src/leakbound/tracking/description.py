@@ -16,7 +16,6 @@ import pandas as pd
 from leakbound.storage import read_arrays_and_metadata
 from leakbound.tracking.records import Artifact, Point, RunRecord
 
-_SCORE_STEP = 0  # a metric without other steps is drawn as bars over runs, not as a curve of one point
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _LEVELS = {
     "channel": "{} nats",
@@ -239,8 +238,9 @@ def _score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping
         for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
             if column in summed and (column == "value" or not whole.empty):
                 value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
-                key = metric_name(source, str(variant), f"{metric}{suffix}")
-                yield _Value("interval" if suffix else "score", int(replica), Point(key, _SCORE_STEP, end, value))
+                # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
+                point = Point(metric_name(source, str(variant), f"{metric}{suffix}"), 0, end, value)
+                yield _Value("interval" if suffix else "score", int(replica), point)
 
 
 def _means(values: list[_Value], replicas: int, diverged: bool) -> Iterator[Point]:

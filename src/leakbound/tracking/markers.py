@@ -80,10 +80,9 @@ def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
 
 def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
     """Push a record and write its marker, with artifacts as paths relative to it."""
-    expected: tuple[type[Exception], ...] = (*failures(), OutdatedRecordError)
     try:
         outcome = Outcome(marker, "stored", place=push(record, uri))
-    except expected as error:
+    except (*failures(), OutdatedRecordError) as error:
         outcome = Outcome(marker, "pending", reason(error))
     place = outcome.place and outcome.place._asdict()
     kept = record.to_dict(marker.parent)

@@ -76,11 +76,7 @@ def push(record: RunRecord, uri: str) -> Place:
 
 
 class _Push:
-    """The attempts to send one record.
-
-    Attributes:
-        answered: True once the store has answered in any of them.
-    """
+    """The attempts to send one record; ``answered`` is True once the store has answered in any of them."""
 
     def __init__(self, record: RunRecord, uri: str) -> None:
         self.answered = False
