@@ -82,7 +82,7 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
     """Push a record and write its marker, with artifacts as paths relative to it."""
     try:
         outcome = Outcome(marker, "stored", place=push(record, uri))
-    except (*failures(), OutdatedRecordError) as error:
+    except failures(OutdatedRecordError) as error:
         outcome = Outcome(marker, "pending", reason(error))
     place = outcome.place and outcome.place._asdict()
     kept = record.to_dict(marker.parent)

@@ -52,7 +52,7 @@ def prepare_database(database: str) -> None:
         if sqlite_file(database) is None:
             create_engine(database).connect().close()  # MLflow would try for minutes
         upgrade_store(database)
-    except (*failures(), ImportError) as error:  # also of a kind whose driver is not there
+    except failures(ImportError) as error:  # also of a kind whose driver is not there
         known = "docs/tracking.md says how to make one, and what a server needs"
         raise ValueError(f"the database does not take MLflow's tables: {reason(error)}\n{known}") from error
 

@@ -108,13 +108,13 @@ def _make(database: Path | None) -> None:
         upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
 
 
-def failures() -> tuple[type[Exception], ...]:
-    """Errors of a store that is away, slow, full or locked."""
+def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Errors of a store that is away, slow, full or locked, and the others."""
     _quieten()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return (MlflowException, SQLAlchemyError, OSError)
+    return (MlflowException, SQLAlchemyError, OSError, *others)
 
 
 @contextmanager
