@@ -19,6 +19,7 @@ Images = Float[np.ndarray, "..."]
 PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray
 
+_CONFIDENCE = 0.95  # coverage of every interval
 _WINDOW = 11  # pixels along a side of SSIM's window
 
 
@@ -109,10 +110,8 @@ def bounded_mse(error: Values, prior: Values) -> Values:
     return np.minimum(error, prior)
 
 
-def auc_interval(
-    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], confidence: float = 0.95
-) -> Interval:
-    """Area under the ROC curve with DeLong's interval: P(member > non-member) + ½ P(equal).
+def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"]) -> Interval:
+    """Area under the ROC curve with DeLong's interval, cut at 0 and 1: P(member > non-member) + ½ P(equal).
 
     The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where the scores
     separate perfectly, or all tie, that variance is 0 and says nothing; the exact binomial interval of min(m, n)
@@ -121,7 +120,6 @@ def auc_interval(
     Args:
         members: Scores of the members, higher means member.
         nonmembers: Scores of the non-members.
-        confidence: Coverage of the interval, in (0, 1); it is cut at 0 and 1.
 
     Raises:
         ValueError: If there are fewer than two scores of a kind, or one is not finite.
@@ -140,22 +138,19 @@ def auc_interval(
     variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
     if variance == 0:
         pairs = min(m, n)
-        low, high = (proportion_interval(edge(area * pairs), pairs, confidence) for edge in (math.floor, math.ceil))
+        low, high = (proportion_interval(edge(area * pairs), pairs) for edge in (math.floor, math.ceil))
         return Interval(area, low.low, high.high)
-    half = stats.norm.ppf(0.5 + confidence / 2) * math.sqrt(variance)
+    half = stats.norm.ppf(0.5 + _CONFIDENCE / 2) * math.sqrt(variance)
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
 
 
-def tpr_at_fpr(
-    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float, confidence: float = 0.95
-) -> Interval:
+def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:
     """Largest true-positive rate of a threshold whose false-positive rate is at most ``fpr``.
 
     Args:
         members: Scores of the members, higher means member.
         nonmembers: Scores of the non-members. With fewer than 1/``fpr`` of them, no false positive is allowed at all.
         fpr: Highest false-positive rate, in [0, 1).
-        confidence: Coverage of the interval, in (0, 1).
 
     Returns:
         Rate in [0, 1] with the exact (Clopper-Pearson) interval of the members above the threshold. The threshold is
@@ -171,21 +166,21 @@ def tpr_at_fpr(
     labels, scores = _scored(members, nonmembers)
     false_rates, true_rates, _ = roc_curve(labels, scores, drop_intermediate=False)
     rate = true_rates[false_rates <= fpr].max()
-    return proportion_interval(round(rate * len(members)), len(members), confidence)
+    return proportion_interval(round(rate * len(members)), len(members))
 
 
-def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+def proportion_interval(successes: int, trials: int) -> Interval:
     """Observed proportion with its exact (Clopper-Pearson) interval, which covers at least as often as stated.
 
     Raises:
         ValueError: If the counts are not 0 <= ``successes`` <= ``trials``, ``trials`` >= 1.
     """
     result = stats.binomtest(successes, trials)
-    interval = result.proportion_ci(confidence, method="exact")
+    interval = result.proportion_ci(_CONFIDENCE, method="exact")
     return Interval(float(result.statistic), float(interval.low), float(interval.high))
 
 
-def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> Interval:
+def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:
     """Mean over replicas with Student's t interval, whose ends are NaN for a single value.
 
     Raises:
@@ -196,7 +191,7 @@ def mean_interval(values: Float[np.ndarray, " n"], confidence: float = 0.95) -> 
     mean = float(np.mean(values))
     if len(values) == 1:
         return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf(0.5 + confidence / 2, len(values) - 1) * stats.sem(values))
+    half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1) * stats.sem(values))
     return Interval(mean, mean - half, mean + half)
 
 

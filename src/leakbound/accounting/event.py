@@ -46,8 +46,3 @@ class PrivacyEvent:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PrivacyEvent:
-        """The event that :meth:`to_dict` wrote."""
-        return cls(**values)

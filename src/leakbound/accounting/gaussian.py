@@ -45,11 +45,7 @@ def clip_eigenvalues(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, 
 
 
 def check_covariance(covariance: Float[np.ndarray, "d d"], name: str = "covariance") -> None:
-    """Refuse a matrix that cannot be a covariance because it is not finite or not symmetric.
-
-    Raises:
-        ValueError: If an entry is not finite or the asymmetry exceeds rounding (1e-10 of the largest entry).
-    """
+    """Refuse, with a ``ValueError``, a matrix that is not finite, or not symmetric up to 1e-10 of its largest entry."""
     if not np.isfinite(covariance).all():
         raise ValueError(f"{name}: an entry is NaN or infinite")
     scale = float(np.abs(covariance).max(initial=0.0))
@@ -58,11 +54,7 @@ def check_covariance(covariance: Float[np.ndarray, "d d"], name: str = "covarian
 
 
 def check_uses(uses: float) -> None:
-    """Refuse a number of looks that the joint formulas were not derived for.
-
-    Raises:
-        ValueError: If ``uses`` is below 1 or not finite.
-    """
+    """Refuse, with a ``ValueError``, a number of looks below 1 or not finite."""
     if not (math.isfinite(uses) and uses >= 1.0):
         raise ValueError(f"uses = {uses}: the number of independent looks is finite and >= 1")
 

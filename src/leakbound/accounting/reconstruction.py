@@ -171,7 +171,6 @@ class EmpiricalBayes:
         identification_rate: Share of draws in which the most probable candidate is the true one.
         information: I(D; D̃) = ln M − E H(w), in nats, exact up to Monte Carlo error.
         information_standard_error: Monte Carlo standard error of ``information``.
-        draws: Number of draws.
     """
 
     error: float
@@ -179,7 +178,6 @@ class EmpiricalBayes:
     identification_rate: float
     information: float
     information_standard_error: float
-    draws: int
 
 
 def empirical_bayes(
@@ -234,7 +232,6 @@ def empirical_bayes(
         identification_rate=hits / draws,
         information=math.log(len(centred)) - float(entropies.mean()),
         information_standard_error=float(entropies.std(ddof=1)) / math.sqrt(draws),
-        draws=draws,
     )
 
 

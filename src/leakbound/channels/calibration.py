@@ -23,11 +23,7 @@ _MAX_STEPS = 200
 
 
 def check_capacity(capacity: float) -> None:
-    """Refuse a capacity that is negative or NaN; 0 and ∞ are allowed.
-
-    Raises:
-        ValueError: If the capacity is not in [0, ∞].
-    """
+    """Refuse, with a ``ValueError``, a capacity that is negative or NaN; 0 and ∞ are allowed."""
     if not capacity >= 0:
         raise ValueError(f"capacity = {capacity}: a capacity is >= 0 nats per use; for no noise use no channel")
 

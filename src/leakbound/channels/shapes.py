@@ -135,13 +135,11 @@ class Personalized:
         return Channel("personalized", capacity, scale * _weights(spectrum))
 
 
-class PersonalizedPrinted:
+class PersonalizedPrinted(Personalized):
     """The personalized shape calibrated by the published bound instead of the capacity: up to 11 dB too much noise.
 
     Kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full rank.
     """
-
-    takes_weights: ClassVar[bool] = True
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:

@@ -49,24 +49,26 @@ def lead(root: Path) -> None:
     Raises:
         BusyError: If another process runs the configuration.
     """
-    token = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+    host, pid = socket.gethostname(), os.getpid()
+    token = f"{host}-{pid}-{time.time_ns()}"
     with ExitStack() as until_held:
         file = until_held.enter_context(locks.opened(root / _COORDINATOR_LOCK))
         try:
             if not locks.taken(file):
-                raise BusyError(
-                    f"{root}: {_holder(root)} runs this configuration already; wait for it, or stop it first"
-                )
+                holder, known = "another process", _read(root)
+                if {"pid", "host", "since"} <= known.keys():
+                    since = datetime.fromtimestamp(known["since"])
+                    holder = f"process {known['pid']} on {known['host']} (since {since:%Y-%m-%d %H:%M:%S})"
+                raise BusyError(f"{root}: {holder} runs this configuration already; wait for it, or stop it first")
             file.truncate(0)
-            facts = {"token": token, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-            file.write(json.dumps(facts) + "\n")
+            file.write(json.dumps({"token": token, "host": host, "pid": pid, "since": time.time()}) + "\n")
             file.flush()
             with locks.opened(root / _JOBS_LOCK) as jobs:
                 if not locks.taken(jobs):
-                    _say(f"{root}: waiting for jobs of an earlier run that are still at work; it begins when they end")
+                    sys.stderr.write(f"{root}: waiting for jobs of an earlier run; it begins when they end\n")
                     locks.taken(jobs, wait=True)
         except locks.UnlockableError as error:
-            _say(f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.")
+            sys.stderr.write(f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.\n")
             return
         until_held.pop_all()
     _HELD.append(file)
@@ -91,11 +93,7 @@ def join() -> None:
 
 
 def follow() -> None:
-    """Be a job: part of the run that the environment names, and end with the coordinator that it names, if any.
-
-    Raises:
-        SupersededError: If another run of the configuration has begun since.
-    """
+    """Be a job: :func:`join` the run, and end with the coordinator that the environment names, if any."""
     join()
     coordinator = os.environ.get(COORDINATOR)
     if coordinator is not None:
@@ -105,14 +103,12 @@ def follow() -> None:
 def _end_with(pid: int) -> None:
     """Wait for the end of a process of this machine, then end at once: the next run needs the files undisturbed."""
     try:
-        handle = os.pidfd_open(pid)
+        select.select([os.pidfd_open(pid)], [], [])
     except ProcessLookupError:
         pass
     except (AttributeError, OSError):  # not Linux, or not allowed here
         while os.getppid() == pid:
             time.sleep(1)
-    else:
-        select.select([handle], [], [])
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -123,18 +119,3 @@ def _read(root: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}
-
-
-def _holder(root: Path) -> str:
-    """Holder of the coordinator's lock, for a message."""
-    facts = _read(root)
-    if not {"pid", "host", "since"} <= facts.keys():
-        return "another process"
-    since = datetime.fromtimestamp(facts["since"]).strftime("%Y-%m-%d %H:%M:%S")
-    return f"process {facts['pid']} on {facts['host']} (since {since})"
-
-
-def _say(text: str) -> None:
-    """One line to whoever started the run."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

@@ -31,7 +31,6 @@ _NEVER_COUNT = tuple(
         *("jobs", "registry", "storage.fingerprint", "cli.live"),
     )
 )
-_COUNTS_NEVERTHELESS = {f"{_PACKAGE}.jobs.runs"}
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
@@ -128,7 +127,7 @@ def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
 
 def _counts(module: str) -> bool:
     """True unless a module is known to change no result."""
-    return not f"{module}.".startswith(_NEVER_COUNT) or module in _COUNTS_NEVERTHELESS
+    return not f"{module}.".startswith(_NEVER_COUNT) or module == f"{_PACKAGE}.jobs.runs"
 
 
 def _is_inside(module: str) -> bool:

@@ -14,9 +14,8 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
-from leakbound.tracking.records import Artifact, Point, RunRecord, RunStatus
+from leakbound.tracking.records import Artifact, Point, RunRecord
 
-_SCORE_STEP = 0  # a metric without other steps is drawn as bars over runs, not as a curve of one point
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _LEVELS = {
     "channel": "{} nats",
@@ -81,6 +80,11 @@ class _Value(NamedTuple):
     replica: int
     point: Point
 
+    @property
+    def finite(self) -> bool:
+        """True for a measurement."""
+        return math.isfinite(self.point.value)
+
 
 def describe(
     facts: RunFacts,
@@ -117,25 +121,27 @@ def describe(
         *(one for source in sorted(scores) for one in _score_values(source, scores[source], end, over_units or {})),
     ]
     diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
-    diverged |= {one.replica for one in values if one.kind == "curve" and not math.isfinite(one.point.value)}
+    diverged |= {one.replica for one in values if one.kind == "curve" and not one.finite}
     replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
 
     def record(key: str, name: str, failed: bool, **content: Any) -> RunRecord:
-        status: RunStatus = "FAILED" if failed else "FINISHED"
-        return RunRecord(key, facts.experiment, name, start, end, status=status, **content)
+        return RunRecord(key, facts.experiment, name, start, end, status="FAILED" if failed else "FINISHED", **content)
 
-    children = []
-    for replica in replicas:
-        own = [
-            one.point for one in values if one.replica == replica and (one.kind == "curve" or replica not in diverged)
-        ]
-        tags = {"replica": str(replica), "slug": facts.slug, "mlflow.source.name": "leakbound"}
-        content = {
-            "params": {"replica": str(replica)},
-            "tags": tags,
-            "metrics": tuple(point for point in own if math.isfinite(point.value)),
-        }
-        children.append(record(f"{facts.slug}#{replica}", f"replica {replica}", replica in diverged, **content))
+    children = tuple(
+        record(
+            f"{facts.slug}#{replica}",
+            f"replica {replica}",
+            replica in diverged,
+            params={"replica": str(replica)},
+            tags={"replica": str(replica), "slug": facts.slug, "mlflow.source.name": "leakbound"},
+            metrics=tuple(
+                one.point
+                for one in values
+                if one.replica == replica and (one.kind == "curve" or replica not in diverged) and one.finite
+            ),
+        )
+        for replica in replicas
+    )
     return record(
         facts.slug,
         facts.name,
@@ -145,7 +151,7 @@ def describe(
         tags=_tags(facts, provenance, diverged),
         metrics=tuple(_means(values, len(replicas), bool(diverged))),
         artifacts=tuple(map(Artifact.of, files)),
-        children=tuple(children),
+        children=children,
     )
 
 
@@ -219,11 +225,9 @@ def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
 def _curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[_Value]:
     """Values of curves; the time that the job took is spread evenly over its steps."""
     for row in () if curves is None else curves.itertuples():
-        share = min(row.step / rounds, 1.0) if rounds else 1.0
-        time = start + round(share * (end - start))
-        yield _Value(
-            "curve", int(row.replica), Point(metric_name(str(row.metric)), int(row.step), time, float(row.value))
-        )
+        time = start + round((min(row.step / rounds, 1.0) if rounds else 1.0) * (end - start))
+        point = Point(metric_name(str(row.metric)), int(row.step), time, float(row.value))
+        yield _Value("curve", int(row.replica), point)
 
 
 def _score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping[str, str]) -> Iterator[_Value]:
@@ -234,25 +238,21 @@ def _score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping
         for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
             if column in summed and (column == "value" or not whole.empty):
                 value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
-                key = metric_name(source, str(variant), f"{metric}{suffix}")
-                kind: Literal["score", "interval"] = "interval" if suffix else "score"
-                yield _Value(kind, int(replica), Point(key, _SCORE_STEP, end, value))
+                # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
+                point = Point(metric_name(source, str(variant), f"{metric}{suffix}"), 0, end, value)
+                yield _Value("interval" if suffix else "score", int(replica), point)
 
 
 def _means(values: list[_Value], replicas: int, diverged: bool) -> Iterator[Point]:
-    """Mean and standard deviation over replicas of every curve and, unless one diverged, of every score.
-
-    Of a score that stands for all replicas there is nothing to average. A mean of values that are not finite is none.
-    """
+    """Finite means and standard deviations over replicas of every curve and, unless one diverged, of every score."""
     groups: dict[tuple[str, str, int], list[_Value]] = defaultdict(list)
     for one in values:
         groups[one.kind, one.point.key, one.point.step].append(one)
     for (kind, key, step), group in sorted(groups.items()):
         whole = [one for one in group if one.replica == -1]
         complete = len(group) == replicas if kind == "curve" else kind == "score" and bool(whole or not diverged)
-        known = pd.Series([one.point.value for one in whole or group])
-        if complete and all(map(math.isfinite, known)):
-            time = group[0].point.timestamp
+        if complete and all(one.finite for one in whole or group):
+            known, time = pd.Series([one.point.value for one in whole or group]), group[0].point.timestamp
             yield Point(key, step, time, float(known.mean()))
             if len(known) > 1:
                 yield Point(f"{key}_std", step, time, float(known.std()))
@@ -268,7 +268,7 @@ def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str
             "learning_rate": provenance.get("learning_rate"),
             "privacy_noise": provenance.get("settings", {}).get("privacy_noise"),
             **{name: events[0].get(name) for name in _EVENT_PARAMS},
-            "uses": max((event.get("uses", 0) for event in events), default=0) or None,
+            "uses": max(event.get("uses", 0) for event in events) or None,
             **channel,
         }
     )
@@ -276,7 +276,7 @@ def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str
 
 def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) -> dict[str, str]:
     """All that a run is found by."""
-    known = _texts(
+    return _texts(
         {
             **{name: getattr(facts, name) for name in ("slug", "preset", "dataset", "model", "defense", "level")},
             "paper": ",".join(facts.papers),
@@ -287,13 +287,12 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
             "mlflow.source.git.commit": provenance.get("commit"),
         }
     )
-    return {name: text for name, text in known.items() if text}
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Shortest texts of the values that are there; whole floats have no point."""
+    """Shortest texts of the values that are there and not empty; whole floats have no point."""
     return {
         name: repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
         for name, value in values.items()
-        if value is not None
+        if value is not None and value != ""
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ from leakbound.tracking.sending import OutdatedRecordError, Place, push
 from leakbound.tracking.store import check_uri, failures, reason, unreachable
 
 Status = Literal["stored", "pending", "damaged"]
+_LOCK = ".lock"  # over the markers of one folder, so that ``sync`` never sends an older record over a newer one
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def log(record: RunRecord, uri: str, marker: Path) -> Outcome:
         ValueError: If ``uri`` can never keep runs; a store that is away is no error.
     """
     check_uri(uri)
-    with _holding(marker):
+    with exclusive(marker.parent / _LOCK):
         return _send(record, uri, marker)
 
 
@@ -64,7 +64,7 @@ def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
     outcomes = []
     away: str | None = None
     for marker in sorted(path for path in folder.rglob("*.json") if not path.name.startswith(".")):
-        with _holding(marker):
+        with exclusive(marker.parent / _LOCK):
             try:
                 status, record = _read(marker)
             except DamagedFileError as error:
@@ -80,10 +80,9 @@ def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
 
 def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
     """Push a record and write its marker, with artifacts as paths relative to it."""
-    expected: tuple[type[Exception], ...] = (*failures(), OutdatedRecordError)
     try:
         outcome = Outcome(marker, "stored", place=push(record, uri))
-    except expected as error:
+    except failures(OutdatedRecordError) as error:
         outcome = Outcome(marker, "pending", reason(error))
     place = outcome.place and outcome.place._asdict()
     kept = record.to_dict(marker.parent)
@@ -94,18 +93,9 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
 
 
 def _read(marker: Path) -> tuple[Status, RunRecord]:
-    """Read a marker.
-
-    Raises:
-        DamagedFileError: If it is torn or no marker.
-    """
+    """Status and record that a marker keeps."""
     value = read_json(marker)
     try:
         return value["status"], RunRecord.from_dict(value["record"], marker.parent)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(marker, f"no record of a run: {error!r}") from error
-
-
-def _holding(marker: Path) -> AbstractContextManager[None]:
-    """Lock over the markers of one folder, so that ``sync`` never sends an older record over a newer one."""
-    return exclusive(marker.parent / ".lock")

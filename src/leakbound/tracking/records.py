@@ -79,8 +79,8 @@ class RunRecord:
     @property
     def content(self) -> str:
         """SHA-256 of all that the run holds, artifacts by their bytes; equal content is never sent twice."""
-        parts = {"artifacts": self.artifacts_content, "children": [child.content for child in self.children]}
-        return settings_hash({**self.to_dict(Path("/")), **parts})
+        hashes = {"artifacts": self.artifacts_content, "children": [child.content for child in self.children]}
+        return settings_hash({**self.to_dict(Path("/")), **hashes})
 
     @property
     def artifacts_content(self) -> str:
@@ -100,12 +100,7 @@ class RunRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], folder: Path) -> RunRecord:
-        """The record that :meth:`to_dict` wrote.
-
-        Raises:
-            KeyError: If something is missing.
-            TypeError: If something is there that no record has, or has another form.
-        """
+        """The record that :meth:`to_dict` wrote; a KeyError for less, a TypeError for more or another form."""
         metrics = tuple(
             Point(key, int(step), int(timestamp), float(value))
             for key, points in values["metrics"].items()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from leakbound.storage import file_hash
-from leakbound.tracking.records import Artifact, Point, RunRecord
+from leakbound.tracking.records import Point, RunRecord
 from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
 
 _LOGGER = logging.getLogger(__name__)
@@ -30,9 +30,6 @@ class Place(NamedTuple):
 
 class OutdatedRecordError(ValueError):
     """A record whose files have changed since it was made."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        super().__init__(f"{artifact.path}: changed or gone since this run was recorded; log the run again")
 
 
 def live_key(key: str) -> str:
@@ -64,7 +61,7 @@ def push(record: RunRecord, uri: str) -> Place:
     """
     for artifact in record.artifacts:
         if not artifact.path.is_file() or file_hash(artifact.path) != artifact.sha256:
-            raise OutdatedRecordError(artifact)
+            raise OutdatedRecordError(f"{artifact.path}: changed or gone since this run was recorded; log it again")
     with writing(uri):
         pushing = _Push(record, uri)
         for pause in () if sqlite_file(uri) else _PAUSES:  # whoever holds a file's lock has nobody to wait for
@@ -79,11 +76,7 @@ def push(record: RunRecord, uri: str) -> Place:
 
 
 class _Push:
-    """The attempts to send one record.
-
-    Attributes:
-        answered: True once the store has answered in any of them.
-    """
+    """The attempts to send one record; ``answered`` is True once the store has answered in any of them."""
 
     def __init__(self, record: RunRecord, uri: str) -> None:
         self.answered = False
@@ -138,8 +131,8 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
 
     found = client.get_experiment_by_name(name)
     if found is None:
-        database = sqlite_file(uri)  # beside which artifacts lie; other stores decide themselves
-        artifacts = None if database is None else (database.parent / "mlartifacts" / name).as_uri()
+        database = sqlite_file(uri)
+        artifacts = database and (database.parent / "mlartifacts" / name).as_uri()  # other stores decide themselves
         try:
             return client.create_experiment(name, artifacts, {"mlflow.note.content": about})
         except MlflowException:
@@ -162,11 +155,11 @@ def _find(client: Any, experiment: str, record: RunRecord, parent: str | None) -
 
     Of several equal ones all writers keep the same.
     """
-    kept = None
-    for run in sorted(runs_of(client, experiment, record.key, parent), key=lambda run: str(run.info.run_id)):
-        if kept is None and run.data.tags.get(CONTENT) == record.content:
-            kept = run
-        else:
+    runs = runs_of(client, experiment, record.key, parent)
+    same = [run for run in runs if run.data.tags.get(CONTENT) == record.content]
+    kept = min(same, key=lambda run: str(run.info.run_id), default=None)
+    for run in runs:
+        if run is not kept:
             _discard(client, experiment, run.info.run_id)
     return kept
 

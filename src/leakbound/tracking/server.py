@@ -48,12 +48,11 @@ def prepare_database(database: str) -> None:
 
     if not is_database(database):
         raise ValueError("--database: must be the address of a database (postgresql://..., sqlite:///...)")
-    expected: tuple[type[Exception], ...] = (*failures(), ImportError)  # also of a kind whose driver is not there
     try:
         if sqlite_file(database) is None:
             create_engine(database).connect().close()  # MLflow would try for minutes
         upgrade_store(database)
-    except expected as error:
+    except failures(ImportError) as error:  # also of a kind whose driver is not there
         known = "docs/tracking.md says how to make one, and what a server needs"
         raise ValueError(f"the database does not take MLflow's tables: {reason(error)}\n{known}") from error
 

@@ -52,10 +52,8 @@ def is_server(uri: str) -> bool:
 
 def sqlite_file(uri: str) -> Path | None:
     """The file behind a SQLite address, absolute, or None for any other address."""
-    if not uri.startswith("sqlite"):
-        return None
     path = uri.partition("://")[2].partition("?")[0]
-    return Path(path.removeprefix("/")).absolute()
+    return Path(path.removeprefix("/")).absolute() if uri.startswith("sqlite") else None
 
 
 def writing(uri: str) -> AbstractContextManager[None]:
@@ -110,27 +108,24 @@ def _make(database: Path | None) -> None:
         upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
 
 
-def failures() -> tuple[type[Exception], ...]:
-    """Errors of a store that is away, slow, full or locked."""
+def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Errors of a store that is away, slow, full or locked, and the others."""
     _quieten()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return (MlflowException, SQLAlchemyError, OSError)
+    return (MlflowException, SQLAlchemyError, OSError, *others)
 
 
 @contextmanager
 def patient() -> Iterator[None]:
     """Wait longer for a server that has just answered; a time that the environment sets stays."""
-    usual = _ENVIRONMENT[_TIMEOUT]
-    if os.environ.get(_TIMEOUT) != usual:
-        yield
-        return
-    os.environ[_TIMEOUT] = _BUSY
+    given = os.environ[_TIMEOUT]
+    os.environ[_TIMEOUT] = _BUSY if given == _ENVIRONMENT[_TIMEOUT] else given
     try:
         yield
     finally:
-        os.environ[_TIMEOUT] = usual
+        os.environ[_TIMEOUT] = given
 
 
 def may_pass(error: Exception) -> bool:
@@ -142,15 +137,12 @@ def may_pass(error: Exception) -> bool:
     from mlflow.exceptions import MlflowException
     from urllib3.exceptions import NewConnectionError, TimeoutError
 
-    if isinstance(error, MlflowException):
-        status = error.get_http_status_code()
-    else:
-        status = getattr(getattr(error, "response", None), "status_code", None)
+    response = getattr(error, "response", None)
+    status = error.get_http_status_code() if isinstance(error, MlflowException) else getattr(response, "status_code", 0)
     cause: BaseException | None = error  # MLflow and requests wrap it several times
     while cause is not None:
-        refused = isinstance(cause, NewConnectionError)  # which urllib3 counts among the timeouts
-        if isinstance(cause, requests.Timeout | TimeoutError) and not refused:
-            return False
+        if isinstance(cause, requests.Timeout | TimeoutError) and not isinstance(cause, NewConnectionError):
+            return False  # urllib3 counts a refused connection among the timeouts
         cause = cause.__cause__ or cause.__context__
     return status not in (401, 403)
 

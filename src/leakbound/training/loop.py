@@ -281,7 +281,7 @@ def _merged(request: TrainingRequest, finished: list[dict[str, Any]]) -> Trainin
     return TrainingResult(
         weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
         curves=curves,
-        events=[PrivacyEvent.from_dict(event) for chunk in finished for event in chunk["events"]],
+        events=[PrivacyEvent(**event) for chunk in finished for event in chunk["events"]],
         diverged=[flag for chunk in finished for flag in chunk["diverged"]],
         learning_rate=request.learning_rate,
     )
