@@ -19,7 +19,7 @@ from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.drawing import draw, figure_rows
 from leakbound.figures.plots.planes import numbers
-from leakbound.figures.report import Report, ReportFigure, page
+from leakbound.figures.report.page import Report, ReportFigure, page
 from leakbound.figures.report.overview import category, families, levels
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
 

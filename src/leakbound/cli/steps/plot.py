@@ -50,14 +50,15 @@ def plot(
     shown: Annotated[Path, typer.Option(help="Exactly the rows that the picture shows, Parquet.")],
 ) -> None:
     """Draw one figure from its rows."""
-    from leakbound.figures.drawing import draw, figure_rows
+    from leakbound.claims.selection import select
+    from leakbound.figures.drawing import draw
 
     check_outputs(svg, png, shown)
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
     figure = read_settings(settings, PlotSettings).figure
-    chosen = figure_rows(figure, storage.read_rows(rows))
+    chosen = select(storage.read_rows(rows), figure.select)
     draw(figure, chosen, stem)
     storage.write_rows(shown, chosen)
 

@@ -11,7 +11,7 @@ from leakbound.claims.selection import require, select
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handles, level_axis, log_y, panels, with_setting
+from leakbound.figures.plots.panels import handles, legend, level_axis, log_y, panels, with_setting
 from leakbound.figures.plots.plot import Plot
 from leakbound.figures.plots.series import mean_line
 
@@ -70,7 +70,7 @@ def _budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
             panel.axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             panel.axes.xaxis.set_minor_locator(NullLocator())
     made.label(options.x_label, options.y_label)
-    made.legend(handles(looks.values()) if len(looks) > 1 else [])
+    legend(made.figure, handles(looks.values()) if len(looks) > 1 else [])
     return made.figure
 
 

@@ -72,7 +72,7 @@ def _heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     for axes, (title, where) in zip(grid, settings.items(), strict=True):
         own = select(levelled, where)
         floor = select_or_nothing(rows, {**where, **options.floor}) if options.floor is not None else rows.iloc[:0]
-        sides = {label: _mean(select_or_nothing(found, where)) for label, found in constants.items()}
+        sides = {label: select_or_nothing(found, where)["value"].mean() for label, found in constants.items()}
         _panel(axes, own, floor, names, levels, sides, norm, options)
         if titled:
             axes.set_title(title, pad=2.5)
@@ -93,11 +93,6 @@ def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
                 names = [style.written(dataset), *([style.written(model)] if len(models) > 1 else [])]
                 found[", ".join(name for name in names if name)] = where
     return found
-
-
-def _mean(rows: pd.DataFrame) -> float:
-    """Mean of the values, NaN if there are none."""
-    return float(rows["value"].mean()) if len(rows) else float("nan")
 
 
 def _panel(
@@ -130,8 +125,8 @@ def _panel(
 
 def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarray:
     """Means over replicas, (defenses, levels), NaN where there is none."""
-    means = rows.groupby(["defense", "level"])["value"].mean()
-    return np.array([[means.get((name, level), np.nan) for level in levels] for name in names], dtype=float)
+    means = rows.pivot_table(index="defense", columns="level", values="value")
+    return means.reindex(index=names, columns=levels).to_numpy(float)
 
 
 def _number(

@@ -22,8 +22,7 @@ def _verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
 
     require(rows, "paper", "verdict", "value")
     counts = rows.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum", fill_value=0)
-    papers = [name for name in style.PAPERS if name in counts.index]
-    papers += sorted(set(counts.index) - set(papers))
+    papers = style.ordered(counts.index, style.PAPERS)
     figure = canvas(style.TWO_COLUMNS * 0.75, 0.7 + 0.36 * len(papers))
     axes = figure.subplots()
     ends = pd.Series(0.0, index=papers)
