@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from leakbound.claims.claims import evaluate
+from leakbound.claims.selection import select
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
-from leakbound.figures.drawing import draw, figure_rows
+from leakbound.figures.drawing import draw
 from leakbound.jobs.federated_runs import part_runs
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
@@ -57,7 +58,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 @pytest.mark.parametrize("key", FIGURES)
 def test_every_figure_draws_its_rows_in_equal_bytes(tables, tmp_path, key):
-    rows = figure_rows(FIGURES[key], tables[FIGURES[key].table])
+    rows = select(tables[FIGURES[key].table], FIGURES[key].select)
     for name in ("one", "two"):
         draw(FIGURES[key], rows, tmp_path / name)
     svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
@@ -82,7 +83,7 @@ def test_budgets_are_drawn_from_light_to_dark_with_the_undisturbed_line_beside(t
     from leakbound.registry import PLOTS
 
     figure = FIGURES["pmidp/fig03"]
-    picture = PLOTS.get("budgets")(figure_rows(figure, tables[figure.table]), options=figure.options)
+    picture = PLOTS.get("budgets")(select(tables[figure.table], figure.select), options=figure.options)
     labels = [text.get_text() for text in picture.legends[0].get_texts()]
     assert labels == ["ε = 5", "ε = 10", "ε = 20", "no noise"]
     assert all(len(axes.lines) == 4 for axes in picture.axes)

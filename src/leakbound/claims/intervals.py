@@ -74,14 +74,6 @@ def rank_interval(effect: float, draws: Float[np.ndarray, " draws"], replicas: i
     return max(-1.0, low), min(1.0, high)
 
 
-def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """95 % interval of a mean over replicas; NaN for a single one."""
-    from leakbound import metrics
-
-    found = metrics.mean_interval(values)
-    return found.low, found.high
-
-
 def combined_interval(groups: Sequence[tuple[float, Float[np.ndarray, " _"]]]) -> tuple[float, float]:
     """95 % interval of Σ_g w_g · mean of group g, for independent groups with variances of their own.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -12,18 +13,8 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import (
-    Panel,
-    Panels,
-    handle,
-    handles,
-    legend,
-    level_axis,
-    log_y,
-    panels,
-    with_setting,
-)
-from leakbound.figures.plots.plot import Plot
+from leakbound.figures.plots.panels import Panel, handle, handles, legend, level_axis, log_y, panels
+from leakbound.figures.plots.plot import plot
 from leakbound.figures.plots.series import DASHES, Control, Series, mean_line, metric_of, series_of
 
 if TYPE_CHECKING:
@@ -78,14 +69,18 @@ class _Extent(NamedTuple):
     end: float
 
 
-def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
+@plot(LevelsOptions)
+def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     """Draw lines over levels."""
     import pandas as pd
 
     columns = tuple(dict.fromkeys((*options.series, "model"))) if options.rows else options.series
-    rows = with_setting(rows)
     require(rows, options.x, "value", *columns)
-    rows, names = _placed(rows, options)
+    names: dict[float, str] = {}
+    if options.even_x:
+        values = sorted(float(value) for value in rows[options.x].dropna().unique())
+        rows = rows.assign(**{options.x: rows[options.x].map({value: float(n) for n, value in enumerate(values)})})
+        names = {float(n): f"{value:g}" for n, value in enumerate(values)}
     lines = select(rows, options.where).dropna(subset=options.x)
     if options.rows:
         lines = pd.concat([select_or_nothing(lines, where) for where in options.rows.values()])
@@ -104,17 +99,25 @@ def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     for axes in extents:
         shared = axes.get_shared_y_axes().get_siblings(axes)
         _limits(axes, [extent for other in shared for extent in extents.get(other, [])], options)
-    _finish(made, lines, known, controls, options, names)
+    for panel in made.shown:
+        shown = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
+        places = sorted(float(value) for value in shown[options.x].unique())
+        written = [names[place] for place in places] if names else None
+        level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
+        if names:
+            panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
+    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines)))
+    entries = handles(one.look for one in known)
+    # Control lines may be one for each model: then no name at their end tells which they are.
+    if made.single and not (options.controls and lines["model"].nunique() > 1):
+        legend(made.figure, entries if len(entries) > 1 else [])
+        _direct_labels(made.figure, made.axes[0, 0], controls)
+        return made.figure
+    dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
+    grey: dict[str, Any] = {"color": style.CONTROL_COLOR, "lw": 1.0}
+    entries += [handle(label, ls=(0, dashes.get(label, _CHANCE_DASHES)), **grey) for label in controls]
+    legend(made.figure, entries)
     return made.figure
-
-
-def _placed(rows: pd.DataFrame, options: LevelsOptions) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Rows with their places along x, and the words there; none where the places are the values."""
-    if not options.even_x:
-        return rows, {}
-    values = sorted(float(value) for value in rows[options.x].dropna().unique())
-    places = {value: float(index) for index, value in enumerate(values)}
-    return rows.assign(**{options.x: rows[options.x].map(places)}), {places[v]: f"{v:g}" for v in values}
 
 
 def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
@@ -135,7 +138,7 @@ def _controls(
     axes, rows, lines = panel.axes, panel.of(rows), panel.of(lines)
     places = sorted(float(value) for value in lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
-    for index, control in enumerate(options.controls):
+    for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
         own = select_or_nothing(rows, control.where)
         if own.empty:
             continue
@@ -144,7 +147,6 @@ def _controls(
         if not _level(means) and any("model" in one.values for one in series):
             colors = {one.values["model"]: one.look.color for one in series}
             drawings = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
-        dashes = DASHES[index % len(DASHES)]
         spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
         heights = [height for span in spans for height in span]
         drawn[control.label] = _Extent(heights, heights, heights[-1])
@@ -177,7 +179,8 @@ def _level(heights: np.ndarray) -> bool:
 
 def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     """Limits of y that show all values, and bands as far as they do not dwarf the values."""
-    values, bands = ([height for extent in extents for height in extent[side]] for side in (0, 1))
+    values = [height for extent in extents for height in extent.values]
+    bands = [height for extent in extents for height in extent.band]
     low, high = min(values), max(values)
     if options.log_y and low > 0:
         log_y(axes)
@@ -206,36 +209,3 @@ def _direct_labels(figure: Figure, axes: Axes, drawn: dict[str, _Extent]) -> Non
     for (_, label), height in zip(wanted, heights, strict=True):
         note: dict[str, Any] = {"va": "center", "color": style.CONTROL_COLOR, "size": style.SMALL}
         axes.text(1.02, height, label, transform=axes.transAxes, **note)
-
-
-def _finish(
-    made: Panels,
-    rows: pd.DataFrame,
-    series: list[Series],
-    controls: dict[str, _Extent],
-    options: LevelsOptions,
-    names: dict[float, str],
-) -> None:
-    """Axes, labels and legend."""
-    for panel in made.shown:
-        shown = rows if made.axes.shape[0] == 1 and options.share_y else panel.of(rows)
-        places = sorted(float(value) for value in shown[options.x].unique())
-        written = [names[place] for place in places] if names else None
-        level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
-        if names:
-            panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
-    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(rows)))
-    entries = handles(one.look for one in series)
-    labels = {control.label: index for index, control in enumerate(options.controls)}
-    # Control lines may be one for each model: then no name at their end tells which they are.
-    if made.single and not (options.controls and rows["model"].nunique() > 1):
-        legend(made.figure, entries if len(entries) > 1 else [])
-        _direct_labels(made.figure, made.axes[0, 0], controls)
-        return
-    for label in controls:
-        dashes = DASHES[labels[label] % len(DASHES)] if label in labels else _CHANCE_DASHES
-        entries.append(handle(label, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes)))
-    legend(made.figure, entries)
-
-
-levels = Plot("levels", LevelsOptions, _levels)

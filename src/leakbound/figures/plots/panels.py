@@ -140,12 +140,6 @@ def panels(
     return Panels(figure, axes, shown, labels, right)
 
 
-def with_setting(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the columns dataset and model, empty where the table has none."""
-    missing = {column: "" for column in ("dataset", "model") if column not in rows.columns}
-    return rows.assign(**missing)
-
-
 def handle(label: str, **appearance: Any) -> Line2D:
     """Entry of a legend."""
     from matplotlib.lines import Line2D

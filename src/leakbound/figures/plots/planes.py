@@ -14,8 +14,8 @@ from leakbound.claims.selection import Columns, EmptySelectionError, SelectionEr
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handle, legend, panels, with_setting
-from leakbound.figures.plots.plot import Plot, finite
+from leakbound.figures.plots.panels import handle, legend, panels
+from leakbound.figures.plots.plot import drawable, plot
 from leakbound.figures.plots.series import Series, series_of
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ class _Note:
     end: bool
 
 
-def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
+@plot(PlaneOptions)
+def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
     Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
     other: there points grow along the line, and the legend has the levels. Each point is named by its run in the SVG.
     """
-    rows = with_setting(rows)
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
     points = _points(rows, options)
@@ -156,7 +156,7 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
     """
     checked = plane.check(options)
     try:
-        rows = select(with_setting(finite(rows)), checked.where)
+        rows = select(drawable(rows), checked.where)
         head, points = ["run", "point", *_labels(rows, checked), "seeds"], _points(rows, checked)
     except EmptySelectionError:
         return [], []
@@ -204,8 +204,9 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
     look = series.look
-    errors = [points[[f"{side}_below", f"{side}_above"]].to_numpy(float).T for side in "yx"]
-    axes.errorbar(points["x"], points["y"], *errors, fmt="none", ecolor=look.color, elinewidth=0.6, alpha=0.45)
+    errors = {f"{side}err": points[[f"{side}_below", f"{side}_above"]].to_numpy(float).T for side in "xy"}
+    bars: dict[str, Any] = {"fmt": "none", "ecolor": look.color, "elinewidth": 0.6, "alpha": 0.45}
+    axes.errorbar(points["x"], points["y"], **errors, **bars)
     drawn = {**look.line(), "lw": 0.9}
     axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
     # Smallest for the strongest protection.
@@ -291,6 +292,3 @@ def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
             taken.append(names[best])
             text = axes.annotate(note.text, (note.x, note.y), xytext=best, color=note.color, **look)
             text.set_in_layout(False)
-
-
-plane = Plot("plane", PlaneOptions, _plane)

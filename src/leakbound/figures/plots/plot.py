@@ -51,7 +51,7 @@ class Plot(Generic[T]):
             SelectionError: If the rows lack a column.
         """
         checked = self.check(options)
-        shown = finite(rows)
+        shown = drawable(rows)
         with style.applied():
             try:
                 return self.render(shown, checked)
@@ -59,10 +59,16 @@ class Plot(Generic[T]):
                 return _empty(rows, shown, str(reason))
 
 
-def finite(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose value is finite, newly numbered."""
+def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], Plot[T]]:
+    """Decorator that makes a plot of a function that draws rows by checked options, under the function's name."""
+    return lambda render: Plot(render.__name__, settings, render)
+
+
+def drawable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose value is finite, newly numbered; columns dataset and model are empty where the table has none."""
     require(rows, "value")
-    return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True)
+    missing = {column: "" for column in ("dataset", "model") if column not in rows.columns}
+    return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True).assign(**missing)
 
 
 def canvas(width: float, height: float, **settings: Any) -> Figure:

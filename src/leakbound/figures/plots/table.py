@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, Strict
 
@@ -11,8 +11,7 @@ from leakbound.claims.selection import Columns, SelectionError, require, select,
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import with_setting
-from leakbound.figures.plots.plot import Plot, canvas
+from leakbound.figures.plots.plot import canvas, plot
 from leakbound.figures.plots.series import ranked
 
 if TYPE_CHECKING:
@@ -50,17 +49,16 @@ class TableOptions(Settings):
     """The paper's own numbers, in grey: value of the first of ``rows`` to value of the first of ``columns`` to text."""
 
 
-@dataclass(frozen=True)
-class _Text:
+class _Text(NamedTuple):
     """One line of text in a cell; mild ones are small and grey."""
 
     words: str
     mild: bool = False
 
 
-def _table(rows: pd.DataFrame, options: TableOptions) -> Figure:
+@plot(TableOptions)
+def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
     """Draw a table of means over replicas."""
-    rows = with_setting(rows)
     require(rows, "value", *options.rows, *options.columns)
     rows = select(rows, options.where)
     lines, columns = (_keys(rows, names) for names in (options.rows, options.columns))
@@ -87,7 +85,7 @@ def _head(key: dict[str, Any]) -> str:
     for value in key.values():
         if isinstance(value, float):
             words.append(f"{value:g}")
-        elif value:
+        elif value not in (None, ""):
             words.append(style.NAMES.get(str(value)) or style.look(str(value)).label)
     return " ".join(words)
 
@@ -137,24 +135,15 @@ def _written(grid: list[list[list[_Text]]]) -> Figure:
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, wide), ylim=(tall, 0))
     axes.axis("off")
-    y = 0.05
-    rules = {0: 0.8, 1: 0.5, len(grid): 0.8}
-    for index, (line, height) in enumerate(zip(grid, heights, strict=True)):
-        if index in rules:
-            axes.plot([0.03, wide - 0.03], [y, y], color="black", lw=rules[index], marker="none")
-        x = 0.0
-        for column, (cell, width) in enumerate(zip(line, widths, strict=True)):
-            place = x + _GAP / 2 if column == 0 else x + width - _GAP / 2
+    tops = list(accumulate(heights, initial=0.05))
+    for line, width in ((0, 0.8), (1, 0.5), (len(grid), 0.8)):
+        axes.plot([0.03, wide - 0.03], [tops[line]] * 2, color="black", lw=width, marker="none")
+    rights = list(accumulate(widths))
+    mild: dict[str, Any] = {"color": style.CONTROL_COLOR, "size": style.SMALL}
+    for cells, top in zip(grid, tops, strict=False):
+        for column, cell in enumerate(cells):
+            place, side = (rights[column] - _GAP / 2, "right") if column else (_GAP / 2, "left")
             for order, text in enumerate(cell):
-                look: dict[str, Any] = (
-                    {"color": style.CONTROL_COLOR, "size": style.SMALL} if text.mild else {"size": 7.5}
-                )
-                look |= {"ha": "left" if column == 0 else "right", "va": "center"}
-                axes.text(place, y + 0.04 + _LINE * (order + 0.5), text.words, **look)
-            x += width
-        y += height
-    axes.plot([0.03, wide - 0.03], [y, y], color="black", lw=rules[len(grid)], marker="none")
+                look = mild if text.mild else {"size": 7.5}
+                axes.text(place, top + 0.04 + _LINE * (order + 0.5), text.words, ha=side, va="center", **look)
     return figure
-
-
-table = Plot("table", TableOptions, _table)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
-from leakbound.figures.plots.plot import NoOptions, Plot, canvas
+from leakbound.figures.plots.plot import NoOptions, canvas, plot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _LOOKS = {"reproduced": ("#228833", ""), "undecided": ("#c8c8c8", ""), "contradicted": ("#CC6677", "////")}
 
 
-def _verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
+@plot(NoOptions)
+def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
     """Draw one bar for each paper, its pieces labelled with the number of claims."""
     import pandas as pd
 
@@ -40,6 +41,3 @@ def _verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
     axes.set(xlabel="claims")
     figure.legend(loc="outside upper center", ncols=len(_LOOKS))
     return figure
-
-
-verdicts = Plot("verdicts", NoOptions, _verdicts)
