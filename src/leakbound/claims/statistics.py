@@ -119,7 +119,7 @@ def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Gene
     drawn = np.zeros(PERMUTATIONS)
     for row in ranks:
         drawn += np.round(2 * (generator.permuted(np.tile(row, (PERMUTATIONS, 1)), axis=1) @ weights))
-    return Tested(reached / 2, _two_sided(reached, drawn, 1).p_value, direction)
+    return Tested(reached / 2, _two_sided(float(reached), drawn, 1).p_value, direction)
 
 
 def smallest_trend_p(sizes: Sequence[Sequence[int]]) -> float:
