@@ -7,11 +7,11 @@ import yaml
 
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import verdict_counts
-from leakbound.claims.selection import EmptySelectionError
+from leakbound.claims.selection import EmptySelectionError, select
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.figures.drawing import draw, figure_rows
+from leakbound.figures.drawing import draw
 from leakbound.registry import CLAIM_TESTS, ILLUSTRATIONS, PLOTS
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
@@ -118,7 +118,7 @@ def test_the_options_of_plots_and_claims_are_known(key):
 @pytest.mark.parametrize("key", FIGURES)
 def test_every_figure_is_drawn_from_its_rows(tmp_path, tables, key):
     figure = FIGURES[key]
-    rows = figure_rows(figure, table_of(figure, tables))
+    rows = select(table_of(figure, tables), figure.select)
     draw(figure, rows, tmp_path / "fig")
     svg = (tmp_path / "fig.svg").read_text(encoding="utf-8")
     assert "Nothing to show" not in svg
@@ -166,7 +166,7 @@ def test_no_caption_says_what_the_preset_decides():
 def test_a_study_without_an_attack_is_named_when_its_figure_is_asked_for(study):
     without = study[study["source"] != "model_inversion"]
     with pytest.raises(EmptySelectionError, match=r"select.source = 'model_inversion' leaves no row"):
-        figure_rows(FIGURES["tan2024/fig10"], without)
+        select(without, FIGURES["tan2024/fig10"].select)
 
 
 def test_captions_and_titles_are_sentences_and_phrases():

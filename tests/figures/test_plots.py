@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from leakbound.claims.selection import SelectionError
+from leakbound.claims.selection import SelectionError, select
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
-from leakbound.figures.drawing import caption, draw, figure_rows
+from leakbound.figures.drawing import caption, draw
 from leakbound.figures.plots.plot import Plot
 from leakbound.registry import PLOTS
 
@@ -26,13 +26,13 @@ def accuracy(study: pd.DataFrame) -> pd.DataFrame:
     return study[study["metric"] == "test_accuracy"]
 
 
-def entry(plot: str, options: dict, select: dict) -> FigureConfig:
+def entry(plot: str, options: dict, conditions: dict) -> FigureConfig:
     return FigureConfig(
         id="fig",
         paper="tan2024",
         title="A title",
         study="s",
-        select=select,
+        select=conditions,
         plot=plot,
         options=options,
         caption="Text.",
@@ -40,16 +40,16 @@ def entry(plot: str, options: dict, select: dict) -> FigureConfig:
 
 
 def written(folder: Path, figure: FigureConfig, table: pd.DataFrame) -> tuple[bytes, bytes]:
-    draw(figure, figure_rows(figure, table), folder / "fig")
+    draw(figure, select(table, figure.select), folder / "fig")
     return (folder / "fig.svg").read_bytes(), (folder / "fig.png").read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("plot", "options", "select"),
+    ("plot", "options", "conditions"),
     [("levels", ACCURACY, {"metric": "test_accuracy"}), ("plane", PLANE, {"metric": ["gdc", "test_accuracy"]})],
 )
-def test_equal_rows_give_equal_bytes(tmp_path, study, plot, options, select):
-    figure = entry(plot, options, select)
+def test_equal_rows_give_equal_bytes(tmp_path, study, plot, options, conditions):
+    figure = entry(plot, options, conditions)
     first = written(tmp_path / "a", figure, study)
     second = written(tmp_path / "b", figure, study.sample(frac=1, random_state=0))
     assert first == second

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 
 from leakbound.claims.claims import evaluate
+from leakbound.claims.selection import select
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
-from leakbound.figures.drawing import draw, figure_rows
-from leakbound.jobs.federated_runs import part_runs
+from leakbound.figures.drawing import draw
+from leakbound.jobs.federated import federated_runs
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
 FIGURES = {
@@ -47,9 +48,9 @@ def rows_of(run, generator: np.random.Generator) -> pd.DataFrame:
 def tables() -> dict[str, pd.DataFrame]:
     generator = np.random.default_rng(4)
     made = {
-        f"federated/{part}": tabulate({run: rows_of(run, generator) for run in part_runs(SECTION, part)})
-        for part in SECTION.tables()
-        if part != "composition"
+        f"federated/{table}": tabulate({run: rows_of(run, generator) for run in runs})
+        for table, runs in federated_runs(SECTION).items()
+        if runs
     }
     networks = {"mnist": ("mlp", 33_130), "cifar10": ("cnn", 26_346)}
     return {**made, "federated/composition": composition(networks, 100, 100, 10.0)}
@@ -57,7 +58,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 @pytest.mark.parametrize("key", FIGURES)
 def test_every_figure_draws_its_rows_in_equal_bytes(tables, tmp_path, key):
-    rows = figure_rows(FIGURES[key], tables[FIGURES[key].table])
+    rows = select(tables[FIGURES[key].table], FIGURES[key].select)
     for name in ("one", "two"):
         draw(FIGURES[key], rows, tmp_path / name)
     svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
@@ -82,14 +83,14 @@ def test_budgets_are_drawn_from_light_to_dark_with_the_undisturbed_line_beside(t
     from leakbound.registry import PLOTS
 
     figure = FIGURES["pmidp/fig03"]
-    picture = PLOTS.get("budgets")(figure_rows(figure, tables[figure.table]), options=figure.options)
+    picture = PLOTS.get("budgets")(select(tables[figure.table], figure.select), options=figure.options)
     labels = [text.get_text() for text in picture.legends[0].get_texts()]
     assert labels == ["ε = 5", "ε = 10", "ε = 20", "no noise"]
     assert all(len(axes.lines) == 4 for axes in picture.axes)
 
 
 def test_loss_gaps_are_zero_where_noise_changes_nothing():
-    runs = part_runs(SECTION, "budgets")
+    runs = federated_runs(SECTION)["budgets"]
     table = tabulate({run: rows_of(runs[0], np.random.default_rng(1)) for run in runs})
     gaps = table[table["metric"] == "gap_last"].groupby("run")["value"].mean()
     np.testing.assert_allclose(gaps, 0, atol=1e-12)

@@ -12,15 +12,16 @@ import pytest
 
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import overall
+from leakbound.claims.selection import select
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
-from leakbound.figures.drawing import draw, figure_rows
+from leakbound.figures.drawing import draw
 from leakbound.figures.plots.planes import numbers
-from leakbound.figures.report import Report, ReportFigure, page
 from leakbound.figures.report.overview import category, families, levels
+from leakbound.figures.report.page import Report, ReportFigure, page
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def drawn(tmp_path_factory):
     """Figures as the page gets them; only planes are drawn."""
 
     def made(figure: FigureConfig, table: pd.DataFrame) -> ReportFigure:
-        rows, drawing = figure_rows(figure, table), b"<svg/>"
+        rows, drawing = select(table, figure.select), b"<svg/>"
         if figure.plot == "plane":
             stem = tmp_path_factory.mktemp("drawn") / "fig"
             draw(figure, rows, stem)
@@ -222,7 +223,7 @@ def test_equal_reports_give_equal_pages(report):
 
 
 def test_numbers_of_a_plane_are_the_mean_of_each_run_with_its_interval(catalogue, study):
-    head, lines = numbers(figure_rows(catalogue["fig15"], study), catalogue["fig15"].options)
+    head, lines = numbers(select(study, catalogue["fig15"].select), catalogue["fig15"].options)
     assert head[:2] + head[-1:] == ["run", "point", "seeds"]
     own = study[(study["defense"] == "white") & (study["level"] == 4.0)]
     accuracy = own[(own["metric"] == "test_accuracy") & (own["source"] == "training")]["value"]
@@ -277,7 +278,7 @@ def test_categories_and_levels_are_words(catalogue):
 
 def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study):
     shown, other = catalogue["fig15"], catalogue["fig09"]
-    rows = figure_rows(shown, study)
+    rows = select(study, shown.select)
     kept = Kept("small", "../results/reference/small", rows, evaluate(shown, study, alpha=0.05))
     text = figures_page([other, shown], {"tan2024/fig15": kept})
     assert f"![{shown.title}](../results/reference/small/figures/tan2024/fig15.png)" in text

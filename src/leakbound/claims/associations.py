@@ -45,9 +45,7 @@ def associate(sign: int, rows: pd.DataFrame, options: Association, generator: np
         return undecidable(rows, f"{len(both)} replicas with different values of both: too few to see a relation")
     effect, p_value = map(float, stats.kendalltau(x, y))
     runs = list(both.groupby("run", sort=True).indices.values())
-    interval = math.nan, math.nan
-    if replicas > 1:
-        interval = intervals.rank_interval(effect, _tau_draws(x, y, runs, generator), replicas)
+    interval = intervals.rank_interval(effect, _tau_draws(x, y, runs, generator), replicas)
     detail = f"Kendall's τ over {len(both)} replicas of {len(runs)} runs"
     return outcome(
         sign,

@@ -81,12 +81,8 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
 def _settings(rows: pd.DataFrame, across: tuple[str, ...]) -> list[dict[str, Any]]:
     """The datasets and models of the rows, but for columns tested together; one empty setting if they name none."""
     columns = [column for column in _FACETS if column in rows.columns and column not in across]
-    if not columns:
-        return [{}]
-    pairs = rows[columns].drop_duplicates().sort_values(columns)
-    if pairs.empty:
-        return [{}]
-    return [dict(zip(columns, values, strict=True)) for values in pairs.itertuples(index=False)]
+    pairs = rows[columns].drop_duplicates().sort_values(columns) if columns else rows.iloc[:0]
+    return [dict(zip(columns, values, strict=True)) for values in pairs.itertuples(index=False)] or [{}]
 
 
 def _outcome(
@@ -115,9 +111,8 @@ def _judged(outcome: Outcome, p_adjusted: float, alpha: float, level: float) -> 
             if least >= level:
                 detail += f"; too few replicas: the least p-value that {outcome.replicas} can give is {least:.2g}"
             needed = replicas_needed(outcome.p_value, outcome.replicas, level, outcome.smallest_p)
-    numbers = {name: getattr(outcome, name) for name in _NUMBERS if name != "p_adjusted"}
-    counts = {"n": outcome.replicas, "seeds_needed": needed}
-    return {**numbers, "p_adjusted": p_adjusted, **counts, "verdict": verdict, "detail": detail}
+    numbers = {name: getattr(outcome, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
+    return {**numbers, "n": outcome.replicas, "seeds_needed": needed, "verdict": verdict, "detail": detail}
 
 
 def _overall(settings: list[dict[str, Any]]) -> dict[str, Any]:

@@ -98,7 +98,8 @@ def compare(sign: int, rows: pd.DataFrame, options: Difference, generator: np.ra
         tested = statistics.greater([(a - margin, b) for a, b in pairs], generator)
         weighted = [((1 / len(pairs), a), (-1 / len(pairs), b)) for a, b in pairs]
         interval = intervals.combined_interval([group for pair in weighted for group in pair])
-        smallest = partial(_smallest_split_p, ratios=[(len(a) / replicas, len(b) / replicas) for a, b in pairs])
+        ratios = [(len(a) / replicas, len(b) / replicas) for a, b in pairs]
+        smallest = partial(_smallest_split_p, ratios=ratios)
         detail = f"permutation test, stratified over {len(pairs)} matched levels"
     effect = tested.statistic + margin
     return outcome(sign, tested, effect, interval, replicas, _explained(detail, options), smallest)
@@ -109,12 +110,15 @@ def _compare_blocks(sign: int, rows: pd.DataFrame, options: Difference, generato
     import pandas as pd
 
     require(rows, "replica", "value")
-    first = _by_replica(select(rows, options.a), options)
-    second = None if options.value is not None else _by_replica(select(rows, options.b or {}), options)
-    shared = [key for key in first if second is None or key in second]
+    chosen = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
+    sides = [
+        {key: group.groupby("replica")["value"].mean() for key, group in split(series, options.match).items()}
+        for series in chosen
+    ]
+    shared = [key for key in sides[0] if key in sides[-1]]
     if not shared:
         return undecidable(rows, f"both series share no {', '.join(options.match)}")
-    gaps = [first[key] - (options.value if second is None else second[key]) for key in shared]
+    gaps = [sides[0][key] - (sides[1][key] if options.value is None else options.value) for key in shared]
     means = pd.concat(gaps, axis=1).dropna().mean(axis=1).to_numpy(float)
     if not len(means):
         return undecidable(rows, f"no replica has both series at every {', '.join(options.match)} that they share")
@@ -126,10 +130,12 @@ def flipped(
     sign: int, values: Float[np.ndarray, " replicas"], margin: float, detail: str, generator: np.random.Generator
 ) -> Outcome:
     """Outcome of a sign-flip test of one number per replica against a margin, with Student's t interval."""
+    from leakbound import metrics
+
     tested = statistics.paired_greater(values - margin, generator)
-    interval = intervals.mean_interval(values)
+    found = metrics.mean_interval(values)
     smallest = partial(statistics.smallest_sign_p, strata=1)
-    return outcome(sign, tested, tested.statistic + margin, interval, len(values), detail, smallest)
+    return outcome(sign, tested, tested.statistic + margin, (found.low, found.high), len(values), detail, smallest)
 
 
 def identify(rows: pd.DataFrame, options: Identity, generator: np.random.Generator) -> Outcome:
@@ -168,12 +174,7 @@ def _matched(rows: pd.DataFrame, options: Difference) -> list[tuple[np.ndarray, 
     gathered: dict[tuple[object, ...], list[tuple[np.ndarray, np.ndarray]]] = {}
     for key, pair in zip(shared, pairs, strict=True):
         gathered.setdefault(key[:-1], []).append(pair)
-    return [(np.concatenate([a for a, _ in own]), np.concatenate([b for _, b in own])) for own in gathered.values()]
-
-
-def _by_replica(rows: pd.DataFrame, options: Difference) -> dict[tuple[object, ...], pd.Series]:
-    """Mean of each replica, match by match."""
-    return {key: group.groupby("replica")["value"].mean() for key, group in split(rows, options.match).items()}
+    return [(np.concatenate(a), np.concatenate(b)) for a, b in (zip(*own, strict=True) for own in gathered.values())]
 
 
 def _explained(test: str, options: Difference) -> str:

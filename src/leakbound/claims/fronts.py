@@ -52,21 +52,18 @@ def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generat
     if options.best not in fronts or not others:
         return undecidable(rows, f"{options.best} and something to compare it with must both be in the rows")
     compared = {name: fronts[name] for name in (options.best, *others)}
-    counts = {name: len(front) for name, front in compared.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+    if len({len(front) for front in compared.values()}) > 1:
+        counts = ", ".join(f"{name} {len(front)}" for name, front in compared.items())
         return undecidable(
-            rows, f"different numbers of levels ({listed}), with which a front grows: give each defense equally many"
+            rows, f"different numbers of levels ({counts}), with which a front grows: give each defense equally many"
         )
     replicas = min(len(level) for front in compared.values() for level in front)
-    corner = np.array(options.reference)
-    volume = {
-        name: hypervolume(np.array([level.mean(axis=0) for level in front]), corner) for name, front in compared.items()
-    }
     if replicas < 2:
         return undecidable(rows, f"{replicas} replica: a front needs at least 2 to be compared")
-    draws = {}
+    corner = np.array(options.reference)
+    volume, draws = {}, {}
     for name, front in compared.items():
+        volume[name] = hypervolume(np.array([level.mean(axis=0) for level in front]), corner)
         means = np.stack([intervals.resampled(level, generator).mean(axis=1) for level in front], axis=1)
         draws[name] = np.array([hypervolume(points, corner) for points in means])
     results = {
@@ -74,13 +71,9 @@ def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generat
         for name in others
     }
     beaten_by = [name for name, (tested, _, _) in results.items() if tested.direction < 0]
-    if beaten_by:
-        decisive = min(beaten_by, key=lambda name: results[name][0].p_value)
-        p_value = min(1.0, results[decisive][0].p_value * len(others))
-    else:
-        decisive = max(results, key=lambda name: results[name][0].p_value)
-        p_value = results[decisive][0].p_value
+    decisive = (min if beaten_by else max)(beaten_by or others, key=lambda name: results[name][0].p_value)
     tested, low, high = results[decisive]
+    p_value = min(1.0, tested.p_value * len(others)) if beaten_by else tested.p_value
     listed = ", ".join(f"{name} {value:.4g}" for name, value in volume.items())
     detail = f"hypervolumes {listed}; effect: {options.best} minus {decisive}; bootstrap error, Student's t"
     return Outcome(tested.statistic, low, high, p_value, tested.direction, replicas, detail)

@@ -63,23 +63,15 @@ def rank_interval(effect: float, draws: Float[np.ndarray, " draws"], replicas: i
     Args:
         effect: Effect on the data as they are, in [-1, 1].
         draws: Effect on resamples.
-        replicas: n, the least number of replicas resampled together, at least 2.
+        replicas: n, the least number of replicas resampled together.
 
     Returns:
-        Both ends, NaN if all draws are equal.
+        Both ends, NaN for one replica or if all draws are equal.
     """
-    if np.ptp(draws) == 0:
+    if replicas < 2 or np.ptp(draws) == 0:
         return math.nan, math.nan
     _, low, high = bootstrap_t(effect, draws, replicas)
     return max(-1.0, low), min(1.0, high)
-
-
-def mean_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """95 % interval of a mean over replicas; NaN for a single one."""
-    from leakbound import metrics
-
-    found = metrics.mean_interval(values)
-    return found.low, found.high
 
 
 def combined_interval(groups: Sequence[tuple[float, Float[np.ndarray, " _"]]]) -> tuple[float, float]:

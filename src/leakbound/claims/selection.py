@@ -96,25 +96,20 @@ def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ..
 
 def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
     """True at each entry of a column that is as a condition wants it."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
     if isinstance(wanted, Mapping):
         if set(wanted) != {"not"}:
             raise SelectionError(
                 f"select.{column.name} = {dict(wanted)!r}: give a value, a list of values or {{not: ...}}"
             )
         return ~_meets(column, wanted["not"])
-    return _matches(column, list(wanted) if isinstance(wanted, list | tuple) else [wanted])
-
-
-def _matches(column: pd.Series, values: list[Any]) -> np.ndarray:
-    """True at each entry of a column that is one of ``values``."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    found = column.isna().to_numpy(dtype=bool) & any(value is None for value in values)
-    wanted = [value for value in values if value is not None]
-    if is_numeric_dtype(column) and not is_bool_dtype(column):
-        numbers = column.to_numpy(dtype=float, na_value=np.nan)
-        for value in wanted:
-            if isinstance(value, int | float):
-                found |= np.isclose(numbers, value, rtol=1e-9, atol=0.0)
-        return found
-    return found | column.isin(wanted).to_numpy(dtype=bool)
+    values = wanted if isinstance(wanted, list | tuple) else [wanted]
+    found = column.isna().to_numpy(dtype=bool) & (None in values)
+    if not is_numeric_dtype(column) or is_bool_dtype(column):
+        return found | column.isin([value for value in values if value is not None]).to_numpy(dtype=bool)
+    numbers = column.to_numpy(dtype=float, na_value=np.nan)
+    for value in values:
+        if isinstance(value, int | float):
+            found |= np.isclose(numbers, value, rtol=1e-9, atol=0.0)
+    return found

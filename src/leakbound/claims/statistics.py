@@ -44,8 +44,8 @@ def jonckheere(strata: Sequence[Stratum], generator: np.random.Generator) -> Tes
     ties it is sampled by permuting values within strata; above 100 values a tie-corrected normal takes its place.
 
     Args:
-        strata: Each a sequence of groups in the claimed order; a group holds one value per replica. Groups may be
-            empty; values within a stratum are exchangeable under the null.
+        strata: Each a sequence of groups in the claimed order; a group holds one value per replica.
+            Values within a stratum are exchangeable under the null.
         generator: Draws the permutations.
 
     Returns:
@@ -59,9 +59,7 @@ def jonckheere(strata: Sequence[Stratum], generator: np.random.Generator) -> Tes
     """
     from scipy import stats
 
-    strata = [
-        stratum for stratum in ([group for group in stratum if len(group)] for stratum in strata) if len(stratum) > 1
-    ]
+    strata = [stratum for stratum in strata if len(stratum) > 1]
     if not strata:
         raise ValueError("a trend needs at least two groups with values")
     statistic = sum(_ascents([group[None, :] for group in stratum]).item() for stratum in strata)
@@ -78,12 +76,13 @@ def jonckheere(strata: Sequence[Stratum], generator: np.random.Generator) -> Tes
         chances = np.ones(1)
         for stratum in strata:
             chances = np.convolve(chances, _jonckheere_chances(tuple(len(group) for group in stratum)))
-        reached = round(statistic)
-        low, high = chances[: reached + 1].sum(), chances[reached:].sum()
-    else:
-        drawn = np.sum([_permuted_ascents(stratum, generator) for stratum in strata], axis=0)
-        low, high = ((1 + np.sum(tail)) / (1 + PERMUTATIONS) for tail in (drawn <= statistic, drawn >= statistic))
-    return Tested(statistic, float(min(1.0, 2 * min(low, high))), direction)
+        return Tested(statistic, _exact_p(chances, round(statistic)), direction)
+    drawn = np.zeros(PERMUTATIONS)
+    for stratum in strata:
+        values = np.tile(np.concatenate(stratum), (PERMUTATIONS, 1))
+        ends = np.cumsum([len(group) for group in stratum])[:-1]
+        drawn += _ascents(np.split(generator.permuted(values, axis=1), ends, axis=1))
+    return Tested(statistic, _two_sided(statistic, drawn, 1).p_value, direction)
 
 
 def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Generator) -> Tested:
@@ -116,13 +115,11 @@ def page(values: Float[np.ndarray, "replicas levels"], generator: np.random.Gene
         for row in ranks:
             sums = np.round(2 * (row[orders] @ weights)).astype(int)
             chances = np.convolve(chances, np.bincount(sums) / len(sums))
-        low, high = chances[: reached + 1].sum(), chances[reached:].sum()
-    else:
-        drawn = sum(
-            np.round(2 * (generator.permuted(np.tile(row, (PERMUTATIONS, 1)), axis=1) @ weights)) for row in ranks
-        )
-        low, high = ((1 + np.sum(tail)) / (1 + PERMUTATIONS) for tail in (drawn <= reached, drawn >= reached))
-    return Tested(reached / 2, float(min(1.0, 2 * min(low, high))), direction)
+        return Tested(reached / 2, _exact_p(chances, reached), direction)
+    drawn = np.zeros(PERMUTATIONS)
+    for row in ranks:
+        drawn += np.round(2 * (generator.permuted(np.tile(row, (PERMUTATIONS, 1)), axis=1) @ weights))
+    return Tested(reached / 2, _two_sided(float(reached), drawn, 1).p_value, direction)
 
 
 def smallest_trend_p(sizes: Sequence[Sequence[int]]) -> float:
@@ -162,14 +159,12 @@ def greater(strata: Sequence[tuple[Sample, Sample]], generator: np.random.Genera
     """
     observed = float(np.mean([first.mean() - second.mean() for first, second in strata]))
     count = math.prod(math.comb(len(first) + len(second), len(first)) for first, second in strata)
-    if count <= _LARGEST_ENUMERATION:
-        differences = np.zeros(1)
-        for first, second in strata:
-            differences = np.add.outer(differences, _relabelled(first, second)).ravel()
-        drawn, extra = differences / len(strata), 0
-    else:
-        drawn, extra = np.mean([_randomly_relabelled(*pair, generator) for pair in strata], axis=0), 1
-    return _two_sided(observed, drawn, extra)
+    if count > _LARGEST_ENUMERATION:
+        return _two_sided(observed, np.mean([_randomly_relabelled(*pair, generator) for pair in strata], axis=0), 1)
+    differences = np.zeros(1)
+    for pair in strata:
+        differences = np.add.outer(differences, _relabelled(*pair)).ravel()
+    return _two_sided(observed, differences / len(strata), 0)
 
 
 def paired_greater(differences: Sample, generator: np.random.Generator) -> Tested:
@@ -243,13 +238,6 @@ def _ascents(groups: Sequence[Batch]) -> Float[np.ndarray, " draws"]:
     return total
 
 
-def _permuted_ascents(stratum: Stratum, generator: np.random.Generator) -> Float[np.ndarray, " draws"]:
-    """J after permuting the values of a stratum, once per draw."""
-    pooled = np.tile(np.concatenate(stratum), (PERMUTATIONS, 1))
-    ends = np.cumsum([len(group) for group in stratum])[:-1]
-    return _ascents(np.split(generator.permuted(pooled, axis=1), ends, axis=1))
-
-
 def _jonckheere_moments(stratum: Stratum) -> tuple[float, float]:
     """Mean and variance of J under the null, with ties."""
     sizes = np.array([len(group) for group in stratum], dtype=float)
@@ -294,9 +282,13 @@ def _relabelled(first: Sample, second: Sample) -> Float[np.ndarray, " ways"]:
 
 def _randomly_relabelled(first: Sample, second: Sample, generator: np.random.Generator) -> Float[np.ndarray, " draws"]:
     """Mean differences of random splits of the pooled values."""
-    pooled = np.tile(np.concatenate([first, second]), (PERMUTATIONS, 1))
-    shuffled = generator.permuted(pooled, axis=1)
+    shuffled = generator.permuted(np.tile(np.concatenate([first, second]), (PERMUTATIONS, 1)), axis=1)
     return shuffled[:, : len(first)].mean(axis=1) - shuffled[:, len(first) :].mean(axis=1)
+
+
+def _exact_p(chances: Float[np.ndarray, " values"], reached: int) -> float:
+    """Two-sided p-value of a statistic whose values 0, 1, ... have these chances."""
+    return float(min(1.0, 2 * min(chances[: reached + 1].sum(), chances[reached:].sum())))
 
 
 def _two_sided(observed: float, drawn: Float[np.ndarray, " draws"], extra: int) -> Tested:

@@ -17,6 +17,7 @@ COLUMNS = (*IDENTITY, "replica", "source", "variant", "unit", "metric", "value",
 SETTING = ("dataset", "model", "rounds", "batch_size")
 SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", "gain")
 _ALL = -1
+_SUMMARIES = {"model_inversion": "median", "gradient_inversion": "mean"}
 
 
 @dataclass(frozen=True)
@@ -87,26 +88,21 @@ def _run_frames(run: RunResults) -> list[pd.DataFrame]:
         source = np.where(last["metric"] == "epsilon", "accounting", "training")
         frames.append(last[["replica", "metric", "value"]].assign(source=source))
     for name, attack in sorted(run.attacks.items()):
-        frames.extend(frame.assign(source=name) for frame in (attack, *_summaries(name, attack)))
+        frames.append(attack.assign(source=name))
+        if name in _SUMMARIES:
+            units = attack[(attack["unit"] >= 0) & attack["metric"].isin(SIMILARITIES)]
+            summary = units.groupby(["replica", "variant", "metric"])["value"].agg(_SUMMARIES[name])
+            frames.append(summary.reset_index().assign(unit=_ALL, source=name))
     identity = {column: getattr(run, column) for column in IDENTITY}
     kept = [frames[0], *(frame[~frame["replica"].isin(failed)] for frame in frames[1:])]
     return [frame.assign(**identity) for frame in kept if not frame.empty]
-
-
-def _summaries(name: str, rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Summaries over the units of an attack: median over classes, mean over images."""
-    if name not in ("model_inversion", "gradient_inversion"):
-        return []
-    units = rows[(rows["unit"] >= 0) & rows["metric"].isin(SIMILARITIES)]
-    groups = units.groupby(["replica", "variant", "metric"])["value"]
-    summary = groups.median() if name == "model_inversion" else groups.mean()
-    return [summary.reset_index().assign(unit=_ALL)]
 
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Improvements over the undefended run, replica by replica, and the gap that membership inference lives on."""
     aucs = _per_replica(rows, "membership", "white_box", "auc")
     errors = _per_replica(rows, "model_inversion", "printed", "mse")
+    train, test = (_per_replica(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
     mia = _improvement(aucs, metrics.imp_mia)
     dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(_bounded_errors(rows), metrics.imp_dra, average=_harmonic_mean)
@@ -116,7 +112,7 @@ def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
         "imp_dra_gain": dra_gain,
         "gdc": _joined(mia, dra, metrics.gdc),
         "gdc_gain": _joined(mia, dra_gain, metrics.gdc),
-        "accuracy_gap": _accuracy_gap(rows),
+        "accuracy_gap": _joined(train, test, np.subtract),
     }
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
 
@@ -152,12 +148,6 @@ def _improvement(
 def _harmonic_mean(errors: pd.Series[float]) -> float:
     """The reference against which replicas with these errors improve by nothing on average: IMP_DRA divides by MSE."""
     return 1.0 / float((1.0 / errors).mean())
-
-
-def _accuracy_gap(rows: pd.DataFrame) -> pd.DataFrame:
-    """Training minus test accuracy of each replica that has both."""
-    train, test = (_per_replica(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
-    return _joined(train, test, np.subtract)
 
 
 def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:

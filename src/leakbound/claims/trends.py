@@ -6,7 +6,6 @@ replicas (``intervals.rank_interval``).
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -146,9 +145,8 @@ def _page(
     replicas, count = values.shape
     tested = statistics.page(values, generator)
     shares = np.array([statistics.trend_effect([[np.full((1, 1), x) for x in row]]).item() for row in values])
-    effect, interval = float(shares.mean()), (math.nan, math.nan)
-    if replicas > 1:
-        interval = intervals.rank_interval(effect, intervals.resampled(shares, generator).mean(axis=1), replicas)
+    effect = float(shares.mean())
+    interval = intervals.rank_interval(effect, intervals.resampled(shares, generator).mean(axis=1), replicas)
     detail = (
         f"Page's test over {compared} within {replicas} replicas; effect: ascending minus descending share of a "
         "replica's pairs"
@@ -164,10 +162,8 @@ def _jonckheere(sign: int, strata: list[list[np.ndarray]], compared: str, genera
     replicas = min(min(groups) for groups in sizes)
     tested = statistics.jonckheere(strata, generator)
     effect = statistics.trend_effect([[group[None, :] for group in stratum] for stratum in strata]).item()
-    interval = math.nan, math.nan
-    if replicas > 1:
-        draws = [[intervals.resampled(group, generator) for group in stratum] for stratum in strata]
-        interval = intervals.rank_interval(effect, statistics.trend_effect(draws), replicas)
+    draws = [[intervals.resampled(group, generator) for group in stratum] for stratum in strata]
+    interval = intervals.rank_interval(effect, statistics.trend_effect(draws), replicas)
     detail = f"Jonckheere–Terpstra over {compared}; effect: ascending minus descending share of pairs"
     return outcome(
         sign,

@@ -9,19 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from leakbound import storage
-from leakbound.claims.selection import select
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
 from leakbound.registry import PLOTS
-
-
-def figure_rows(figure: FigureConfig, table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a study's or an illustration's table that a figure shows.
-
-    Raises:
-        SelectionError: If the figure's conditions name an unknown column or leave no row.
-    """
-    return select(table, figure.select)
 
 
 def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:

@@ -49,13 +49,14 @@ def plot(
     shown: Path,
 ) -> None:
     """Draw one figure from its rows."""
-    from leakbound.figures.drawing import draw, figure_rows
+    from leakbound.claims.selection import select
+    from leakbound.figures.drawing import draw
 
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
     figure = asked.figure
-    chosen = figure_rows(figure, storage.read_rows(rows))
+    chosen = select(storage.read_rows(rows), figure.select)
     draw(figure, chosen, stem)
     storage.write_rows(shown, chosen)
 

@@ -26,7 +26,7 @@ from leakbound.storage.provenance import settings_hash
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.figures.report import ReportFigure
+    from leakbound.figures.report.page import ReportFigure
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -52,7 +52,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Page; by default report.html in that folder.")] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    from leakbound.figures.report import Report, page
+    from leakbound.figures.report.page import Report, page
 
     if (configfile is None) == (settings is None):
         raise typer.BadParameter("give either --configfile or --settings")
@@ -84,7 +84,7 @@ def report(
 
 def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
     """The figures as they were drawn."""
-    from leakbound.figures.report import ReportFigure
+    from leakbound.figures.report.page import ReportFigure
 
     for key, figure in table.figures.items():
         drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}

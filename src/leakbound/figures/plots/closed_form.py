@@ -6,19 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leakbound.claims.selection import EmptySelectionError, require, select
+from leakbound.claims.selection import EmptySelectionError, require, select, select_or_nothing
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, handles, legend, level_axis, log_y
-from leakbound.figures.plots.plot import NoOptions, Plot, canvas, colorbar
+from leakbound.figures.plots.plot import NoOptions, canvas, colorbar, plot
 from leakbound.figures.plots.series import mean_line
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 _FILL = "#c9ccd1"
+_MOST_IN_A_ROW = 3
+_POINTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "optimum": ("optimum, closed form", {"marker": "o", "ms": 7.0, "mec": "white"}),
+    "search": ("end of a search", {"marker": "x", "ms": 4.5, "mec": "#AA3377"}),
+}
+_OPEN: dict[str, Any] = {"ls": "none", "mfc": "none", "mew": 1.4}
+_EDGES = {"privacy": ("-", "budget"), "privacy_printed": ((0, (3, 2)), "budget, by the printed Eq. (24)")}
 _SPACES = {"parameters": ("white", "noise on the gradient"), "data": ("natural", "noise on the data")}
 
 
@@ -29,7 +37,8 @@ class ShapesOptions(Settings):
     """Metric to the label of its panel's y axis, in the order of the panels."""
 
 
-def _surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
+@plot(NoOptions)
+def surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw capacity over eigenvalue and noise variance, both logarithmic, with contours."""
     require(rows, "eigenvalue", "noise_variance", "value")
     grid = rows.pivot(index="noise_variance", columns="eigenvalue", values="value")
@@ -48,7 +57,8 @@ def _surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     return figure
 
 
-def _densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
+@plot(NoOptions)
+def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw the gradient's density with and without noise, weights by kinds of noise."""
     from matplotlib.patches import Patch
 
@@ -76,7 +86,8 @@ def _densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     return figure
 
 
-def _compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
+@plot(NoOptions)
+def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw capacity left, noise of the same capacity, and each eigenvalue's own loss."""
     require(rows, "level", "order", "dropped", "metric", "value")
     panels = (
@@ -104,7 +115,8 @@ def _compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
     return figure
 
 
-def _shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
+@plot(ShapesOptions)
+def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
     """Draw one panel per metric, one line per channel shape, over the capacity."""
     require(rows, "defense", "level", "metric", "value")
     names = style.ordered(rows["defense"])
@@ -130,7 +142,58 @@ def _logarithmic(axes: Axes, shown: pd.DataFrame) -> None:
         log_y(axes)
 
 
-surface = Plot("surface", NoOptions, _surface)
-densities = Plot("densities", NoOptions, _densities)
-compression = Plot("compression", NoOptions, _compression)
-shapes = Plot("shapes", ShapesOptions, _shapes)
+@plot(NoOptions)
+def noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
+    """Draw utility over the noise's variance and covariance, a panel for each budget."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    require(rows, "mi_budget", "variant", "noise_variance", "tilt", "metric", "value")
+    budgets = sorted(float(budget) for budget in rows["mi_budget"].unique())
+    across = min(_MOST_IN_A_ROW, len(budgets))
+    down = -(-len(budgets) // across)
+    figure = canvas(min(style.TWO_COLUMNS, 0.8 + 2.1 * across), 0.6 + 1.75 * down)
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    shown = select(rows, {"variant": "grid", "metric": "utility"})
+    shares = shown["value"] - shown["mi_budget"]
+    norm = Normalize(float(shares.min()), float(shares.max()))
+    for axes, budget in zip(grid.flat, budgets, strict=False):
+        _noise_panel(axes, select(rows, {"mi_budget": budget}), budget, norm)
+    for axes in grid.flat[len(budgets) :]:
+        axes.set_visible(False)
+    figure.supxlabel(r"noise variance $\sigma^2$", fontsize=style.FONT_SIZE)
+    figure.supylabel(r"noise covariance $(n-1)\,\sigma_e^2/\sigma^2$", fontsize=style.FONT_SIZE)
+    mapped = ScalarMappable(norm, cmap="cividis")
+    colorbar(figure, mapped, "U − ε (bits per client)", ax=grid, aspect=30, pad=0.02)
+    grey = style.CONTROL_COLOR  # for what is white on the surface
+    handles = [handle(label, color=grey, lw=1.0, ls=dashes) for dashes, label in _EDGES.values()]
+    for label, look in _POINTS.values():
+        handles.append(handle(label, **_OPEN, **{**look, "mec": grey if look["mec"] == "white" else look["mec"]}))
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize) -> None:
+    """Draw one budget's grid, the edge of the noises that keep it, and the optima."""
+    fields = {}
+    for metric in ("utility", *_EDGES):
+        shown = select_or_nothing(rows, {"variant": "grid", "metric": metric})
+        fields[metric] = shown.pivot_table(index="tilt", columns="noise_variance", values="value", dropna=False)
+    utility = fields["utility"]
+    x, y = utility.columns.to_numpy(float), utility.index.to_numpy(float)
+    heights = utility.to_numpy(float) - budget
+    axes.pcolormesh(x, y, heights, norm=norm, cmap="cividis", shading="gouraud", rasterized=True)
+    for metric, (dashes, _) in _EDGES.items():
+        field = fields[metric].reindex(index=utility.index, columns=utility.columns).to_numpy(float)
+        if np.nanmin(field, initial=np.inf) < budget < np.nanmax(field, initial=-np.inf):
+            axes.contour(x, y, field, levels=[budget], colors="white", linewidths=1.0, linestyles=[dashes])
+    for variant, (_, look) in _POINTS.items():
+        point = select_or_nothing(rows, {"variant": variant, "metric": "utility"})
+        axes.plot(point["noise_variance"], point["tilt"], **look, **_OPEN, clip_on=False, zorder=4)
+    axes.set(xscale="log", xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    axes.grid(False)
+    axes.minorticks_off()
+    ticks = [x[0] * 1.5, float(np.sqrt(x[0] * x[-1])), x[-1] / 1.5]
+    axes.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+    note: dict[str, Any] = {"transform": axes.transAxes, "color": "white", "va": "top", "ha": "right"}
+    axes.text(0.97, 0.96, f"ε = {budget:g} bits", **note)

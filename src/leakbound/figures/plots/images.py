@@ -11,7 +11,7 @@ from leakbound.claims.selection import EmptySelectionError, SelectionError, requ
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import bare
-from leakbound.figures.plots.plot import NoOptions, Plot, canvas, colorbar
+from leakbound.figures.plots.plot import NoOptions, canvas, colorbar, plot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,8 @@ class ImageGridOptions(Settings):
     """Most pictures shown."""
 
 
-def _weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
+@plot(NoOptions)
+def weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw the map of noise weights."""
     require(rows, "row", "column", "value")
     grid = rows.pivot(index="row", columns="column", values="value").to_numpy(float)
@@ -48,7 +49,8 @@ def _weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
     return figure
 
 
-def _image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
+@plot(ImageGridOptions)
+def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     """Draw pictures: a block for each defense, pictures by rows, clean and levels by columns."""
     require(rows, "defense", "level", "replica", "color", "row", "column", "metric", "value")
     pixels = select(rows, {"metric": "pixel"})
@@ -103,7 +105,3 @@ def _pictures(rows: pd.DataFrame) -> np.ndarray:
     if len(rows) != np.prod(shape):
         raise SelectionError(f"{len(rows)} pixels do not fill pictures of shape {shape}")
     return np.clip(rows.sort_values(keys)["value"].to_numpy(float).reshape(shape), 0.0, 1.0)
-
-
-weights = Plot("weights", NoOptions, _weights)
-image_grid = Plot("image_grid", ImageGridOptions, _image_grid)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import Field, Strict
@@ -13,8 +13,8 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import Panel, Panels, handle, handles, level_axis, log_y, panels, with_setting
-from leakbound.figures.plots.plot import Plot
+from leakbound.figures.plots.panels import Panel, handle, handles, legend, level_axis, log_y, panels
+from leakbound.figures.plots.plot import plot
 from leakbound.figures.plots.series import DASHES, Control, Series, mean_line, metric_of, series_of
 
 if TYPE_CHECKING:
@@ -61,25 +61,26 @@ class LevelsOptions(Settings):
     """Draw single replicas as thin lines."""
 
 
-@dataclass(frozen=True)
-class _Extent:
-    """Heights that a line takes: of its values, of its band, and at its right end."""
+class _Extent(NamedTuple):
+    """Heights that a line takes: its values, these with the ends of its band (NaN where it has none), its right end."""
 
-    low: float
-    high: float
-    band_low: float
-    band_high: float
+    values: Sequence[float]
+    band: Sequence[float]
     end: float
 
 
-def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
+@plot(LevelsOptions)
+def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     """Draw lines over levels."""
     import pandas as pd
 
     columns = tuple(dict.fromkeys((*options.series, "model"))) if options.rows else options.series
-    rows = with_setting(rows)
     require(rows, options.x, "value", *columns)
-    rows, names = _placed(rows, options)
+    names: dict[float, str] = {}
+    if options.even_x:
+        values = sorted(float(value) for value in rows[options.x].dropna().unique())
+        rows = rows.assign(**{options.x: rows[options.x].map({value: float(n) for n, value in enumerate(values)})})
+        names = {float(n): f"{value:g}" for n, value in enumerate(values)}
     lines = select(rows, options.where).dropna(subset=options.x)
     if options.rows:
         lines = pd.concat([select_or_nothing(lines, where) for where in options.rows.values()])
@@ -95,34 +96,28 @@ def _levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
         found = _controls(panel, rows, lines, known, options)
         extents[panel.axes] = [*drawn, *found.values()]
         controls |= found
-    for axes, heights in _sharing(made, extents, options):
-        _limits(axes, heights, options)
-    _finish(made, lines, known, controls, options, names)
+    for axes in extents:
+        shared = axes.get_shared_y_axes().get_siblings(axes)
+        _limits(axes, [extent for other in shared for extent in extents.get(other, [])], options)
+    for panel in made.shown:
+        shown = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
+        places = sorted(float(value) for value in shown[options.x].unique())
+        written = [names[place] for place in places] if names else None
+        level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
+        if names:
+            panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
+    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines)))
+    entries = handles(one.look for one in known)
+    # Control lines may be one for each model: then no name at their end tells which they are.
+    if made.single and not (options.controls and lines["model"].nunique() > 1):
+        legend(made.figure, entries if len(entries) > 1 else [])
+        _direct_labels(made.figure, made.axes[0, 0], controls)
+        return made.figure
+    dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
+    grey: dict[str, Any] = {"color": style.CONTROL_COLOR, "lw": 1.0}
+    entries += [handle(label, ls=(0, dashes.get(label, _CHANCE_DASHES)), **grey) for label in controls]
+    legend(made.figure, entries)
     return made.figure
-
-
-def _placed(rows: pd.DataFrame, options: LevelsOptions) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Rows with their places along x, and the words there; none where the places are the values."""
-    if not options.even_x:
-        return rows, {}
-    values = sorted(float(value) for value in rows[options.x].dropna().unique())
-    places = {value: float(index) for index, value in enumerate(values)}
-    return rows.assign(**{options.x: rows[options.x].map(places)}), {places[v]: f"{v:g}" for v in values}
-
-
-def _sharing(
-    made: Panels, extents: dict[Axes, list[_Extent]], options: LevelsOptions
-) -> list[tuple[Axes, list[_Extent]]]:
-    """Every panel with the heights that its y axis must show: its own, and those of panels that share the axis."""
-    if not options.share_y:
-        return list(extents.items())
-    rows = [list(row) for row in made.axes] if options.rows else [list(made.axes.flat)]
-    return [
-        (axes, [extent for other in row for extent in extents.get(other, [])])
-        for row in rows
-        for axes in row
-        if axes in extents
-    ]
 
 
 def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
@@ -132,9 +127,8 @@ def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
             axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
-    values = rows["value"].to_numpy(float)
-    band = np.nanmin([line["low"].min(), values.min()]), np.nanmax([line["high"].max(), values.max()])
-    return _Extent(values.min(), values.max(), float(band[0]), float(band[1]), float(line["mean"].iloc[-1]))
+    values = rows["value"].tolist()
+    return _Extent(values, [*values, *line["low"], *line["high"]], line["mean"].iloc[-1])
 
 
 def _controls(
@@ -144,51 +138,56 @@ def _controls(
     axes, rows, lines = panel.axes, panel.of(rows), panel.of(lines)
     places = sorted(float(value) for value in lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
-    for index, control in enumerate(options.controls):
+    for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
         own = select_or_nothing(rows, control.where)
         if own.empty:
             continue
-        heights = [group["value"].mean() for _, group in own.groupby("model")]
+        means = own.groupby("model")["value"].mean().to_numpy()
         drawings = [(style.CONTROL_COLOR, own)]
-        if np.ptp(heights) > 1e-6 * np.abs(heights).max() and any("model" in one.values for one in series):
+        if not _level(means) and any("model" in one.values for one in series):
             colors = {one.values["model"]: one.look.color for one in series}
             drawings = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
-        dashes = DASHES[index % len(DASHES)]
         spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
-        low, high = min(span.low for span in spans), max(span.high for span in spans)
-        drawn[control.label] = _Extent(low, high, low, high, spans[-1].end)
+        heights = [height for span in spans for height in span]
+        drawn[control.label] = _Extent(heights, heights, heights[-1])
     if options.chance is not None and (not options.chance_rows or panel.quantity in options.chance_rows):
         axes.axhline(options.chance, color=style.CONTROL_COLOR, lw=1.0, ls=(0, _CHANCE_DASHES), zorder=2)
-        drawn[options.chance_label] = _Extent(*[options.chance] * 5)
+        drawn[options.chance_label] = _Extent([options.chance], [options.chance], options.chance)
     return drawn
 
 
 def _control(
     axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], options: LevelsOptions
-) -> _Extent:
-    """Draw one control line: place by place where it varies along x, else straight across."""
+) -> np.ndarray:
+    """Draw one control line: place by place where it varies along x, else straight across; returns its heights."""
     means = rows.dropna(subset=options.x).groupby(options.x)["value"].mean()
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)
-    if len(heights) < 2 or np.ptp(heights) <= 1e-6 * np.abs(heights).max():
+    if len(heights) < 2 or _level(heights):
         heights = np.array([rows["value"].mean()])
         line = axes.axhline(heights[0])
     else:
         (line,) = axes.plot(means.index, heights)
     line.set(color=color, linewidth=1.0, linestyle=(0, dashes), zorder=2)
-    low, high = float(heights.min()), float(heights.max())
-    return _Extent(low, high, low, high, float(heights[-1]))
+    return heights
+
+
+def _level(heights: np.ndarray) -> bool:
+    """True for heights that are equal up to rounding."""
+    return bool(np.ptp(heights) <= 1e-6 * np.abs(heights).max())
 
 
 def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     """Limits of y that show all values, and bands as far as they do not dwarf the values."""
-    low, high = min(extent.low for extent in extents), max(extent.high for extent in extents)
+    values = [height for extent in extents for height in extent.values]
+    bands = [height for extent in extents for height in extent.band]
+    low, high = min(values), max(values)
     if options.log_y and low > 0:
         log_y(axes)
         return
     reach = 0.5 * (high - low) or 0.05 * abs(high) or 0.05
-    bottom = max(low - reach, min(extent.band_low for extent in extents))
-    top = min(high + reach, max(extent.band_high for extent in extents))
+    bottom = max(low - reach, np.nanmin(bands))
+    top = min(high + reach, np.nanmax(bands))
     edge = 0.06 * (top - bottom) or reach
     axes.set_ylim(bottom - edge, top + edge)
 
@@ -204,47 +203,9 @@ def _direct_labels(figure: Figure, axes: Axes, drawn: dict[str, _Extent]) -> Non
     heights = [height for height, _ in wanted]
     for index in range(1, len(heights)):
         heights[index] = max(heights[index], heights[index - 1] + apart)
-    overshoot = max(0.0, heights[-1] - 1.0)
-    for index in reversed(range(len(heights))):
-        ceiling = heights[index + 1] - apart if index + 1 < len(heights) else math.inf
-        heights[index] = min(heights[index] - (overshoot if index + 1 == len(heights) else 0.0), ceiling)
+    heights[-1] = min(heights[-1], 1.0)
+    for index in reversed(range(len(heights) - 1)):
+        heights[index] = min(heights[index], heights[index + 1] - apart)
     for (_, label), height in zip(wanted, heights, strict=True):
         note: dict[str, Any] = {"va": "center", "color": style.CONTROL_COLOR, "size": style.SMALL}
         axes.text(1.02, height, label, transform=axes.transAxes, **note)
-
-
-def _finish(
-    made: Panels,
-    rows: pd.DataFrame,
-    series: list[Series],
-    controls: dict[str, _Extent],
-    options: LevelsOptions,
-    names: dict[float, str],
-) -> None:
-    """Axes, labels and legend."""
-    for panel in made.shown:
-        shown = rows if made.axes.shape[0] == 1 and options.share_y else panel.of(rows)
-        places = sorted(float(value) for value in shown[options.x].unique())
-        written = [names[place] for place in places] if names else None
-        level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
-        if names:
-            panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
-    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(rows)))
-    entries = handles(one.look for one in series)
-    labels = {control.label: index for index, control in enumerate(options.controls)}
-    if made.single and not _crowded(options.controls, rows):
-        made.legend(entries if len(entries) > 1 else [])
-        _direct_labels(made.figure, made.axes[0, 0], controls)
-        return
-    for label in controls:
-        dashes = DASHES[labels[label] % len(DASHES)] if label in labels else _CHANCE_DASHES
-        entries.append(handle(label, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes)))
-    made.legend(entries)
-
-
-def _crowded(controls: tuple[Control, ...], rows: pd.DataFrame) -> bool:
-    """True if control lines may be one for each model, so that no name at their end tells which they are."""
-    return len(controls) > 0 and rows["model"].nunique() > 1
-
-
-levels = Plot("levels", LevelsOptions, _levels)

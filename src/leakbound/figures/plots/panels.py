@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,11 +86,6 @@ class Panels:
         for axes, name in zip(self.axes[:, -1], self.right, strict=True):
             axes.annotate(name, (1, 0.5), (4, 0), ha="left", va="center", rotation=-90, **around)
 
-    def legend(self, handles: list[Any]) -> None:
-        """One legend above the panels, unless it is empty."""
-        if handles:
-            legend(self.figure, handles)
-
 
 def panels(
     drawn: pd.DataFrame,
@@ -131,27 +127,17 @@ def panels(
     figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(*shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False)
-    named = len(datasets) > 1
     shown = []
-    cells = list(axes.flat) if broken else [axes[i, j] for i in range(len(lines)) for j in range(len(datasets))]
-    wanted = [(conditions, dataset) for conditions, _ in lines for dataset in datasets]
-    for index, cell in enumerate(cells):
-        conditions, dataset = wanted[index] if index < len(wanted) else ({}, "")
-        where = {"dataset": dataset, **conditions}
-        if index >= len(wanted) or select_or_nothing(drawn, where).empty:
+    wanted = [{"dataset": dataset, **conditions} for conditions, _ in lines for dataset in datasets]
+    for index, (cell, where) in enumerate(zip_longest(axes.flat, wanted)):
+        if where is None or select_or_nothing(drawn, where).empty:
             cell.set_visible(False)
             continue
-        top = broken or index < len(datasets)
+        titled = len(datasets) > 1 and (broken or index < len(datasets))
         quantity = labels[index // len(datasets)] if labels else ""
-        shown.append(Panel(cell, where, style.written(dataset) if named and top else "", quantity))
+        shown.append(Panel(cell, where, style.written(where["dataset"]) if titled else "", quantity))
     right = [""] * shape[0] if broken else [name for _, name in lines]
     return Panels(figure, axes, shown, labels, right)
-
-
-def with_setting(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the columns dataset and model, empty where the table has none."""
-    missing = {column: "" for column in ("dataset", "model") if column not in rows.columns}
-    return rows.assign(**missing)
 
 
 def handle(label: str, **appearance: Any) -> Line2D:
@@ -167,7 +153,9 @@ def handles(looks: Iterable[style.Look]) -> list[Any]:
 
 
 def legend(figure: Figure, handles: list[Any]) -> None:
-    """One legend above all panels, in as many columns as fit."""
+    """One legend above all panels, in as many columns as fit; none without entries."""
+    if not handles:
+        return
     widest = max(len(str(handle.get_label())) for handle in handles) * 0.062 + 0.5
     columns = max(1, min(len(handles), int(figure.get_size_inches()[0] / widest)))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns)
@@ -217,13 +205,11 @@ def level_axis(
     """
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-    positive = bool(levels) and levels[0] > 0
-    if log is None:
-        log = positive and levels[-1] / levels[0] >= 3
+    log = levels[0] > 0 and (levels[-1] / levels[0] >= 3 if log is None else log)
     names = list(names) if names else [f"{level:g}" for level in levels]
-    positions = np.log(levels) if log and positive else np.array(levels)
+    positions = np.log(levels) if log else np.array(levels)
     span = float(positions[-1] - positions[0]) or 1.0
-    if log and positive:
+    if log:
         axes.set_xscale("log")
     inches = axes.get_position().width * figure.get_size_inches()[0]
     wide = [0.06 * (len(name) + 1.5) for name in names]

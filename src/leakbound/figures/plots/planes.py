@@ -14,8 +14,8 @@ from leakbound.claims.selection import Columns, EmptySelectionError, SelectionEr
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handle, panels, with_setting
-from leakbound.figures.plots.plot import Plot, finite
+from leakbound.figures.plots.panels import handle, legend, panels
+from leakbound.figures.plots.plot import drawable, plot
 from leakbound.figures.plots.series import Series, series_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _ROOM = 1.0
 _MOST_NAMED = 3
 _SMALLEST, _LARGEST = 2.6, 6.0
 _KEYS = ("dataset", "model", "defense", "stronger_with", "level", "rounds", "batch_size", "run")
-_Rectangle = tuple[float, float, float, float]
 
 
 class PlaneOptions(Settings):
@@ -71,13 +70,13 @@ class _Note:
     end: bool
 
 
-def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
+@plot(PlaneOptions)
+def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
     Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
     other: there points grow along the line, and the legend has the levels. Each point is named by its run in the SVG.
     """
-    rows = with_setting(rows)
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
     points = _points(rows, options)
@@ -97,13 +96,13 @@ def _plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     for panel in made.shown:
         own = panel.of(points)
         undefended = own[own["defense"] == "none"]
-        starts = _references(panel.axes, undefended, panel.of(rows), known, options)
+        start = _references(panel.axes, undefended, panel.of(rows), known, options)
         notes = [note for one in known for note in _series(panel.axes, one.of(panel.of(lines)), one, named, options)]
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
-        _limits(panel.axes, own, starts)
+        _limits(panel.axes, own, start)
     made.label(*_labels(rows, options))
-    made.legend(_handles(points, lines, known, named, options))
+    legend(made.figure, _handles(points, lines, known, named, options))
     made.figure.draw_without_rendering()
     for axes, written in waiting:
         _name_levels(axes, made.figure.get_size_inches()[0], written)
@@ -157,7 +156,7 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
     """
     checked = plane.check(options)
     try:
-        rows = select(with_setting(finite(rows)), checked.where)
+        rows = select(drawable(rows), checked.where)
         head, points = ["run", "point", *_labels(rows, checked), "seeds"], _points(rows, checked)
     except EmptySelectionError:
         return [], []
@@ -192,9 +191,7 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
             interval = metrics.mean_interval(group["value"].to_numpy(float))
             low, high = (end if np.isfinite(end) else interval.value for end in (interval.low, interval.high))
             records.append((*key, interval.value, interval.value - low, high - interval.value, len(group)))
-        sides.append(
-            pd.DataFrame(records, columns=[*keys, *(f"{name}{end}" for end in ("", "_below", "_above", "_seeds"))])
-        )
+        sides.append(pd.DataFrame(records, columns=[*keys, name, f"{name}_below", f"{name}_above", f"{name}_seeds"]))
     points = sides[0].merge(sides[1], on=keys)
     if points.empty:
         raise EmptySelectionError("no run has both quantities")
@@ -207,16 +204,9 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
     look = series.look
-    axes.errorbar(
-        points["x"],
-        points["y"],
-        xerr=points[["x_below", "x_above"]].to_numpy(float).T,
-        yerr=points[["y_below", "y_above"]].to_numpy(float).T,
-        fmt="none",
-        ecolor=look.color,
-        elinewidth=0.6,
-        alpha=0.45,
-    )
+    errors = {f"{side}err": points[[f"{side}_below", f"{side}_above"]].to_numpy(float).T for side in "xy"}
+    bars: dict[str, Any] = {"fmt": "none", "ecolor": look.color, "elinewidth": 0.6, "alpha": 0.45}
+    axes.errorbar(points["x"], points["y"], **errors, **bars)
     drawn = {**look.line(), "lw": 0.9}
     axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
     # Smallest for the strongest protection.
@@ -241,8 +231,8 @@ def _marks(axes: Axes, points: pd.DataFrame, sizes: list[float] | None, **drawn:
 
 def _references(
     axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, known: list[Series], options: PlaneOptions
-) -> list[float]:
-    """Grey marks: the undefended runs, the attack's start, the diagonal; returns where the start is."""
+) -> float:
+    """Grey marks: the undefended runs, the attack's start, the diagonal; returns where the start is, NaN if nowhere."""
     colors = {one.values["model"]: one.look.color for one in known if "model" in one.values}
     for model, points in undefended.groupby("model"):
         color = colors.get(str(model), style.CONTROL_COLOR)
@@ -256,16 +246,16 @@ def _references(
     if options.diagonal:
         axes.axline((0.0, 0.0), slope=1.0, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1, 2)), zorder=1)
     if options.start is None:
-        return []
+        return np.nan
     start = float(select(rows, options.start)["value"].mean())
     axes.axvline(start, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1.5, 1.5)), zorder=1)
-    return [start]
+    return start
 
 
-def _limits(axes: Axes, points: pd.DataFrame, starts: list[float]) -> None:
-    """Limits that show all means, the starts, and error bars as far as these do not dwarf the means."""
-    for name, set_limits, lines in (("x", axes.set_xlim, starts), ("y", axes.set_ylim, [])):
-        low, high = min(float(points[name].min()), *lines, np.inf), max(float(points[name].max()), *lines, -np.inf)
+def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
+    """Limits that show all means, the start, and error bars as far as these do not dwarf the means."""
+    for name, set_limits, line in (("x", axes.set_xlim, start), ("y", axes.set_ylim, np.nan)):
+        low, high = np.fmin(points[name].min(), line), np.fmax(points[name].max(), line)
         reach = 0.6 * (high - low) or 0.1 * abs(high) or 0.1
         bottom = max(low - reach, float((points[name] - points[f"{name}_below"]).min()))
         top = min(high + reach, float((points[name] + points[f"{name}_above"]).max()))
@@ -276,41 +266,29 @@ def _limits(axes: Axes, points: pd.DataFrame, starts: list[float]) -> None:
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
-    """Write levels beside their points, the ends first, where they cover least of the other points and names."""
+    """Write levels beside their points, the ends first, where they cover least of the other points and names.
+
+    A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are points.
+    """
     scale = float(axes.bbox.width) / (axes.get_position().width * inches) / 72
     spots = {note: np.asarray(axes.transData.transform((note.x, note.y))) / scale for note in notes}
-    frame = np.asarray(axes.bbox.extents) / scale
-    taken: list[_Rectangle] = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots.values()]
+    left, bottom, right, top = np.asarray(axes.bbox.extents) / scale
+    taken = [np.array([spot - 3, spot + 3]) for spot in spots.values()]
     behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.4}
     look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center_baseline", "zorder": 5}
     look |= {"size": style.SMALL, "bbox": behind}
     for note in sorted((note for note in notes if note.text), key=lambda note: not note.end):
-        wide, tall = 0.62 * style.SMALL * len(note.text) / 2 + 0.5, 0.45 * style.SMALL
-        costs = {shift: _cost(spots[note], shift, wide, tall, taken, frame) for shift in _NEAR}
+        half = np.array([0.62 * style.SMALL * len(note.text) / 2 + 0.5, 0.45 * style.SMALL])
+        names = {shift: np.array([spots[note] + shift - half, spots[note] + shift + half]) for shift in _NEAR}
+        costs = {}
+        for shift, (low, high) in names.items():
+            covered = sum(
+                np.prod(np.maximum(0, np.minimum(high, end) - np.maximum(low, start))) for start, end in taken
+            )
+            outside = (low < (left, bottom)).any() or (high > (right, top)).any()
+            costs[shift] = covered + 0.02 * float(np.hypot(*shift)) + 1e3 * outside
         best = min(costs, key=lambda shift: costs[shift])
         if note.end or costs[best] < _ROOM:
-            taken.append(_box(spots[note], best, wide, tall))
+            taken.append(names[best])
             text = axes.annotate(note.text, (note.x, note.y), xytext=best, color=note.color, **look)
             text.set_in_layout(False)
-
-
-def _box(spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float) -> _Rectangle:
-    """Rectangle of a name, in points."""
-    x, y = spot[0] + shift[0], spot[1] + shift[1]
-    return x - wide, y - tall, x + wide, y + tall
-
-
-def _cost(
-    spot: np.ndarray, shift: tuple[float, float], wide: float, tall: float, taken: list[_Rectangle], frame: np.ndarray
-) -> float:
-    """Area that a name would cover, plus a little for distance, plus much for leaving the panel."""
-    left, bottom, right, top = _box(spot, shift, wide, tall)
-    covered = sum(
-        max(0.0, min(right, east) - max(left, west)) * max(0.0, min(top, north) - max(bottom, south))
-        for west, south, east, north in taken
-    )
-    outside = left < frame[0] or right > frame[2] or bottom < frame[1] or top > frame[3]
-    return covered + 0.02 * float(np.hypot(*shift)) + 1e3 * outside
-
-
-plane = Plot("plane", PlaneOptions, _plane)

@@ -51,18 +51,24 @@ class Plot(Generic[T]):
             SelectionError: If the rows lack a column.
         """
         checked = self.check(options)
-        shown = finite(rows)
+        shown = drawable(rows)
         with style.applied():
             try:
                 return self.render(shown, checked)
             except EmptySelectionError as reason:
-                return _empty(_undefined(rows, shown) or str(reason))
+                return _empty(rows, shown, str(reason))
 
 
-def finite(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose value is finite, newly numbered."""
+def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], Plot[T]]:
+    """Decorator that makes a plot of a function that draws rows by checked options, under the function's name."""
+    return lambda render: Plot(render.__name__, settings, render)
+
+
+def drawable(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose value is finite, newly numbered; columns dataset and model are empty where the table has none."""
     require(rows, "value")
-    return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True)
+    missing = {column: "" for column in ("dataset", "model") if column not in rows.columns}
+    return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True).assign(**missing)
 
 
 def canvas(width: float, height: float, **settings: Any) -> Figure:
@@ -80,16 +86,11 @@ def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colo
     return bar
 
 
-def _undefined(rows: pd.DataFrame, shown: pd.DataFrame) -> str:
-    """Sentence that names the metrics of which no value is finite; empty if there are none."""
-    if "metric" not in rows.columns:
-        return ""
-    lost = sorted({str(name) for name in rows["metric"].unique()} - {str(name) for name in shown["metric"].unique()})
-    return f"no value of {', '.join(lost)} is defined; the caption says what it needs" if lost else ""
-
-
-def _empty(reason: str) -> Figure:
-    """A picture that says why it shows nothing."""
+def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
+    """A picture that says why it shows nothing: metrics without any finite value, or else the reason."""
+    lost = sorted(set(rows["metric"]) - set(shown["metric"])) if "metric" in rows.columns else []
+    if lost:
+        reason = f"no value of {', '.join(lost)} is defined; the caption says what it needs"
     figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
     text = "\n".join(textwrap.wrap(f"Nothing to show: {reason}", 52))
     figure.text(0.5, 0.5, text, ha="center", va="center", color=style.CONTROL_COLOR)

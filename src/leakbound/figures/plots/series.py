@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leakbound.claims.selection import SelectionError, select_or_nothing
@@ -38,7 +37,7 @@ class Series:
         look: Its appearance.
     """
 
-    values: dict[str, str] = field(compare=False)
+    values: dict[str, str]
     look: style.Look
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -88,9 +87,20 @@ def mean_line(
     Raises:
         SelectionError: If a replica has several rows at one place.
     """
-    line = _summarize(rows, x)
-    bottom, top = style.BOUNDS.get(metric_of(rows), (-math.inf, math.inf))
-    line = line.assign(low=line["low"].clip(bottom, top), high=line["high"].clip(bottom, top))
+    import pandas as pd
+
+    from leakbound import metrics
+
+    if "replica" in rows.columns and rows.duplicated([x, "replica"]).any():
+        known = {x, "replica", "value", "run", "low", "high"}
+        varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
+        raise SelectionError(f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}")
+    records = []
+    for value, group in rows.groupby(x, sort=True):
+        interval = metrics.mean_interval(group["value"].to_numpy(float))
+        records.append((value, interval.value, interval.low, interval.high))
+    line = pd.DataFrame(records, columns=[x, "mean", "low", "high"])
+    line[["low", "high"]] = line[["low", "high"]].clip(*style.BOUNDS.get(metric_of(rows), (None, None)))
     if band is not None:
         axes.fill_between(line[x], line["low"], line["high"], color=look.color, alpha=band, lw=0)
     axes.plot(line[x], line["mean"], **{**look.line(), "zorder": 3, **changes})
@@ -101,25 +111,6 @@ def metric_of(rows: pd.DataFrame) -> str:
     """The metric of rows, empty if they have several or none."""
     names = rows["metric"].unique() if "metric" in rows.columns else []
     return str(names[0]) if len(names) == 1 else ""
-
-
-def _summarize(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Mean over replicas with its 95 % t interval for each value of a column; NaN ends for one replica."""
-    import pandas as pd
-
-    from leakbound import metrics
-
-    if "replica" in rows.columns and rows.duplicated([by, "replica"]).any():
-        known = {by, "replica", "value", "run", "low", "high"}
-        varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
-        raise SelectionError(
-            f"a replica has several rows at one {by}: choose one by {', '.join(varying) or 'a column'}"
-        )
-    records = []
-    for value, group in rows.groupby(by, sort=True):
-        interval = metrics.mean_interval(group["value"].to_numpy(float))
-        records.append((value, interval.value, interval.low, interval.high))
-    return pd.DataFrame(records, columns=[by, "mean", "low", "high"])
 
 
 def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.Look:

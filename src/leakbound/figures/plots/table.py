@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, Strict
 
@@ -12,8 +11,7 @@ from leakbound.claims.selection import Columns, SelectionError, require, select,
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import with_setting
-from leakbound.figures.plots.plot import Plot, canvas
+from leakbound.figures.plots.plot import canvas, plot
 from leakbound.figures.plots.series import ranked
 
 if TYPE_CHECKING:
@@ -51,39 +49,34 @@ class TableOptions(Settings):
     """The paper's own numbers, in grey: value of the first of ``rows`` to value of the first of ``columns`` to text."""
 
 
-@dataclass(frozen=True)
-class _Text:
+class _Text(NamedTuple):
     """One line of text in a cell; mild ones are small and grey."""
 
     words: str
     mild: bool = False
 
 
-def _table(rows: pd.DataFrame, options: TableOptions) -> Figure:
+@plot(TableOptions)
+def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
     """Draw a table of means over replicas."""
-    rows = with_setting(rows)
     require(rows, "value", *options.rows, *options.columns)
     rows = select(rows, options.where)
     lines, columns = (_keys(rows, names) for names in (options.rows, options.columns))
-    heads = [_head(dict(zip(options.columns, key, strict=True))) for key in columns]
-    body = []
+    grid = [[[_Text("")], *([_Text(_head(key))] for key in columns)]]
     for line in lines:
-        own = {**dict(zip(options.rows, line, strict=True))}
-        cells = [_cell(rows, {**own, **dict(zip(options.columns, key, strict=True))}, options) for key in columns]
-        body.append([[_Text(_head(own))], *cells])
-    return _written([[_Text("")], *([_Text(head)] for head in heads)], body)
+        grid.append([[_Text(_head(line))], *(_cell(rows, {**line, **key}, options) for key in columns)])
+    return _written(grid)
 
 
-def _keys(rows: pd.DataFrame, columns: Columns) -> list[tuple[Any, ...]]:
-    """Values of some columns that occur together, in the order of legends."""
+def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
+    """Values of some columns that occur together, in the order of legends: numbers by size, words in their order."""
     found = {tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
-    ranks = [ranked({str(key[index]) for key in found}) for index in range(len(columns))]
-    return sorted(found, key=lambda key: [_rank(value, order) for value, order in zip(key, ranks, strict=True)])
+    ranks = [ranked({str(value) for value in values}) for values in zip(*found, strict=True)]
 
+    def place(key: tuple[Any, ...]) -> list[float]:
+        return [v if isinstance(v, int | float) else order.index(str(v)) for v, order in zip(key, ranks, strict=True)]
 
-def _rank(value: Any, order: list[str]) -> float:
-    """Place of a value: numbers by size, words in their order."""
-    return float(value) if isinstance(value, int | float) else float(order.index(str(value)))
+    return [dict(zip(columns, key, strict=True)) for key in sorted(found, key=place)]
 
 
 def _head(key: dict[str, Any]) -> str:
@@ -91,10 +84,10 @@ def _head(key: dict[str, Any]) -> str:
     words = []
     for value in key.values():
         if isinstance(value, float):
-            words.append("" if math.isnan(value) else f"{value:g}")
-        elif value is not None:
+            words.append(f"{value:g}")
+        elif value not in (None, ""):
             words.append(style.NAMES.get(str(value)) or style.look(str(value)).label)
-    return " ".join(word for word in words if word)
+    return " ".join(words)
 
 
 def _cell(rows: pd.DataFrame, key: dict[str, Any], options: TableOptions) -> list[_Text]:
@@ -130,12 +123,11 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
     return _Text(words, cell.mild)
 
 
-def _written(head: list[list[_Text]], body: list[list[list[_Text]]]) -> Figure:
-    """The table as text, between rules."""
-    grid = [head, *body]
+def _written(grid: list[list[list[_Text]]]) -> Figure:
+    """Lines of cells as text, the first one the head, between rules."""
     widths = [
-        _GAP + _CHARACTER * max((len(text.words) for line in grid for text in line[column]), default=1)
-        for column in range(len(head))
+        _GAP + _CHARACTER * max(len(text.words) for cell in column for text in cell)
+        for column in zip(*grid, strict=True)
     ]
     heights = [0.08 + _LINE * max(1, *(len(cell) for cell in line)) for line in grid]
     wide, tall = max(sum(widths), 1.0), sum(heights) + 0.1
@@ -143,24 +135,15 @@ def _written(head: list[list[_Text]], body: list[list[list[_Text]]]) -> Figure:
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, wide), ylim=(tall, 0))
     axes.axis("off")
-    y = 0.05
-    rules = {0: 0.8, 1: 0.5, len(grid): 0.8}
-    for index, (line, height) in enumerate(zip(grid, heights, strict=True)):
-        if index in rules:
-            axes.plot([0.03, wide - 0.03], [y, y], color="black", lw=rules[index], marker="none")
-        x = 0.0
-        for column, (cell, width) in enumerate(zip(line, widths, strict=True)):
-            place = x + _GAP / 2 if column == 0 else x + width - _GAP / 2
+    tops = list(accumulate(heights, initial=0.05))
+    for line, width in ((0, 0.8), (1, 0.5), (len(grid), 0.8)):
+        axes.plot([0.03, wide - 0.03], [tops[line]] * 2, color="black", lw=width, marker="none")
+    rights = list(accumulate(widths))
+    mild: dict[str, Any] = {"color": style.CONTROL_COLOR, "size": style.SMALL}
+    for cells, top in zip(grid, tops, strict=False):
+        for column, cell in enumerate(cells):
+            place, side = (rights[column] - _GAP / 2, "right") if column else (_GAP / 2, "left")
             for order, text in enumerate(cell):
-                middle = y + 0.04 + _LINE * (order + 0.5)
-                look: dict[str, Any] = (
-                    {"color": style.CONTROL_COLOR, "size": style.SMALL} if text.mild else {"size": 7.5}
-                )
-                axes.text(place, middle, text.words, ha="left" if column == 0 else "right", va="center", **look)
-            x += width
-        y += height
-    axes.plot([0.03, wide - 0.03], [y, y], color="black", lw=rules[len(grid)], marker="none")
+                look = mild if text.mild else {"size": 7.5}
+                axes.text(place, top + 0.04 + _LINE * (order + 0.5), text.words, ha=side, va="center", **look)
     return figure
-
-
-table = Plot("table", TableOptions, _table)

@@ -1,7 +1,12 @@
-"""Lines over time: many points, so few markers and whole decades, between horizontal control lines."""
+"""Lines over time: so many points that only some have markers.
+
+``times`` has one panel with horizontal control lines; ``budgets`` has one for each dataset with its own network, and a
+shade for each of a number's values.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, Strict
@@ -10,30 +15,38 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handles, legend, log_y
-from leakbound.figures.plots.plot import Plot, canvas
+from leakbound.figures.plots.panels import handles, legend, level_axis, log_y, panels
+from leakbound.figures.plots.plot import canvas, plot
 from leakbound.figures.plots.series import DASHES, Control, mean_line, series_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+_SHADE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_SHADES = (0.12, 0.82)
 _MARKERS = 8
+_MARKERS_IN_PANELS = 10
 
 
-class TimesOptions(Settings):
+class _LinesOptions(Settings):
+    """Options that both plots have."""
+
+    y_label: str
+    """Label of the y axis, with unit."""
+    where: Conditions = Field(default_factory=dict)
+    """Rows drawn as lines; others are for the controls, if the plot has any."""
+
+
+class TimesOptions(_LinesOptions):
     """Options of the plot ``times``."""
 
     x: str = "time"
     """Column along x."""
     x_label: str = "time (steps)"
     """Label of the x axis, with unit."""
-    y_label: str
-    """Label of the y axis, with unit."""
     series: Columns
     """Columns that tell lines apart; the first that varies gives the colour."""
-    where: Conditions = Field(default_factory=dict)
-    """Rows drawn as lines; the others are for the controls."""
     controls: Annotated[tuple[Control, ...], Strict(False), Field(max_length=3)] = ()
     """Horizontal lines at the mean of their rows; one without rows is left out."""
     until: float | None = None
@@ -44,7 +57,8 @@ class TimesOptions(Settings):
     """Width of the figure in inches."""
 
 
-def _times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
+@plot(TimesOptions)
+def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     """Draw the mean over replicas with its 95 % interval over time."""
     require(rows, options.x, "value", *options.series)
     shown = select(rows, options.where)
@@ -76,4 +90,68 @@ def _times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     return figure
 
 
-times = Plot("times", TimesOptions, _times)
+class BudgetsOptions(_LinesOptions):
+    """Options of the plot ``budgets``."""
+
+    x: str = "communication_round"
+    """Column along x."""
+    x_label: str = "communication round"
+    """Label of the x axis, with unit."""
+    series: str
+    """Column that tells lines apart: names, or numbers, which get shades; a missing number is the undisturbed line."""
+    label: str = "{:g}"
+    """Python format of a number in the legend."""
+    log_x: bool = False
+    """Logarithmic x axis."""
+    log_y: bool = False
+    """Logarithmic y axis."""
+
+
+@plot(BudgetsOptions)
+def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
+    """Draw the mean over replicas with its 95 % interval, a line for each value of a column."""
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
+    require(rows, options.x, options.series, "value")
+    lines = select(rows, options.where).assign(model="")  # each dataset has one network
+    if "replica" not in lines.columns:
+        lines = lines.assign(replica=0)
+    looks = _looks(lines[options.series], options.label)
+    made = panels(lines, share_y=False)
+    for panel in made.shown:
+        own = panel.of(lines)
+        for value, look in looks.items():
+            chosen = own[own[options.series].isna() if value != value else own[options.series] == value]
+            if not chosen.empty:
+                every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
+                mean_line(panel.axes, chosen, options.x, look, band=0.15, markevery=every)
+        if options.log_y:
+            log_y(panel.axes)
+        places = sorted(float(place) for place in own[options.x].unique())
+        level_axis(made.figure, panel.axes, places, options.log_x)
+        if len(places) > _MARKERS_IN_PANELS and not options.log_x:
+            panel.axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            panel.axes.xaxis.set_minor_locator(NullLocator())
+    made.label(options.x_label, options.y_label)
+    legend(made.figure, handles(looks.values()) if len(looks) > 1 else [])
+    return made.figure
+
+
+def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
+    """Appearance of each line, in the order of the legend: known names, or shades from small to large numbers."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+    from pandas.api.types import is_numeric_dtype
+
+    if not is_numeric_dtype(values):
+        return {name: style.look(name) for name in style.ordered(values)}
+    numbers = sorted(float(value) for value in values.dropna().unique())
+    low, high = _SHADES
+    found: dict[Any, style.Look] = {}
+    for index, number in enumerate(numbers):
+        place = low + (high - low) * index / max(1, len(numbers) - 1)
+        color, marker = to_hex(colormaps["viridis"](place)), _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
+        found[number] = style.Look(label.format(number), color, marker)
+    if values.isna().any():
+        found[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
+    return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
-from leakbound.figures.plots.plot import NoOptions, Plot, canvas
+from leakbound.figures.plots.plot import NoOptions, canvas, plot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _LOOKS = {"reproduced": ("#228833", ""), "undecided": ("#c8c8c8", ""), "contradicted": ("#CC6677", "////")}
 
 
-def _verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
+@plot(NoOptions)
+def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
     """Draw one bar for each paper, its pieces labelled with the number of claims."""
     import pandas as pd
 
     require(rows, "paper", "verdict", "value")
     counts = rows.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum", fill_value=0)
-    papers = [name for name in style.PAPERS if name in counts.index]
-    papers += sorted(set(counts.index) - set(papers))
+    papers = style.ordered(counts.index, style.PAPERS)
     figure = canvas(style.TWO_COLUMNS * 0.75, 0.7 + 0.36 * len(papers))
     axes = figure.subplots()
     ends = pd.Series(0.0, index=papers)
@@ -41,6 +41,3 @@ def _verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
     axes.set(xlabel="claims")
     figure.legend(loc="outside upper center", ncols=len(_LOOKS))
     return figure
-
-
-verdicts = Plot("verdicts", NoOptions, _verdicts)

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from leakbound.config.catalogue import FigureConfig
-from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
-
-_CLOSED_FORM = "Closed forms and pictures"
-
-
-def paper_name(paper: str) -> str:
-    """Name of a paper as people call it."""
-    return style.PAPERS.get(paper, paper)
-
-
-def papers_of(figures: Sequence[FigureConfig]) -> list[str]:
-    """Papers of some figures: the one the project began with first, what none of them has last."""
-    known = [paper for paper in style.PAPERS if paper != "beyond"]
-    order = {paper: index for index, paper in enumerate(known)}
-    return sorted({figure.paper for figure in figures}, key=lambda paper: order.get(paper, len(order)))
 
 
 def category(figure: FigureConfig) -> str:
     """Source of a figure: its study, another table, or nothing trained."""
     if figure.study is not None:
         return f"Study: {figure.study.replace('_', ' ')}"
-    return _CLOSED_FORM if figure.table is None else f"Table: {figure.table.replace('_', ' ')}"
+    return "Closed forms and pictures" if figure.table is None else f"Table: {figure.table.replace('_', ' ')}"
 
 
 def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
@@ -39,17 +25,12 @@ def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
     Args:
         figures: Of one paper or several; a twin is of the same paper as its figure.
     """
-    known = {(figure.paper, figure.id) for figure in figures}
-    found: dict[tuple[str, str], list[str]] = {}
-    for figure in figures:
-        words = figure.id.split("_")
-        heads = ("_".join(words[:count]) for count in range(1, len(words) + 1))
-        head = next(head for head in heads if (figure.paper, head) in known)
-        found.setdefault((figure.paper, head), []).append(figure.id)
-    return [
-        [f"{paper}/{name}" for name in sorted(names, key=lambda name: name != head)]
-        for (paper, head), names in found.items()
-    ]
+    known = [f"{figure.paper}/{figure.id}" for figure in figures]
+    found: dict[str, list[str]] = {}
+    for key in known:
+        head = next(head for head in accumulate(key.split("_"), "{}_{}".format) if head in known)
+        found.setdefault(head, []).append(key)
+    return [sorted(keys, key=lambda key: key != head) for head, keys in found.items()]
 
 
 def levels(defenses: Mapping[str, Sequence[float]]) -> str:
@@ -80,24 +61,21 @@ def _size(count: int | None) -> str:
 
 def studies(config: Config) -> list[list[str]]:
     """Studies of a configuration with all that they sweep over: data, networks, defenses, rounds, ..., seeds, runs."""
-    return [
-        [
-            name.replace("_", " "),
-            ", ".join(style.written(dataset) for dataset in study.datasets),
-            ", ".join(style.written(model) for model in study.models),
-            levels(study.defenses),
-            ", ".join(f"{rounds:,}" for rounds in study.rounds),
-            ", ".join(str(size) for size in study.batch_sizes),
-            ", ".join(attack.replace("_", " ") for attack in study.attacks) or "–",
-            str(study.replicas or config.replicas),
-            f"{_runs(study):,}",
-        ]
-        for name, study in config.studies.items()
-    ]
-
-
-def _runs(study: StudyConfig) -> int:
-    """Number of runs of a study."""
-    defended = sum(max(1, len(swept)) for swept in study.defenses.values())
-    sides = (study.datasets, study.models, study.rounds, study.batch_sizes)
-    return defended * math.prod(len(side) for side in sides)
+    lines = []
+    for name, study in config.studies.items():
+        defended = sum(max(1, len(swept)) for swept in study.defenses.values())
+        sides = (study.datasets, study.models, study.rounds, study.batch_sizes)
+        lines.append(
+            [
+                name.replace("_", " "),
+                ", ".join(style.written(dataset) for dataset in study.datasets),
+                ", ".join(style.written(model) for model in study.models),
+                levels(study.defenses),
+                ", ".join(f"{rounds:,}" for rounds in study.rounds),
+                ", ".join(str(size) for size in study.batch_sizes),
+                ", ".join(attack.replace("_", " ") for attack in study.attacks) or "–",
+                str(study.replicas or config.replicas),
+                f"{defended * math.prod(len(side) for side in sides):,}",
+            ]
+        )
+    return lines

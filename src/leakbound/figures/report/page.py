@@ -18,7 +18,7 @@ from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
 from leakbound.figures.report.embedding import embedded, has_points
-from leakbound.figures.report.overview import category, datasets, families, paper_name, papers_of, studies
+from leakbound.figures.report.overview import category, datasets, families, studies
 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of templates, style and script."""
@@ -103,7 +103,7 @@ def page(report: Report) -> str:
     return surroundings.get_template("report.html").render(
         report=report,
         totals=counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys(VERDICTS, 0),
-        counts=[[paper_name(paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
+        counts=[[style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
         claims=_listed(report),
         papers=list(_papers(report)),
         datasets=datasets(report.config, report.provenance),
@@ -129,17 +129,16 @@ def _listed(report: Report) -> dict[str, Any]:
 def _papers(report: Report) -> Iterator[dict[str, Any]]:
     """Figures by paper and category, each with its twins, and with its claims."""
     judged = _judged(report.claims)
-    for paper in papers_of([figure.config for figure in report.figures]):
-        own = [figure for figure in report.figures if figure.config.paper == paper]
-        by_key = {figure.key: figure for figure in own}
+    for paper in style.ordered((figure.config.paper for figure in report.figures), style.PAPERS):
+        by_key = {figure.key: figure for figure in report.figures if figure.config.paper == paper}
         groups: dict[str, list[list[dict[str, Any]]]] = {}
-        for keys in families([figure.config for figure in own]):
+        for keys in families([figure.config for figure in by_key.values()]):
             family = [
                 {"figure": by_key[key], "claims": judged.get(key, []), **_points(by_key[key], report.links)}
                 for key in keys
             ]
             groups.setdefault(category(by_key[keys[0]].config), []).append(family)
-        yield {"id": paper, "name": paper_name(paper), "categories": groups}
+        yield {"id": paper, "name": style.PAPERS[paper], "categories": groups}
 
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 from leakbound.claims.scoreboard import NUMBERS, markdown_table, overall, scoreboard, written
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
-from leakbound.figures.report.overview import category, families, levels, paper_name, papers_of
+from leakbound.figures.report.overview import category, families, levels
 
 _HEAD = """\
 # Figures and tables
@@ -49,19 +49,19 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
     """
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
-    papers = papers_of(figures)
-    sections = [_HEAD]
-    for paper in papers:
-        contents = "\n".join(_contents(paper, order, by_key, kept))
-        sections.append(f"**[{paper_name(paper)}](#{paper})**\n\n{contents}\n")
-    for paper in papers:
-        own = [key for key in order if by_key[key].paper == paper]
-        sections.append(f'<a id="{paper}"></a>\n\n## {paper_name(paper)}\n')
-        sections += [_entry(key, by_key[key], kept[key]) for key in own if key in kept]
-        waiting = [key for key in own if key not in kept]
+    contents, sections = [], []
+    for paper in style.ordered((figure.paper for figure in figures), style.PAPERS):
+        own = {key: by_key[key] for key in order if by_key[key].paper == paper}
+        lines = "\n".join(_line(key, figure, kept.get(key)) for key, figure in own.items())
+        contents.append(f"**[{style.PAPERS[paper]}](#{paper})**\n\n{lines}\n")
+        sections.append(f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n')
+        sections += [_entry(key, figure, kept[key]) for key, figure in own.items() if key in kept]
+        waiting = [
+            f"- {own[key].id}: {own[key].title} ({category(own[key]).lower()})" for key in own if key not in kept
+        ]
         if waiting:
-            sections.append("### No committed run shows these yet\n\n" + "\n".join(_waiting(waiting, by_key)) + "\n")
-    return "\n".join(sections)
+            sections.append("### No committed run shows these yet\n\n" + "\n".join(waiting) + "\n")
+    return "\n".join([_HEAD, *contents, *sections])
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
@@ -81,7 +81,7 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
     if not (found and closed):
         raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
     counts = scoreboard(claims)
-    counts["paper"] = [paper_name(paper) for paper in counts["paper"]]
+    counts["paper"] = counts["paper"].replace(style.PAPERS)
     return f"{before}{start}\n{markdown_table(counts, counts.to_numpy().tolist())}\n{closed}{after}"
 
 
@@ -91,19 +91,12 @@ def reference_of_readme(readme: str) -> str | None:
     return None if found is None else found[1]
 
 
-def _contents(
-    paper: str, order: Sequence[str], by_key: Mapping[str, FigureConfig], kept: Mapping[str, Kept]
-) -> Iterator[str]:
-    """Lines of the table of contents for one paper."""
-    for key in order:
-        figure = by_key[key]
-        if figure.paper != paper:
-            continue
-        if key not in kept:
-            yield f"- {figure.id}: {figure.title} (not drawn yet)"
-            continue
-        counted = _counted(overall(kept[key].claims)["verdict"])
-        yield f"- [{figure.id}: {figure.title}](#{_anchor(figure)})" + (f" – {counted}" if counted else "")
+def _line(key: str, figure: FigureConfig, kept: Kept | None) -> str:
+    """Line of the table of contents."""
+    if kept is None:
+        return f"- {figure.id}: {figure.title} (not drawn yet)"
+    counted = _counted(overall(kept.claims)["verdict"])
+    return f"- [{figure.id}: {figure.title}](#{key.replace('/', '-')})" + (f" – {counted}" if counted else "")
 
 
 def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
@@ -111,7 +104,7 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
     picture = f"{kept.folder}/figures/{key}"
     links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({kept.folder}/provenance.json)"
     paragraphs = [
-        f'<a id="{_anchor(figure)}"></a>',
+        f'<a id="{key.replace("/", "-")}"></a>',
         f"### {figure.id}: {figure.title}",
         f"![{figure.title}]({picture}.png)",
         " ".join(figure.caption.split()),
@@ -124,11 +117,11 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
 
 def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
     """Sources of the picture, in phrases."""
-    yield f"Preset {kept.preset}; {category(figure)[0].lower()}{category(figure)[1:]}"
+    yield f"Preset {kept.preset}; {category(figure).lower()}"
     rows = kept.rows
-    for column, word in (("dataset", "data"), ("model", "networks")):
+    for column, word in (("dataset", "Data"), ("model", "Networks")):
         if column in rows:
-            yield f"{word.capitalize()}: {', '.join(style.written(str(name)) for name in _values(rows, column))}"
+            yield f"{word}: {', '.join(style.written(name) for name in rows[column].dropna().unique())}"
     if {"defense", "level"} <= set(rows):
         swept = {
             name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
@@ -137,17 +130,12 @@ def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
         yield f"Levels: {levels(swept)}"
     if figure.study is None or "run" not in rows:
         return
-    for column, word in (("rounds", "rounds"), ("batch_size", "batch size")):
+    for column, word in (("rounds", "Rounds"), ("batch_size", "Batch size")):
         numbers = sorted(rows[column].unique())
         if any(numbers):
-            yield f"{word.capitalize()}: {', '.join(f'{number:,}' for number in numbers)}"
+            yield f"{word}: {', '.join(f'{number:,}' for number in numbers)}"
     counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
     yield f"Seeds: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
-
-
-def _values(rows: pd.DataFrame, column: str) -> list[object]:
-    """Distinct values of a column in their order of appearance."""
-    return list(dict.fromkeys(rows[column].dropna()))
 
 
 def _claims(claims: pd.DataFrame) -> Iterator[list[str]]:
@@ -161,16 +149,3 @@ def _claims(claims: pd.DataFrame) -> Iterator[list[str]]:
 def _counted(verdicts: pd.Series) -> str:
     """Verdicts with their numbers, e.g. ``2 reproduced, 1 undecided``."""
     return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.value_counts().sort_index().items())
-
-
-def _waiting(keys: Sequence[str], by_key: Mapping[str, FigureConfig]) -> Iterator[str]:
-    """Figures without a picture, with what they need."""
-    for key in keys:
-        figure = by_key[key]
-        need = category(figure)
-        yield f"- {figure.id}: {figure.title} ({need[0].lower()}{need[1:]})"
-
-
-def _anchor(figure: FigureConfig) -> str:
-    """Name of a figure within the page."""
-    return f"{figure.paper}-{figure.id}"
