@@ -25,8 +25,7 @@ from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import client_step
-from leakbound.training.gradients import record_gradients
+from leakbound.training.client_steps import client_step, record_gradients
 
 CONFIG = GradientInversionConfig(images=4, tuning_images=2, iterations=200, tv_weights=(1e-3, 1e-1))
 

@@ -15,7 +15,7 @@ from leakbound.attacks.signals import read_signals
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
 from leakbound.training import stack
-from leakbound.training.gradients import record_gradients
+from leakbound.training.client_steps import record_gradients
 
 LARGE = ("alexnet", "vgg16", "resnet10")
 WIDTHS = {"alexnet": 4096, "vgg16": 4096, "resnet10": 512}

@@ -24,8 +24,7 @@ from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
 from leakbound.training import train
-from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.gradients import record_gradients
+from leakbound.training.client_steps import ClientStep, client_step, record_gradients
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import per_sample, train
-from leakbound.training.client_steps import client_step
-from leakbound.training.gradients import record_gradients
+from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.per_sample import PrivateOptimizer
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}

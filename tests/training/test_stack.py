@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leakbound import models
+from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import stack
 
@@ -59,7 +60,8 @@ def test_evaluation_equals_loss_and_accuracy_of_each_network():
     singles = networks("lenet", 2)
     images = torch.randn(40, 1, 32, 32, generator=torch_generator(0, "images"))
     labels = torch.randint(0, 10, (40,), generator=torch_generator(0, "labels"))
-    loss, accuracy = stack.evaluate(singles[0], stack.stacked(singles), images, labels)
+    split = Split(images.numpy(), labels.numpy())
+    loss, accuracy = stack.evaluate_split(singles[0], stack.stacked(singles), split, whole=True)
     for slot, model in enumerate(singles):
         logits = model(images)
         assert loss[slot].item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)

@@ -8,7 +8,7 @@ import torch
 from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import client_step, keep_largest
-from leakbound.training.uploads import StackUploads
+from leakbound.training.loop import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
 

@@ -22,8 +22,7 @@ from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.gradients import record_gradients
+from leakbound.training.client_steps import ClientStep, client_step, record_gradients
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once

@@ -9,7 +9,7 @@ is shown beside as ``untuned``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from leakbound import metrics
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
@@ -105,36 +105,34 @@ def attack(
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
     tables, pictures = [], []
     for replica in range(replicas):
-        noise = partial(noise_source, privacy_noise, seed, slug, device=device)
-        scene = _Scene(model, dataset, client, size, config, seed, noise, replica, torch.device(device))
-        table, found = _reconstruct(scene, dataset, client, moments, config)
-        tables.append(table.assign(replica=replica))
-        pictures.append(found)
+        words = (dataset.name, "gradient_inversion", replica)
+        network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
+        scene = _Scene(
+            network.to(device).eval(),
+            torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device),
+            client,
+            size,
+            len(dataset.classes),
+            config,
+            partial(numpy_generator, seed, *words),
+            partial(noise_source, privacy_noise, seed, slug, *words, device=device),
+        )
+        own = scene.observe(dataset.aux, config.tuning_images, "tuning")
+        errors = [float(metrics.mse(own.truth, tried).mean()) for tried in scene.solve(own, config.tv_weights)]
+        weights = {"attack": config.tv_weights[int(np.argmin(errors))], "untuned": config.untuned_tv_weight}
+
+        observed = scene.observe(dataset.train, config.images, "images")
+        distinct = list(dict.fromkeys(weights.values()))
+        solved = dict(zip(distinct, scene.solve(observed, distinct), strict=True))
+        found = {variant: solved[weight] for variant, weight in weights.items()}
+        found["prior"] = np.broadcast_to(scene.prior.cpu().numpy(), observed.truth.shape).copy()
+        released = observed.sent.images.cpu().numpy()
+        best = oracle(client, released, moments)
+        if best is not None:
+            found["oracle"] = best
+        tables.append(_table(replica, observed, found, weights))
+        pictures.append({"truth": observed.truth, "released": released, **found})
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
-
-
-def _reconstruct(
-    scene: _Scene,
-    dataset: ImageDataset,
-    client: ClientStep,
-    moments: Moments,
-    config: GradientInversionConfig,
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Rows and pictures of one replica."""
-    own = scene.observe(dataset.aux, config.tuning_images, "tuning")
-    errors = [float(metrics.mse(own.truth, tried).mean()) for tried in scene.solve(own, list(config.tv_weights))]
-    weights = {"attack": config.tv_weights[int(np.argmin(errors))], "untuned": config.untuned_tv_weight}
-
-    observed = scene.observe(dataset.train, config.images, "images")
-    distinct = list(dict.fromkeys(weights.values()))
-    solved = dict(zip(distinct, scene.solve(observed, distinct), strict=True))
-    pictures = {variant: solved[weight] for variant, weight in weights.items()}
-    pictures["prior"] = np.broadcast_to(scene.prior.cpu().numpy(), observed.truth.shape).copy()
-    released = observed.sent.images.cpu().numpy()
-    best = oracle(client, released, moments)
-    if best is not None:
-        pictures["oracle"] = best
-    return _table(observed, pictures, weights), {"truth": observed.truth, "released": released, **pictures}
 
 
 def invert(
@@ -197,63 +195,68 @@ class _Observed:
     sent: Upload
 
 
+@dataclass(frozen=True)
 class _Scene:
-    """Network, client and attacker of one replica."""
+    """Network, client and attacker of one replica; generators and sources of noise by purpose."""
 
-    def __init__(
-        self,
-        model: str,
-        dataset: ImageDataset,
-        client: ClientStep,
-        size: int,
-        config: GradientInversionConfig,
-        seed: int,
-        noise: Callable[..., NoiseSource],
-        replica: int,
-        device: torch.device,
-    ) -> None:
-        self._words = (dataset.name, "gradient_inversion", replica)
-        self._client, self._size, self._classes = client, size, len(dataset.classes)
-        self._config, self._seed, self._noise, self._device = config, seed, noise, device
-        weights = torch_generator(seed, *self._words, model, "network")
-        self._network = build(model, dataset.colors, self._classes, weights).to(device).eval()
-        self.prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
+    network: nn.Module
+    prior: Tensor
+    client: ClientStep
+    size: int
+    classes: int
+    config: GradientInversionConfig
+    generator: Callable[[str], np.random.Generator]
+    noise: Callable[[str], NoiseSource]
 
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
-        """Choose batches, and let the client upload the gradient of each."""
-        generator = numpy_generator(self._seed, *self._words, purpose)
-        batches = _batches(generator.permutation(len(records.labels)), count, self._size, purpose)
-        images, labels = (
-            torch.from_numpy(array[batches]).to(self._device) for array in (records.images, records.labels)
-        )
-        sent = self._client.upload(self._network, images, labels, self._noise(*self._words, purpose))
-        known = labels[:, 0] if self._size == 1 else F.one_hot(labels, self._classes).float().mean(1)
-        return _Observed(batches[:, 0], images.mean(1).cpu().numpy(), known, sent)
+        """Choose disjoint batches, and let the client upload the gradient of each.
 
-    def solve(self, observed: _Observed, tv_weights: list[float]) -> Float[np.ndarray, "weights n colors height width"]:
+        First records are the same for all sizes of a batch, and ascend.
+        """
+        order, size = self.generator(purpose).permutation(len(records.labels)), self.size
+        if size > len(order):
+            raise ValueError(
+                f"a batch of {size} records for {purpose}: there are only {len(order)}; take a smaller one"
+            )
+        count = min(count, len(order) // size)
+        first, others = np.sort(order[:count]), order[count : count * size]
+        batches = np.column_stack([first, others.reshape(size - 1, count).T])
+        images, labels = (
+            torch.from_numpy(array[batches]).to(self.prior.device) for array in (records.images, records.labels)
+        )
+        sent = self.client.upload(self.network, images, labels, self.noise(purpose))
+        known = labels[:, 0] if size == 1 else F.one_hot(labels, self.classes).float().mean(1)
+        return _Observed(first, images.mean(1).cpu().numpy(), known, sent)
+
+    def solve(
+        self, observed: _Observed, tv_weights: Sequence[float]
+    ) -> Float[np.ndarray, "weights n colors height width"]:
         """Invert each gradient with each weight, from the prior image."""
         count = len(observed.labels)
-        problem = torch.arange(count * len(tv_weights), device=self._device)
-        weights = torch.tensor(tv_weights, device=self._device)
+        device = self.prior.device
+        problem = torch.arange(count * len(tv_weights), device=device)
+        weights = torch.tensor(tv_weights, device=device)
         colors, height, width = observed.truth.shape[1:]
         found = []
-        for chunk in problem.split(problems_at_once(self._network, (colors, height, width), self._device)):
+        for chunk in problem.split(problems_at_once(self.network, (colors, height, width), device)):
             record = chunk % count
             gradients = {name: tensor[record] for name, tensor in observed.sent.gradients.items()}
             found.append(
                 invert(
-                    GradientMatching(self._network, gradients, (colors, height, width)),
+                    GradientMatching(self.network, gradients, (colors, height, width)),
                     observed.labels[record],
                     self.prior.expand(len(chunk), -1, -1, -1),
                     weights[chunk // count],
-                    iterations=self._config.iterations,
-                    learning_rate=self._config.learning_rate,
+                    iterations=self.config.iterations,
+                    learning_rate=self.config.learning_rate,
                 )
             )
         return torch.cat(found).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
 
 
-def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> pd.DataFrame:
+def _table(
+    replica: int, observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]
+) -> pd.DataFrame:
     """Rows of all variants; ``weights`` holds the total-variation weight of those that are attacks."""
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
     for variant in values.keys() - {"prior"}:
@@ -263,17 +266,6 @@ def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Map
     if "oracle" in values and not np.isfinite(values["oracle"]["psnr"]).all():
         del values["oracle"]["psnr"]
     units = observed.units.tolist()
-    tables = [rows(0, variant, units, columns) for variant, columns in values.items()]
-    tables += [rows(0, variant, [-1], {"tv_weight": np.array([weight])}) for variant, weight in weights.items()]
+    tables = [rows(replica, variant, units, columns) for variant, columns in values.items()]
+    tables += [rows(replica, variant, [-1], {"tv_weight": np.array([weight])}) for variant, weight in weights.items()]
     return pd.concat(tables, ignore_index=True)
-
-
-def _batches(
-    order: Int[np.ndarray, " records"], count: int, size: int, purpose: str
-) -> Int[np.ndarray, "batches size"]:
-    """Rows of disjoint batches from a random order; first records are the same for all sizes, and ascend."""
-    if size > len(order):
-        raise ValueError(f"a batch of {size} records for {purpose}: there are only {len(order)}; take a smaller one")
-    count = min(count, len(order) // size)
-    first, others = np.sort(order[:count]), order[count : count * size]
-    return np.column_stack([first, others.reshape(size - 1, count).T])

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound.training import stack
-from leakbound.training.gradients import Gradients, record_gradients
+from leakbound.training.client_steps import Gradients, record_gradients
 
 _MOST = {"cpu": 64, "cuda": 1024}  # problems at once; more would not be faster
 _CPU_BYTES = 2**31  # for the problems on a CPU: no measurement, so that equal attacks give equal bytes
@@ -76,10 +76,10 @@ class GradientMatching:
         logits, calls = self._recorded(candidates)
         loss = F.cross_entropy(logits, labels, reduction="sum")
         deltas = torch.autograd.grad(loss, [output for _, _, output in calls], create_graph=True)
-        pairs = [
-            _product_and_square(module, inputs, delta, self._targets(module))
-            for (module, inputs, _), delta in zip(calls, deltas, strict=True)
-        ]
+        pairs = []
+        for (module, inputs, _), delta in zip(calls, deltas, strict=True):
+            observed = {name: self._observed[f"{self._layers[module]}.{name}"] for name, _ in _own(module)}
+            pairs.append(_product_and_square(module, inputs, delta, observed))
         products, squares = zip(*pairs, strict=True)
         return torch.stack(products).sum(0), torch.stack(squares).sum(0)
 
@@ -95,21 +95,15 @@ class GradientMatching:
     def _recorded(self, images: Images) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]]:
         """Logits, and each known layer with its input and output in the order of calls."""
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-
-        def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            """Keep what enters and leaves a layer."""
-            calls.append((module, inputs[0], output))
-
-        handles = [module.register_forward_hook(record) for module in self._layers]
+        handles = [
+            layer.register_forward_hook(lambda module, inputs, output: calls.append((module, inputs[0], output)))
+            for layer in self._layers
+        ]
         try:
             return self._model(images), calls
         finally:
             for handle in handles:
                 handle.remove()
-
-    def _targets(self, module: nn.Module) -> Gradients:
-        """Observed gradients of one layer's own parameters."""
-        return {name: self._observed[f"{self._layers[module]}.{name}"] for name, _ in _own(module)}
 
 
 def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
@@ -156,17 +150,14 @@ def _product_and_square(module: Any, inputs: Tensor, delta: Tensor, observed: Gr
         square = delta.square().sum(1) * inputs.square().sum(1)
     else:
         at_bias = delta.flatten(2).sum(2)
-        gradient = _formed(module, inputs, delta)
+        if isinstance(module, nn.GroupNorm):
+            normalised = F.group_norm(inputs, module.num_groups, eps=module.eps)
+            gradient = (delta * normalised).flatten(2).sum(2)
+        else:
+            patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
+            gradient = torch.bmm(delta.flatten(2), patches.transpose(1, 2)).flatten(1)
         product, square = (gradient * observed["weight"].flatten(1)).sum(1), gradient.square().sum(1)
     if "bias" in observed:
         product = product + (at_bias * observed["bias"]).sum(1)
         square = square + at_bias.square().sum(1)
     return product, square
-
-
-def _formed(module: Any, inputs: Tensor, delta: Tensor) -> Tensor:
-    """Gradient by the weight of a convolution or a group normalisation, (n, values)."""
-    if isinstance(module, nn.GroupNorm):
-        return (delta * F.group_norm(inputs, module.num_groups, eps=module.eps)).flatten(2).sum(2)
-    patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
-    return torch.bmm(delta.flatten(2), patches.transpose(1, 2)).flatten(1)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import models
@@ -32,14 +32,7 @@ _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Division:
-    """Indices of the records that the attacker knows and of those it is scored on, disjoint, equally many of a kind.
-
-    Attributes:
-        known_members: Into the members.
-        known_nonmembers: Into the non-members.
-        scored_members: Into the members.
-        scored_nonmembers: Into the non-members.
-    """
+    """Rows of the records that the attacker knows and of those it is scored on, disjoint, equally many of a kind."""
 
     known_members: Int[np.ndarray, " known"]
     known_nonmembers: Int[np.ndarray, " known"]
@@ -113,8 +106,12 @@ def attack(
         known, target = _signals(network, dataset, division, device)
         sound = sound and known.finite and target.finite
         generator = torch_generator(seed, slug, replica, "membership_network")
-        found = score(known, target, config=config, generator=generator) if sound else _no_scores(target)
-        rows += _rows(replica, _evaluate(found) | _accuracies(target, sound))
+        if sound:
+            found = score(known, target, config=config, generator=generator)
+        else:
+            unknown = np.full(len(target.labels) // 2, np.nan)
+            found = {f"{variant}_{kind}": unknown for variant in VARIANTS for kind in ("members", "nonmembers")}
+        rows += _rows(replica, found, target, sound)
         scores.append(found)
     return pd.DataFrame(rows), {name: np.stack([found[name] for found in scores]) for name in scores[0]}
 
@@ -133,19 +130,16 @@ def score(
     Returns:
         ``<variant>_members`` and ``<variant>_nonmembers`` to scores, higher means member.
     """
-    half = len(target.labels) // 2
-    learned = white_box_scores(known, _first_half(known), target, config=config, generator=generator)
+    count = len(known.labels)
+    members = torch.arange(count, device=known.labels.device) < count // 2
+    learned = white_box_scores(known, members, target, config=config, generator=generator)
     values = {"white_box": learned, "loss_threshold": target.confidence}
-    arrays = {variant: scores.double().cpu().numpy() for variant, scores in values.items()}
-    return {f"{variant}_members": scores[:half] for variant, scores in arrays.items()} | {
-        f"{variant}_nonmembers": scores[half:] for variant, scores in arrays.items()
+    halves = {variant: scores.double().cpu().numpy().reshape(2, -1) for variant, scores in values.items()}
+    return {
+        f"{variant}_{kind}": scores[half]
+        for half, kind in enumerate(("members", "nonmembers"))
+        for variant, scores in halves.items()
     }
-
-
-def _no_scores(target: Signals) -> dict[str, np.ndarray]:
-    """Scores of a diverged replica: NaN, in the shape of :func:`score`'s result."""
-    half = len(target.labels) // 2
-    return {f"{variant}_{kind}": np.full(half, np.nan) for variant in VARIANTS for kind in ("members", "nonmembers")}
 
 
 def _signals(
@@ -165,36 +159,18 @@ def _signals(
     )
 
 
-def _first_half(signals: Signals) -> Bool[Tensor, " n"]:
-    """Membership of records whose first half are members."""
-    count = len(signals.labels)
-    return torch.arange(count, device=signals.labels.device) < count // 2
-
-
-def _evaluate(scores: dict[str, np.ndarray]) -> dict[tuple[str, str], Interval]:
-    """(variant, metric) to its estimate, NaN where the scores are."""
-    found = {}
+def _rows(replica: int, scores: dict[str, np.ndarray], target: Signals, sound: bool) -> list[dict[str, object]]:
+    """One row per estimate, NaN where there is none; none belongs to a unit of its own."""
+    found: dict[tuple[str, str], Interval] = {}
     for variant in VARIANTS:
         members, nonmembers = scores[f"{variant}_members"], scores[f"{variant}_nonmembers"]
         diverged = bool(np.isnan(members).any())
         found[variant, "auc"] = _UNKNOWN if diverged else auc_interval(members, nonmembers)
         for rate in _FALSE_POSITIVE_RATES:
             found[variant, f"tpr_at_fpr_{rate}"] = _UNKNOWN if diverged else tpr_at_fpr(members, nonmembers, rate)
-    return found
-
-
-def _accuracies(target: Signals, sound: bool) -> dict[tuple[str, str], Interval]:
-    """(``target``, metric) to the model's accuracy on scored members and on scored non-members."""
     half = len(target.labels) // 2
-    correct = {"member_accuracy": target.correct[:half], "nonmember_accuracy": target.correct[half:]}
-    return {
-        ("target", metric): proportion_interval(int(hits.sum()), half) if sound else _UNKNOWN
-        for metric, hits in correct.items()
-    }
-
-
-def _rows(replica: int, found: dict[tuple[str, str], Interval]) -> list[dict[str, object]]:
-    """One row per estimate; none belongs to a unit of its own."""
+    for metric, hits in (("member_accuracy", target.correct[:half]), ("nonmember_accuracy", target.correct[half:])):
+        found["target", metric] = proportion_interval(int(hits.sum()), half) if sound else _UNKNOWN
     return [
         {"replica": replica, "variant": variant, "unit": -1, "metric": metric, **asdict(interval)}
         for (variant, metric), interval in found.items()

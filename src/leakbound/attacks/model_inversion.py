@@ -70,11 +70,9 @@ def attack(
     reference = image_values(truth, start)["mse"]
     generator = torch_generator(seed, slug, "model_inversion")
     network = build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
-    sound = finite_slots(weights)
-
     tables: list[pd.DataFrame] = []
     pictures: dict[str, np.ndarray] = {}
-    for replica, finite in enumerate(sound):
+    for replica, finite in enumerate(finite_slots(weights)):
         parameters = {name: tensor[replica].to(device) for name, tensor in weights.items()}
         found = _attackers(network, parameters, torch.tensor(present, device=device), start, known, config)
         for variant, images in {**found, **controls}.items():
@@ -100,16 +98,9 @@ def _attackers(
     moments = stopping_times(config)
     tv_weights = torch.tensor([0.0, *config.tv_weights], device=labels.device).repeat_interleave(classes)
     images = torch.from_numpy(start).to(labels.device).repeat(1 + settings, 1, 1, 1)
-    trace = invert(
-        model,
-        parameters,
-        labels.repeat(1 + settings),
-        images,
-        tv_weights,
-        bounds=torch.tensor([math.inf] + [LARGEST_PIXEL] * settings, device=labels.device).repeat_interleave(classes),
-        learning_rate=config.learning_rate,
-        moments=moments,
-    )
+    bounds = torch.tensor([math.inf] + [LARGEST_PIXEL] * settings, device=labels.device).repeat_interleave(classes)
+    rate, targets = config.learning_rate, labels.repeat(1 + settings)
+    trace = invert(model, parameters, targets, images, tv_weights, bounds=bounds, learning_rate=rate, moments=moments)
     iterates = trace.cpu().numpy().reshape(len(moments), 1 + settings, *start.shape)
     tried = iterates[:, 1:].reshape(-1, *start.shape)
     nearest = ((tried - known) ** 2).mean(axis=(-3, -2, -1)).argmin(axis=0)

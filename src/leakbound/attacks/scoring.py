@@ -42,20 +42,7 @@ def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Flo
         units: Class or image index of each value.
         values: Metric name to one value per unit.
     """
-    units = list(units)
-    frames = [
-        pd.DataFrame(
-            {
-                "replica": replica,
-                "variant": variant,
-                "unit": units,
-                "metric": metric,
-                "value": np.asarray(column, dtype=np.float64),
-                "low": np.nan,
-                "high": np.nan,
-            },
-            columns=COLUMNS,
-        )
-        for metric, column in values.items()
-    ]
-    return pd.concat(frames, ignore_index=True)
+    table = pd.DataFrame({"unit": list(units), **values}).melt("unit", var_name="metric")
+    table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
+    # Without an interval, low and high are empty columns.
+    return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]

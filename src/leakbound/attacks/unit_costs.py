@@ -25,8 +25,8 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCom
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.randomness.seeding import torch_generator
+from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import clock_of, measure_steps
-from leakbound.training.gradients import record_gradients
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from leakbound import __version__, storage
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
 from leakbound.federated import clients, leaks, noise, partition
-from leakbound.federated.noise import AggregateNoise
+from leakbound.federated.noise import AggregateNoise, Clients
 from leakbound.jobs.federated import ADAPTED, FederatedRun
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
@@ -42,12 +42,9 @@ class FederatedRequest:
         run: Scheme, clients, thresholds and budgets.
         config: Rounds, epochs, batches, learning rate; what the other fields say of sweeps is not used.
         records: Records of each client.
-        seed: Seed of the configuration; each generator derives from (seed, slug, replica, purpose).
-        privacy_noise: Whether the noise of clients and server is ``seeded`` or ``secure``.
-        replicas: Number of federations that differ by seed alone, >= 1.
-        device: Where clients are trained.
-        checkpoint: File to resume from and to save to; None to do neither.
         on_rows: Called at each point of the curves with all rows so far, for a live view.
+
+    The others are those of :class:`leakbound.training.request.TrainingRequest`; replicas are federations.
     """
 
     dataset: ImageDataset
@@ -60,12 +57,6 @@ class FederatedRequest:
     device: str = "cpu"
     checkpoint: Path | None = None
     on_rows: Callable[[pd.DataFrame], None] | None = None
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(colors, height, width) of the members."""
-        colors, height, width = self.dataset.train.images.shape[1:]
-        return colors, height, width
 
 
 @dataclass(frozen=True)
@@ -137,9 +128,9 @@ class Federation:
     def __init__(self, request: FederatedRequest, replica: int) -> None:
         self._request, self._replica = request, replica
         run, members = request.run, request.dataset.train
-        words = (request.seed, run.slug, replica)
-        generator = torch_generator(*words, "init")
-        model = build(run.model, request.image_shape[0], len(request.dataset.classes), generator)
+        self._words = words = (request.seed, run.slug, replica)
+        colors, height, width = members.images.shape[1:]
+        model = build(run.model, colors, len(request.dataset.classes), torch_generator(*words, "init"))
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
         held = partition.split_records(
@@ -151,18 +142,18 @@ class Federation:
         self.round = 0
         self._images = torch.from_numpy(members.images).to(request.device)
         self._labels = torch.from_numpy(members.labels).to(request.device)
-        self._leaks: dict[str, Float[np.ndarray, " clients"]] = {}
+        self._leaks: dict[str, Clients] = {}
         self._rows: list[tuple[int, int, int, str, float]] = []
         self._diverged = False
         self._stack = stack.stack_size(
-            request.config.max_stack, run.n_clients, request.device, model, request.image_shape, self._batch_size
+            request.config.max_stack,
+            run.n_clients,
+            request.device,
+            model,
+            (colors, height, width),
+            min(request.config.batch_size, request.records),
         )
         self.model = model.to(request.device)
-
-    @property
-    def _batch_size(self) -> int:
-        """Records of a client's step."""
-        return min(self._request.config.batch_size, self._request.records)
 
     def noise(self) -> AggregateNoise:
         """Noise and weights of the round to come, from budgets and thresholds."""
@@ -183,7 +174,10 @@ class Federation:
         average, norms = self._average(asked)
         self.round += 1
         self.parameters = clients.perturb(average, asked.server_std, self._source("server_noise", self.round))
-        self._count(asked)
+        for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
+            now = leak(asked, self.thresholds, len(average))
+            self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
+            self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
         if self._request.run.scheme in ADAPTED:
             self.thresholds = noise.next_max_param_norms(self.thresholds, norms, self._request.config.clip_rate)
         if not bool(self.parameters.isfinite().all()):
@@ -196,10 +190,11 @@ class Federation:
 
     @property
     def at_a_point(self) -> bool:
-        """True if the curves have a point at this round."""
-        return self.round in _points(self._request.config.communication_rounds, self._request.config.evaluations)
+        """True if the curves have a point at this round: the first, the last, and others evenly between."""
+        rounds, points = self._request.config.communication_rounds, self._request.config.evaluations
+        return self.round in {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
 
-    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Float[np.ndarray, " clients"]]:
+    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Clients]:
         """Average of all uploads, summed in float64, and the norms before clipping."""
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
         norms: list[float] = []
@@ -213,46 +208,29 @@ class Federation:
 
     def _uploads(self, chunk: range, asked: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
         """Uploads of some clients in this round, and the norms before clipping."""
-        config = self._request.config
+        config, records, following = self._request.config, self._request.records, self.round + 1
+        drawn = [
+            self.held[client][
+                clients.draw_batches(records, config.batch_size, config.local_epochs, *self._words, client, following)
+            ]
+            for client in chunk
+        ]
+        batches = torch.stack(drawn).to(self._request.device)
         vectors = clients.train_clients(
-            self.model, self.parameters, self._images, self._labels, self._batches(chunk), config.learning_rate
+            self.model, self.parameters, self._images, self._labels, batches, config.learning_rate
         )
         limits = self.thresholds[chunk.start : chunk.stop].tolist()
         vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
         return torch.stack(
             [
-                clients.perturb(vector, float(asked.client_std[client]), self._source("noise", client, self.round + 1))
+                clients.perturb(vector, float(asked.client_std[client]), self._source("noise", client, following))
                 for client, vector in zip(chunk, vectors, strict=True)
             ]
         ), before
 
-    def _source(self, *words: str | int) -> NoiseSource:
+    def _source(self, *purpose: str | int) -> NoiseSource:
         """Noise of one purpose and round, on the device of the parameters."""
-        request, device = self._request, self.parameters.device
-        words = (request.run.slug, self._replica, *words)
-        return noise_source(request.privacy_noise, request.seed, *words, device=device)
-
-    def _batches(self, chunk: range) -> Int[Tensor, "clients steps batch"]:
-        """Members that some clients use in each step of this round."""
-        request, config = self._request, self._request.config
-        words = (request.seed, request.run.slug, self._replica)
-        drawn = [
-            self.held[client][
-                clients.draw_batches(
-                    request.records, config.batch_size, config.local_epochs, *words, client, self.round + 1
-                )
-            ]
-            for client in chunk
-        ]
-        return torch.stack(drawn).to(request.device)
-
-    def _count(self, asked: AggregateNoise) -> None:
-        """Add what this round tells to the threat table."""
-        dimension = len(self.parameters)
-        for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
-            now = leak(asked, self.thresholds, dimension)
-            self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
-            self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
+        return noise_source(self._request.privacy_noise, *self._words, *purpose, device=self.parameters.device)
 
     def _evaluate(self, asked: AggregateNoise) -> None:
         """Extend the curves, and at the end add what is known only then."""
@@ -303,7 +281,7 @@ class Federation:
         self._leaks = {name: np.array(leak) for name, leak in state["leaks"].items()}
 
 
-def _budgets(request: FederatedRequest, replica: int) -> Float[np.ndarray, " clients"] | None:
+def _budgets(request: FederatedRequest, replica: int) -> Clients | None:
     """Budget of each client in nats for one round; None without noise."""
     run = request.run
     if run.mi_budget is None:
@@ -313,11 +291,6 @@ def _budgets(request: FederatedRequest, replica: int) -> Float[np.ndarray, " cli
     generator = numpy_generator(request.seed, run.slug, replica, "budgets")
     least = request.config.least_budget
     return noise.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
-
-
-def _points(rounds: int, evaluations: int) -> set[int]:
-    """Rounds after which the curves get a point: the first, the last, and others evenly between."""
-    return {1 + round((rounds - 1) * i / (evaluations - 1)) for i in range(evaluations)}
 
 
 def _identity(request: FederatedRequest) -> str:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float
 
-from leakbound.federated.noise import AggregateNoise, log_expm1
+from leakbound.federated.noise import AggregateNoise, Clients, log_expm1
 
 
-def aggregate_leak(
-    noise: AggregateNoise, max_param_norms: Float[np.ndarray, " clients"], dimension: int
-) -> Float[np.ndarray, " clients"]:
+def aggregate_leak(noise: AggregateNoise, max_param_norms: Clients, dimension: int) -> Clients:
     """Leak of one published average about each client, (d/2) ln(1 + p_k² C_k²/(d s²)), given all others; inf at s = 0.
 
     Args:
@@ -31,24 +28,16 @@ def aggregate_leak(
     return _gaussian_leak(noise.weights * max_param_norms, np.full(len(noise.weights), noise.aggregate_std), dimension)
 
 
-def server_leak(
-    noise: AggregateNoise, max_param_norms: Float[np.ndarray, " clients"], dimension: int
-) -> Float[np.ndarray, " clients"]:
+def server_leak(noise: AggregateNoise, max_param_norms: Clients, dimension: int) -> Clients:
     """Leak of one upload about its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
 
-    With noise at the clients this is about N times the leak to the average; the budgets do not bound it.
-
-    Args:
-        noise: Noise of the round.
-        max_param_norms: Clipping threshold C_k of each client.
-        dimension: Number of parameters d.
+    With noise at the clients this is about N times the leak to the average; the budgets do not bound it. Arguments are
+    those of :func:`aggregate_leak`.
     """
     return _gaussian_leak(max_param_norms, noise.client_std, dimension)
 
 
-def _gaussian_leak(
-    norms: Float[np.ndarray, " clients"], std: Float[np.ndarray, " clients"], dimension: int
-) -> Float[np.ndarray, " clients"]:
+def _gaussian_leak(norms: Clients, std: Clients, dimension: int) -> Clients:
     """Largest information about vectors of bounded norm behind Gaussian noise."""
     with np.errstate(divide="ignore"):
         return 0.5 * dimension * np.logaddexp(0.0, 2 * (np.log(norms) - np.log(std)) - math.log(dimension))

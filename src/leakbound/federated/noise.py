@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+Clients = Float[np.ndarray, " clients"]
+"""One number for each client."""
 LEAST_PARAM_NORM = 1e-6
 """Floor of a clipping threshold that follows the norms: at 0 it would never grow again."""
 
@@ -27,8 +29,8 @@ class AggregateNoise:
         server_std: Noise per coordinate that the server adds to the average.
     """
 
-    weights: Float[np.ndarray, " clients"]
-    client_std: Float[np.ndarray, " clients"]
+    weights: Clients
+    client_std: Clients
     server_std: float
 
     @property
@@ -49,9 +51,7 @@ def log_expm1(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return np.where(x <= 30, np.log(np.expm1(np.minimum(x, 30))), x + np.log1p(-np.exp(-x)))
 
 
-def log_noise_unit(
-    max_param_norms: Float[np.ndarray, " clients"], mi_budgets: Float[np.ndarray, " clients"], dimension: int
-) -> Float[np.ndarray, " clients"]:
+def log_noise_unit(max_param_norms: Clients, mi_budgets: Clients, dimension: int) -> Clients:
     """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.
 
     Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any law of the vector can send through noise of
@@ -75,10 +75,10 @@ def log_noise_unit(
 
 
 def server_noise(
-    max_param_norms: Float[np.ndarray, " clients"],
-    mi_budgets: Float[np.ndarray, " clients"],
+    max_param_norms: Clients,
+    mi_budgets: Clients,
     dimension: int,
-    weights: Float[np.ndarray, " clients"] | None = None,
+    weights: Clients | None = None,
 ) -> AggregateNoise:
     """Noise that the server adds so that the average tells at most ε_k of each client, σ_s = max_k p_k α_k.
 
@@ -95,16 +95,15 @@ def server_noise(
         PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). Sufficient, and in low dimension more than necessary:
         the law that attains the bound does not respect the threshold.
     """
-    shares = _shares(weights, len(mi_budgets))
-    std = math.exp(_log_needed(log_noise_unit(max_param_norms, mi_budgets, dimension), shares))
-    return AggregateNoise(shares, np.zeros(len(shares)), std)
+    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
+    return AggregateNoise(shares, np.zeros(len(shares)), math.exp(log_needed))
 
 
 def client_noise(
-    max_param_norms: Float[np.ndarray, " clients"],
-    mi_budgets: Float[np.ndarray, " clients"],
+    max_param_norms: Clients,
+    mi_budgets: Clients,
     dimension: int,
-    weights: Float[np.ndarray, " clients"] | None = None,
+    weights: Clients | None = None,
 ) -> AggregateNoise:
     """Equal noise that every client adds so that the average tells at most ε_k of each, σ_c = max_k p_k α_k / ‖p‖.
 
@@ -116,15 +115,12 @@ def client_noise(
     Source:
         PMIDP-FL, Corollary 1 (one C and ε for all), and (5.21), the baseline of PMIDP-FL.
     """
-    shares = _shares(weights, len(mi_budgets))
-    log_needed = _log_needed(log_noise_unit(max_param_norms, mi_budgets, dimension), shares)
+    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
     std = math.exp(log_needed - math.log(np.linalg.norm(shares)))
     return AggregateNoise(shares, np.full(len(shares), std), 0.0)
 
 
-def personalized_noise(
-    max_param_norms: Float[np.ndarray, " clients"], mi_budgets: Float[np.ndarray, " clients"], dimension: int
-) -> AggregateNoise:
+def personalized_noise(max_param_norms: Clients, mi_budgets: Clients, dimension: int) -> AggregateNoise:
     """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
 
     Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ 1/α_k)².
@@ -153,7 +149,7 @@ def no_noise(n_clients: int) -> AggregateNoise:
     return AggregateNoise(np.full(n_clients, 1 / n_clients), np.zeros(n_clients), 0.0)
 
 
-def printed_weights(noise_units: Float[np.ndarray, " clients"]) -> Float[np.ndarray, " clients"]:
+def printed_weights(noise_units: Clients) -> Clients:
     """Weights of Corollary 2 by the products of all other α, as printed; only for comparison.
 
     NaN where the products overflow or vanish, which takes a few hundred clients in float32 and 2,000 in float64.
@@ -166,9 +162,7 @@ def printed_weights(noise_units: Float[np.ndarray, " clients"]) -> Float[np.ndar
         return products / products.sum()
 
 
-def next_max_param_norms(
-    max_param_norms: Float[np.ndarray, " clients"], norms: Float[np.ndarray, " clients"], rate: float
-) -> Float[np.ndarray, " clients"]:
+def next_max_param_norms(max_param_norms: Clients, norms: Clients, rate: float) -> Clients:
     """Clipping thresholds of the next round, an exponential moving average of the norms.
 
     Args:
@@ -186,9 +180,7 @@ def next_max_param_norms(
     return np.maximum((1 - rate) * max_param_norms + rate * norms, LEAST_PARAM_NORM)
 
 
-def draw_budgets(
-    n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator
-) -> Float[np.ndarray, " clients"]:
+def draw_budgets(n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator) -> Clients:
     """Budgets ε_k ~ N(mean, spread²), those below ``least`` set to ``least``.
 
     Args:
@@ -204,21 +196,18 @@ def draw_budgets(
     return np.maximum(mean + spread * generator.standard_normal(n_clients), least)
 
 
-def _shares(weights: Float[np.ndarray, " clients"] | None, n_clients: int) -> Float[np.ndarray, " clients"]:
-    """Checked weights, or equal ones."""
+def _needed(
+    max_param_norms: Clients, mi_budgets: Clients, dimension: int, weights: Clients | None
+) -> tuple[Clients, float]:
+    """Checked weights, or equal ones, and the logarithm of the least noise of their average, max_k p_k α_k."""
+    n_clients = len(mi_budgets)
     if n_clients < 1:
         raise ValueError("there are no clients: give at least one budget")
-    if weights is None:
-        return np.full(n_clients, 1 / n_clients)
-    if len(weights) != n_clients or np.any(weights < 0) or not math.isclose(weights.sum(), 1, rel_tol=1e-9):
+    shares = np.full(n_clients, 1 / n_clients) if weights is None else weights
+    if len(shares) != n_clients or np.any(shares < 0) or not math.isclose(shares.sum(), 1, rel_tol=1e-9):
         raise ValueError(
-            f"weights: {len(weights)} that sum to {weights.sum():g} for {n_clients} clients; give one for each, none "
+            f"weights: {len(shares)} that sum to {shares.sum():g} for {n_clients} clients; give one for each, none "
             "negative, that sum to 1"
         )
-    return weights
-
-
-def _log_needed(log_unit: Float[np.ndarray, " clients"], weights: Float[np.ndarray, " clients"]) -> float:
-    """Logarithm of the least noise of the average, max_k p_k α_k."""
     with np.errstate(divide="ignore"):
-        return float((np.log(weights) + log_unit).max())
+        return shares, float((np.log(shares) + log_noise_unit(max_param_norms, mi_budgets, dimension)).max())

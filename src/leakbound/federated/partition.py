@@ -40,19 +40,13 @@ def split_records(
     if not concentration > 0:
         raise ValueError(f"concentration = {concentration}: must be positive; for alike clients use the split iid")
     pools = [generator.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)]
-    return np.stack([_draw(pools, records, concentration, generator) for _ in range(n_clients)])
-
-
-def _draw(
-    pools: list[list[int]], records: int, concentration: float, generator: np.random.Generator
-) -> Int[np.ndarray, " records"]:
-    """Records of one client, taken out of the pools of the classes."""
-    shares = generator.dirichlet(np.full(len(pools), concentration))
-    chosen: list[int] = []
-    while len(chosen) < records:
-        left = np.array([len(pool) for pool in pools])
-        open_shares = np.where(left > 0, np.maximum(shares, 1e-12), 0.0)  # a class of share 0 is the last resort
-        counts = generator.multinomial(records - len(chosen), open_shares / open_shares.sum())
-        for pool, count in zip(pools, np.minimum(counts, left), strict=True):
-            chosen += [pool.pop() for _ in range(count)]
-    return np.array(chosen, dtype=np.int64)
+    clients: list[list[int]] = [[] for _ in range(n_clients)]
+    for chosen in clients:
+        shares = generator.dirichlet(np.full(len(pools), concentration))
+        while len(chosen) < records:
+            left = np.array([len(pool) for pool in pools])
+            open_shares = np.where(left > 0, np.maximum(shares, 1e-12), 0.0)  # a class of share 0 is the last resort
+            counts = generator.multinomial(records - len(chosen), open_shares / open_shares.sum())
+            for pool, count in zip(pools, np.minimum(counts, left), strict=True):
+                chosen += [pool.pop() for _ in range(count)]
+    return np.array(clients, dtype=np.int64)

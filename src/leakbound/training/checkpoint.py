@@ -21,16 +21,13 @@ from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
+_SCALARS = ("model", "level", "rounds", "batch_size", "learning_rate", "seed", "privacy_noise", "slug", "replicas")
 
 
 def fingerprint(request: TrainingRequest) -> str:
     """Hash of all that the course of a training depends on: settings, images, channel, versions, device."""
-    channel, config, dataset = request.channel, request.config, request.dataset
-    arrays = {
-        f"{split}_{name}": getattr(getattr(dataset, split), name)
-        for split in ("train", "test")
-        for name in ("images", "labels")
-    }
+    channel, dataset = request.channel, request.dataset
+    arrays = {name: array for name, array in dataset.arrays().items() if not name.startswith("aux_")}
     if channel is not None:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
@@ -41,18 +38,12 @@ def fingerprint(request: TrainingRequest) -> str:
             "classes": len(dataset.classes),
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
-            "training": config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),
+            "training": request.config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),
             "versions": [__version__, torch.__version__],
             "device": torch.device(request.device).type,
-            **{
-                name: getattr(request, name)
-                for name in (
-                    "model", "level", "rounds", "batch_size", "learning_rate", "seed", "privacy_noise", "slug",
-                    "replicas",
-                )
-            },
+            **{name: getattr(request, name) for name in _SCALARS},
         }
-    )  # fmt: skip
+    )
 
 
 class Checkpoint:

@@ -12,27 +12,23 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import Channel
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.defenses import (
-    DPPSAC,
-    DPSGD,
-    ChannelDefense,
-    Defense,
-    GradientCompression,
-)
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, GradientCompression
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.registry import load
-from leakbound.training.gradients import Gradients, record_gradients
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
 
+Gradients = dict[str, Tensor]
 Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
 _GRADIENT_BYTES = 2**30  # for the gradients of single records; a larger batch is summed piece by piece
@@ -51,6 +47,7 @@ class Upload:
     gradients: Gradients
 
 
+@dataclass(eq=False)
 class ClientStep:
     """Step of a client without a defense, or with larger batches.
 
@@ -61,17 +58,10 @@ class ClientStep:
         moments: Gives mean and covariance of the client's records, for a defense that needs them.
     """
 
-    def __init__(
-        self,
-        defense: Defense,
-        level: float | None,
-        channel: Channel | None = None,
-        moments: Callable[[], Moments] | None = None,
-    ) -> None:
-        self.defense: Any = defense
-        self.level: Any = level
-        self.channel: Any = channel
-        self._moments = moments
+    defense: Any
+    level: Any
+    channel: Any = None
+    moments: Callable[[], Moments] | None = None
 
     @property
     def keeps_copies(self) -> bool:
@@ -212,9 +202,9 @@ class DroppedDirectionStep(ClientStep):
     @cached_property
     def dropped(self) -> PrincipalDirection:
         """The direction."""
-        if self._moments is None:
+        if self.moments is None:
             raise ValueError(f"{self.defense.mechanism} drops a principal direction: give the moments of the records")
-        return principal_direction(self._moments(), int(self.level))
+        return principal_direction(self.moments(), int(self.level))
 
     def released(self, images: Images, source: NoiseSource) -> Images:
         """Images without the direction."""
@@ -321,6 +311,33 @@ def client_step(
     """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
     kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
+
+
+def record_gradients(
+    model: nn.Module,
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"] | Float[Tensor, "n classes"],
+) -> Gradients:
+    """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
+
+    Args:
+        model: Network without batch statistics; its parameters are read and stay as they are.
+        images: One record each; there may be none.
+        labels: Their classes, or fractions of all classes.
+
+    Returns:
+        Parameter name to gradients (n, ...).
+    """
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    if len(labels) == 0:
+        return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
+
+    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
+        """Cross-entropy of one record."""
+        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
+
+    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
+    return gradients
 
 
 def keep_largest(gradients: Float[Tensor, "n d"], fraction: float) -> Float[Tensor, "n d"]:

@@ -22,6 +22,7 @@ from leakbound.training.trainers import check
 
 BASELINE = "none"
 """The defense that all times are compared with."""
+_KEYS = ["run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "source", "variant", "unit"]
 
 
 def measure_steps(
@@ -47,7 +48,12 @@ def measure_steps(
     """
     for request in requests.values():
         check(request)
-    learners = {name: _learner(request) for name, request in requests.items()}
+    learners: dict[str, Learner] = {  # DP trains replicas one after another, so one of them is measured
+        name: PerSampleLearner(request, range(1))
+        if request.defense.clips
+        else StackLearner(request, range(request.replicas))
+        for name, request in requests.items()
+    }
     found = []
     for repetition in range(-1, repeats):
         for name, learner in learners.items():
@@ -56,13 +62,6 @@ def measure_steps(
             if repetition >= 0:
                 found.append((name, repetition, seconds))
     return pd.DataFrame(found, columns=["defense", "repetition", "seconds"])
-
-
-def _learner(request: TrainingRequest) -> Learner:
-    """Learner of the request's replicas; of one of them where they are trained one after another."""
-    if request.defense.clips:
-        return PerSampleLearner(request, range(1))
-    return StackLearner(request, range(request.replicas))
 
 
 def _turn(learner: Learner, clock: Callable[[], float], steps: int, max_seconds: float) -> float:
@@ -114,26 +113,19 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         raise ValueError(f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too")
     seconds = times["seconds"].to_numpy()
     values = {"seconds_per_step": seconds, "seconds": rounds * seconds, "ratio": seconds / reference}
-    runs = [
-        f"{config.dataset}/{row.model}/{row.defense}{'' if math.isnan(row.level) else f'-{row.level:g}'}"
-        for row in times.itertuples()
-    ]
-    shared = pd.DataFrame(
-        {
-            "run": runs,
-            "dataset": config.dataset,
-            "model": times["model"].to_numpy(),
-            "defense": times["defense"].to_numpy(),
-            "level": times["level"].to_numpy(float),
-            "rounds": round(rounds),
-            "batch_size": config.batch_size,
-            "replica": times["repetition"].to_numpy(),
-            "source": "efficiency",
-            "variant": "step",
-            "unit": -1,
-        }
+    levels = ["" if math.isnan(level) else f"-{level:g}" for level in times["level"]]
+    shared = times.rename(columns={"repetition": "replica"}).assign(
+        run=config.dataset + "/" + times["model"] + "/" + times["defense"] + levels,
+        dataset=config.dataset,
+        level=times["level"].astype(float),
+        rounds=round(rounds),
+        batch_size=config.batch_size,
+        source="efficiency",
+        variant="step",
+        unit=-1,
+        low=math.nan,
+        high=math.nan,
     )
-    interval = {"low": math.nan, "high": math.nan}
-    frames = [shared.assign(metric=metric, value=value, **interval) for metric, value in values.items()]
+    table = pd.concat([shared.assign(metric=metric, value=value) for metric, value in values.items()])
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return pd.concat(frames).sort_values(order, ignore_index=True)
+    return table.sort_values(order, ignore_index=True)[[*_KEYS, "metric", "value", "low", "high"]]

@@ -21,6 +21,8 @@ class Inputs:
 
     Args:
         images: All members, on the device of the stack.
+        sampler: The channel, if there is one.
+        sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
     """
 
     def __init__(self, images: Float[Tensor, "n colors height width"]) -> None:
@@ -39,13 +41,7 @@ class Inputs:
 
 
 class FrozenInputs(Inputs):
-    """One noisy copy of every member per slot, drawn at the start: one use of the channel in all.
-
-    Args:
-        images: All members, on the device of the stack.
-        sampler: The channel.
-        sources: Of noise, or generators of it; one per slot, on the same device.
-    """
+    """One noisy copy of every member per slot, drawn at the start: one use of the channel in all."""
 
     def __init__(
         self,
@@ -75,13 +71,7 @@ class FrozenInputs(Inputs):
 
 
 class FreshInputs(Inputs):
-    """Members with noise that is drawn anew at each use, independently for every slot.
-
-    Args:
-        images: All members, on the device of the stack.
-        sampler: The channel.
-        sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
-    """
+    """Members with noise that is drawn anew at each use, independently for every slot."""
 
     def __init__(
         self,

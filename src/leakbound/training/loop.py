@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,15 +14,16 @@ from torch import Tensor, nn
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
+from leakbound.training.client_steps import ClientStep
 from leakbound.training.progress import Progress, progress
 from leakbound.training.request import TrainingRequest, TrainingResult
-from leakbound.training.uploads import StackUploads
 
 logger = logging.getLogger("leakbound")
-_CURVE_COLUMNS = ["replica", "step", "metric", "value"]
+_CURVE_TYPES = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
 
 
 @runtime_checkable
@@ -76,23 +77,22 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, replicas: range) -> None:
         self._request = request
         networks = [build(request, replica) for replica in replicas]
-        self._params = stack.stacked(networks, request.device)
+        self.params = stack.stacked(networks, request.device)
         self.model = networks[0].to(request.device)
-        self._optimizer = sgd(request, list(self._params.values()))
+        self._optimizer = sgd(request, list(self.params.values()))
         members = request.dataset.train
         self._labels = torch.from_numpy(members.labels).to(request.device)
         self._batches = [
-            ShuffledBatches(len(members.labels), request.records, generator(request, replica, "batches"))
+            ShuffledBatches(
+                len(members.labels),
+                request.records,
+                torch_generator(request.seed, request.slug, replica, "batches"),
+            )
             for replica in replicas
         ]
         sources = [request.noise(replica) for replica in replicas]
         self._inputs = request.client.inputs(torch.from_numpy(members.images).to(request.device), sources)
         self._uploads = StackUploads(request.client, sources)
-
-    @property
-    def params(self) -> stack.Parameters:
-        """Parameters (slots, ...) as they are now."""
-        return self._params
 
     def step(self) -> None:
         """One optimisation step of every slot."""
@@ -100,7 +100,7 @@ class StackLearner:
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
         self._optimizer.zero_grad()
         stack.loss(logits, self._labels[indices]).sum().backward()
-        self._uploads.apply([value.grad for value in self._params.values() if value.grad is not None])
+        self._uploads.apply([value.grad for value in self.params.values() if value.grad is not None])
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
@@ -139,15 +139,49 @@ class StackLearner:
         self._uploads.restore(state["uploads"])
 
 
+class StackUploads:
+    """Disguised gradients of the slots of a stack, each on its own, so that a stack draws what each slot draws alone.
+
+    Args:
+        client: Step that each slot takes.
+        sources: Of noise, or generators of it; one per slot, on the device of the stack.
+    """
+
+    def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
+        self._client, self._sources = client, [as_source(source) for source in sources]
+        self._kept: dict[int, list[Tensor]] = {}
+
+    def apply(self, gradients: list[Tensor]) -> None:
+        """Change gradients (slots, ...), one tensor per parameter, in place; one slot takes room at a time."""
+        if not self._client.defense.changes_gradients:
+            return
+        for slot, source in enumerate(self._sources):
+            whole = [gradient[slot : slot + 1] for gradient in gradients]
+            if slot in self._kept:
+                for gradient, kept in zip(whole, self._kept[slot], strict=True):
+                    gradient.add_(kept.to(gradient.device))
+            sent = self._client.disguised(whole, source)
+            if self._client.error_feedback:
+                self._kept[slot] = [gradient - one for gradient, one in zip(whole, sent, strict=True)]
+            for gradient, one in zip(whole, sent, strict=True):
+                gradient.copy_(one)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next uploads depend on: sources, and what was not sent."""
+        sources = [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
+        return {"sources": sources, "kept": dict(self._kept)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        for source, saved in zip(self._sources, state["sources"], strict=False):
+            source.restore(saved)
+        self._kept = dict(state["kept"])
+
+
 def build(request: TrainingRequest, replica: int) -> nn.Module:
     """Untrained network of a replica, on the CPU; the same on every device."""
-    classes = len(request.dataset.classes)
-    return models.build(request.model, request.image_shape[0], classes, generator(request, replica, "init"))
-
-
-def generator(request: TrainingRequest, replica: int, purpose: str) -> torch.Generator:
-    """Generator of a replica for ``init`` or ``batches``; noise has sources, :meth:`TrainingRequest.noise`."""
-    return torch_generator(request.seed, request.slug, replica, purpose)
+    generator = torch_generator(request.seed, request.slug, replica, "init")
+    return models.build(request.model, request.dataset.colors, len(request.dataset.classes), generator)
 
 
 def sgd(request: TrainingRequest, params: list[Tensor]) -> torch.optim.SGD:
@@ -179,7 +213,14 @@ def run(request: TrainingRequest, learner: Callable[[TrainingRequest, range], Le
             current = None
             if checkpoint.due():
                 checkpoint.save({"size": size, "finished": finished, "current": None})
-    return _merged(request, finished)
+    curves = pd.DataFrame([row for chunk in finished for row in chunk["rows"]], columns=[*_CURVE_TYPES])
+    return TrainingResult(
+        weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
+        curves=curves.astype(_CURVE_TYPES).sort_values(["replica", "step"], kind="stable", ignore_index=True),
+        events=[PrivacyEvent(**event) for chunk in finished for event in chunk["events"]],
+        diverged=[flag for chunk in finished for flag in chunk["diverged"]],
+        learning_rate=request.learning_rate,
+    )
 
 
 class _Course:
@@ -189,7 +230,8 @@ class _Course:
         self, request: TrainingRequest, learner: Learner, replicas: range, saved: dict[str, Any] | None
     ) -> None:
         self._request, self._learner, self._replicas = request, learner, replicas
-        self._points = _evaluation_steps(request.rounds, request.config.evaluations)
+        rounds, points = request.rounds, request.config.evaluations
+        self._points = {round(rounds * (i + 1) / points) for i in range(points)} - ({0} if rounds else set())
         self._step = 0
         self._rows: list[tuple[int, int, str, float]] = []
         self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
@@ -215,9 +257,8 @@ class _Course:
         """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
         last = self._step == self._request.rounds
         learner, data = self._learner, self._request.dataset
-        stacked = learner.model, learner.params
-        train_loss, train_accuracy = stack.evaluate_split(*stacked, data.train, whole=last)
-        test_loss, test_accuracy = stack.evaluate_split(*stacked, data.test, whole=last)
+        train_loss, train_accuracy = stack.evaluate_split(learner.model, learner.params, data.train, whole=last)
+        test_loss, test_accuracy = stack.evaluate_split(learner.model, learner.params, data.test, whole=last)
         measured = {
             "train_loss": train_loss,
             "test_loss": test_loss,
@@ -239,7 +280,7 @@ class _Course:
             if diverged or last:
                 self._ended[slot] = learner.event(slot, self._step).to_dict()
         if self._request.on_rows is not None:
-            self._request.on_rows(pd.DataFrame(self._rows, columns=_CURVE_COLUMNS))
+            self._request.on_rows(pd.DataFrame(self._rows, columns=[*_CURVE_TYPES]))
         means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
         bar.report(self._replicas, self._step, self._request.rounds, {**means, **own})
 
@@ -259,29 +300,5 @@ class _Course:
         for value in weights.values():
             value[self._diverged] = torch.nan
         slots = range(len(self._replicas))
-        return {
-            "weights": weights,
-            "rows": self._rows,
-            "events": [self._ended[slot] for slot in slots],
-            "diverged": [slot in self._diverged for slot in slots],
-        }
-
-
-def _evaluation_steps(rounds: int, evaluations: int) -> set[int]:
-    """Steps after which the curves get a point, evenly spread, the last one at the end."""
-    return {round(rounds * (i + 1) / evaluations) for i in range(evaluations)} - ({0} if rounds else set())
-
-
-def _merged(request: TrainingRequest, finished: list[dict[str, Any]]) -> TrainingResult:
-    """One result of all replicas."""
-    rows = [row for chunk in finished for row in chunk["rows"]]
-    curves = pd.DataFrame(rows, columns=_CURVE_COLUMNS)
-    types = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
-    curves = curves.astype(types).sort_values(["replica", "step"], kind="stable", ignore_index=True)
-    return TrainingResult(
-        weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
-        curves=curves,
-        events=[PrivacyEvent(**event) for chunk in finished for event in chunk["events"]],
-        diverged=[flag for chunk in finished for flag in chunk["diverged"]],
-        learning_rate=request.learning_rate,
-    )
+        events, diverged = [self._ended[slot] for slot in slots], [slot in self._diverged for slot in slots]
+        return {"weights": weights, "rows": self._rows, "events": events, "diverged": diverged}

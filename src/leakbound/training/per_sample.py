@@ -24,8 +24,7 @@ from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise
 from leakbound.training import loop, stack
 from leakbound.training.batches import PoissonBatches
-from leakbound.training.client_steps import ClippedStep
-from leakbound.training.gradients import record_gradients
+from leakbound.training.client_steps import ClippedStep, record_gradients
 from leakbound.training.request import TrainingRequest, TrainingResult
 
 _CPU_BYTES = 2**30  # for the gradients of single records on a CPU: no measurement, so that equal runs give equal bytes

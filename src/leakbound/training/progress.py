@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 logger = logging.getLogger("leakbound")
@@ -17,16 +17,17 @@ class Progress:
     Args:
         title: Name of the run.
         done: Steps done before.
+        shown: Moves a bar on by one step.
     """
 
-    def __init__(self, title: str, done: int) -> None:
-        self._title = title
-        self._done = done
+    def __init__(self, title: str, done: int, shown: Callable[[], None] = lambda: None) -> None:
+        self._title, self._done, self._shown = title, done, shown
         self._last = (time.monotonic(), done)
 
-    def advance(self, steps: int = 1) -> None:
-        """Count steps."""
-        self._done += steps
+    def advance(self) -> None:
+        """Count a step."""
+        self._done += 1
+        self._shown()
 
     def report(self, replicas: range, step: int, rounds: int, metrics: dict[str, float]) -> None:
         """Write one line to the log: step, means over the replicas, speed since the last line."""
@@ -39,31 +40,17 @@ class Progress:
         logger.info("%s, %s: step %d of %d: %s; %.0f steps/s", self._title, names, step, rounds, values, speed)
 
 
-class _Bar(Progress):
-    """The same, with a bar."""
-
-    def __init__(self, title: str, done: int, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        super().__init__(title, done)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = RichProgress(*columns, console=Console(stderr=True))
-        self._task = self.bar.add_task(title, total=total, completed=done)
-
-    def advance(self, steps: int = 1) -> None:
-        """Count steps and move the bar."""
-        super().advance(steps)
-        self.bar.update(self._task, advance=steps)
-
-
 @contextmanager
-def progress(title: str, total: int, done: int = 0) -> Iterator[Progress]:
+def progress(title: str, total: int, done: int) -> Iterator[Progress]:
     """Progress of ``total`` steps, of which ``done`` were done before; a bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield Progress(title, done)
         return
-    bar = _Bar(title, done, total)
-    with bar.bar:
-        yield bar
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total, completed=done)
+        yield Progress(title, done, lambda: bar.advance(task))

@@ -8,12 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import Channel
-from leakbound.channels.covariance import Moments, estimate_moments
+from leakbound.channels.covariance import estimate_moments
 from leakbound.config.defenses import Defense
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset
@@ -75,26 +74,20 @@ class TrainingRequest:
         """Records that a step averages over."""
         return self.defense.records_in_step(self.level, self.batch_size)
 
-    def noise(
-        self, replica: int, purpose: str = "noise", device: str | torch.device | None = None
-    ) -> SeededNoise | SecureNoise:
+    def noise(self, replica: int, purpose: str = "noise", device: str | None = None) -> SeededNoise | SecureNoise:
         """Source of a replica's noise for one purpose, by default on the device of the training.
 
         All noise that protects records comes from it, and so does the choice of records where an accountant counts on
         its being secret.
         """
-        where = self.device if device is None else device
-        return noise_source(self.privacy_noise, self.seed, self.slug, replica, purpose, device=where)
+        return noise_source(self.privacy_noise, self.seed, self.slug, replica, purpose, device=device or self.device)
 
     @cached_property
     def client(self) -> ClientStep:
         """Step of the client under the defense."""
-        return client_step(self.defense, self.level, self.channel, self._moments)
-
-    def _moments(self) -> Moments:
-        """Mean and covariance of the members."""
         images = self.dataset.train.images
-        return estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
+        chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
+        return client_step(self.defense, self.level, self.channel, lambda: estimate_moments(chunks))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from leakbound.datasets import ImageDataset, Split
 from leakbound.randomness.seeding import numpy_generator
-from leakbound.training.request import TrainingRequest, TrainingResult
+from leakbound.training.request import TrainingRequest
 from leakbound.training.trainers import train
 
 logger = logging.getLogger("leakbound")
@@ -63,17 +63,14 @@ def search_learning_rate(request: TrainingRequest) -> LearningRateSearch:
     rows = []
     for rate in candidates:
         result = train(dataclasses.replace(trial, learning_rate=rate))
-        accuracy, loss = (_final(result, metric) for metric in ("test_accuracy", "test_loss"))
+        ends = result.curves.groupby("metric")["value"].last()
+        accuracy, loss = (
+            math.nan if result.diverged[0] else float(ends[metric]) for metric in ("test_accuracy", "test_loss")
+        )
         logger.info("%s: learning rate %g: validation accuracy %.4f, loss %.4f", request.slug, rate, accuracy, loss)
         rows.append((rate, accuracy, loss, result.diverged[0]))
     table = pd.DataFrame(rows, columns=["learning_rate", "validation_accuracy", "validation_loss", "diverged"])
     return LearningRateSearch(table, _best(table, len(trial.dataset.test)))
-
-
-def _final(result: TrainingResult, metric: str) -> float:
-    """Last value of a trial's curve; NaN if it diverged."""
-    values = result.curves.loc[result.curves["metric"] == metric, "value"]
-    return math.nan if result.diverged[0] else float(values.iloc[-1])
 
 
 def _best(table: pd.DataFrame, held_out: int) -> float:
@@ -91,12 +88,8 @@ def _divide(request: TrainingRequest) -> ImageDataset:
     members = request.dataset.train
     order = numpy_generator(request.seed, request.slug, 0, "validation").permutation(len(members.labels))
     held_out = math.ceil(request.config.validation_fraction * len(order))
-    return dataclasses.replace(
-        request.dataset, train=_chosen(members, order[held_out:]), test=_chosen(members, order[:held_out])
+    test, train = (
+        Split(members.images[rows], members.labels[rows])
+        for rows in (np.sort(order[:held_out]), np.sort(order[held_out:]))
     )
-
-
-def _chosen(members: Split, rows: np.ndarray) -> Split:
-    """Some members, in their order."""
-    chosen = np.sort(rows)
-    return Split(members.images[chosen], members.labels[chosen])
+    return dataclasses.replace(request.dataset, train=train, test=test)

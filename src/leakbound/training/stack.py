@@ -35,11 +35,6 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
     return {name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]}
 
 
-def slots_of(params: Mapping[str, Tensor]) -> int:
-    """Number of slots of a stack."""
-    return len(next(iter(params.values())))
-
-
 def forward(
     model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
 ) -> Float[Tensor, "slots batch classes"]:
@@ -50,7 +45,7 @@ def forward(
         params: Parameter name to its values (slots, ...).
         images: A batch per slot. For one batch in all slots pass ``images.expand(slots, ...)``.
     """
-    if slots_of(params) == 1:
+    if len(next(iter(params.values()))) == 1:
         single = {name: value.squeeze(0) for name, value in params.items()}
         return functional_call(model, single, (images.squeeze(0),)).unsqueeze(0)
     return vmap(lambda slot, batch: functional_call(model, slot, (batch,)))(dict(params), images)
@@ -78,22 +73,10 @@ def predict(
         batch_size: Images per forward pass, counted over all slots together; bounds memory. By default 500 on a CPU,
             4,000 on a GPU.
     """
-    slots = slots_of(params)
+    slots = len(next(iter(params.values())))
     chunk = max(1, (batch_size or _PREDICTED.get(images.device.type, _PREDICTED["cpu"])) // slots)
     logits = [forward(model, params, some.expand(slots, *some.shape)) for some in images.split(chunk)]
     return torch.cat(logits, dim=1)
-
-
-def evaluate(
-    model: nn.Module,
-    params: Mapping[str, Tensor],
-    images: Float[Tensor, "n colors height width"],
-    labels: Int[Tensor, " n"],
-) -> tuple[Float[Tensor, " slots"], Float[Tensor, " slots"]]:
-    """Mean cross-entropy in nats, and accuracy, of every slot on the same images."""
-    logits = predict(model, params, images)
-    targets = labels.expand(len(logits), -1)
-    return loss(logits, targets), (logits.argmax(-1) == targets).float().mean(1)
 
 
 def evaluate_split(
@@ -104,7 +87,7 @@ def evaluate_split(
     *,
     whole: bool,
 ) -> tuple[Float[np.ndarray, " slots"], Float[np.ndarray, " slots"]]:
-    """Mean cross-entropy and accuracy of every slot on clean records of a split, for a point of its curves.
+    """Mean cross-entropy in nats, and accuracy, of every slot on clean records of a split, for a point of its curves.
 
     Args:
         model: Architecture.
@@ -118,8 +101,9 @@ def evaluate_split(
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, _CURVE_RECORDS).astype(int))]
     device = next(iter(params.values())).device
     images, labels = (torch.from_numpy(array[rows]).to(device) for array in (split.images, split.labels))
-    loss, accuracy = evaluate(model, params, images, labels)
-    return loss.cpu().numpy(), accuracy.cpu().numpy()
+    logits, targets = predict(model, params, images), labels.expand(len(next(iter(params.values()))), -1)
+    accuracy = (logits.argmax(-1) == targets).float().mean(1)
+    return loss(logits, targets).cpu().numpy(), accuracy.cpu().numpy()
 
 
 def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
@@ -197,17 +181,13 @@ def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: 
 def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
     """Number of values that each layer puts out for one image."""
     outputs: list[int] = []
-
-    def count(_: nn.Module, __: object, output: Tensor) -> None:
-        """Remember the size of one output."""
-        outputs.append(output.numel())
-
     handles = [
-        layer.register_forward_hook(count) for layer in model.modules() if not any(True for _ in layer.children())
+        layer.register_forward_hook(lambda _, __, output: outputs.append(output.numel()))
+        for layer in model.modules()
+        if not list(layer.children())
     ]
-    device = next(model.parameters()).device
     try:
-        model(torch.zeros(1, *image_shape, device=device))
+        model(torch.zeros(1, *image_shape, device=next(model.parameters()).device))
     finally:
         for handle in handles:
             handle.remove()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import cast, get_args
 
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -68,7 +67,8 @@ def _data_problems(request: TrainingRequest) -> list[str]:
     if not (request.learning_rate > 0 and math.isfinite(request.learning_rate)):
         found.append(f"learning_rate = {request.learning_rate}: must be positive and finite")
     for split in ("train", "test"):
-        images, labels = getattr(request.dataset, split).images, getattr(request.dataset, split).labels
+        records = getattr(request.dataset, split)
+        images, labels = records.images, records.labels
         if images.shape[1:] != members.images.shape[1:]:
             found.append(f"{split} images are {images.shape[1:]}, train images {members.images.shape[1:]}")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
@@ -106,11 +106,9 @@ def _model_problems(request: TrainingRequest) -> list[str]:
                 f"{request.model}.{name} is a {type(layer).__name__}, which draws from a generator that no seed of a "
                 "run controls; remove it"
             )
-    return found + (_opacus_problems(request.model, model) if request.defense.clips else [])
+    if request.defense.clips:
+        from opacus.validators import ModuleValidator
 
-
-def _opacus_problems(name: str, model: nn.Module) -> list[str]:
-    """Layers of the registered network ``name`` that Opacus' validator refuses."""
-    from opacus.validators import ModuleValidator
-
-    return [f"{name} cannot be trained by Opacus: {error}" for error in ModuleValidator.validate(model, strict=False)]
+        refused = ModuleValidator.validate(model, strict=False)
+        found += [f"{request.model} cannot be trained by Opacus: {error}" for error in refused]
+    return found
