@@ -11,7 +11,7 @@ from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
 from leakbound.figures.drawing import draw, figure_rows
-from leakbound.jobs.federated_runs import part_runs
+from leakbound.jobs.federated import federated_runs
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
 FIGURES = {
@@ -19,6 +19,7 @@ FIGURES = {
     for figure in reading.load_catalogue(FOLDER / "pmidp.yaml", reading.quick()).figures
 }
 SECTION = FederatedConfig()
+RUNS = federated_runs(SECTION)
 REPLICAS = 5
 
 
@@ -47,9 +48,9 @@ def rows_of(run, generator: np.random.Generator) -> pd.DataFrame:
 def tables() -> dict[str, pd.DataFrame]:
     generator = np.random.default_rng(4)
     made = {
-        f"federated/{part}": tabulate({run: rows_of(run, generator) for run in part_runs(SECTION, part)})
-        for part in SECTION.tables()
-        if part != "composition"
+        f"federated/{table}": tabulate({run: rows_of(run, generator) for run in runs})
+        for table, runs in RUNS.items()
+        if table != "composition"
     }
     networks = {"mnist": ("mlp", 33_130), "cifar10": ("cnn", 26_346)}
     return {**made, "federated/composition": composition(networks, 100, 100, 10.0)}
@@ -89,7 +90,7 @@ def test_budgets_are_drawn_from_light_to_dark_with_the_undisturbed_line_beside(t
 
 
 def test_loss_gaps_are_zero_where_noise_changes_nothing():
-    runs = part_runs(SECTION, "budgets")
+    runs = RUNS["budgets"]
     table = tabulate({run: rows_of(runs[0], np.random.default_rng(1)) for run in runs})
     gaps = table[table["metric"] == "gap_last"].groupby("run")["value"].mean()
     np.testing.assert_allclose(gaps, 0, atol=1e-12)
