@@ -22,8 +22,8 @@ from calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import storage
+from leakbound.cli.job_list import all_steps
 from leakbound.cli.main import app
-from leakbound.cli.steps import all_steps
 from leakbound.config import reading
 from leakbound.jobs.job import Files, JobList
 from leakbound.jobs.table import RunTable
@@ -102,15 +102,16 @@ def inputs_of(role: str, files: Files) -> Iterator[tuple[str, str]]:
 
 
 def examples() -> Iterator[Example]:
-    """The first two jobs of each step, and of each set of options, of a small configuration."""
+    """The first jobs of each step, attack and set of options that a small configuration has."""
     config = reading.check(SMALL, "small")
     table = RunTable(config, reading.load_catalogue(REPOSITORY / "config" / "figures", config))
     alike: Counter[tuple[str, ...]] = Counter()
     for job in JobList(table, all_steps()):
         inputs = dict(pair for role, files in job.inputs.items() for pair in inputs_of(role, files))
-        alike[job.step, *inputs] += 1
-        if job.step != "report" and alike[job.step, *inputs] <= 2:
-            yield Example(job.step.replace("_", "-"), job.settings_text(), inputs, tuple(job.outputs))
+        command, key = job.step.replace("_", "-"), (job.step, *job.uses.get("attacks", ()), *inputs)
+        alike[key] += 1
+        if command != "report" and alike[key] <= (1 if command in LONG else 2):
+            yield Example(command, job.settings_text(), inputs, tuple(job.outputs))
 
 
 EXAMPLES = tuple(examples())

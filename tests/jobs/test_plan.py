@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.cli.results import job_list
+from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text

@@ -12,7 +12,7 @@ import torch
 
 from leakbound import storage
 from leakbound.cli.commands import as_command
-from leakbound.cli.steps import all_steps
+from leakbound.cli.job_list import all_steps
 from leakbound.jobs.runs import Run
 from leakbound.randomness.cipher import KEY_BYTES
 from leakbound.randomness.seeding import derive_seed
