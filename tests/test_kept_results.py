@@ -164,7 +164,7 @@ def test_report_needs_one_configuration():
 
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
-    from leakbound.cli.report import _pages
+    from leakbound.cli.steps.report import _pages
     from leakbound.config.execution import TrackingConfig
 
     assert _pages(TrackingConfig()) == "http://127.0.0.1:5000"

@@ -14,7 +14,6 @@ from leakbound.cli.main import main
 MODEL = {
     "dataset": "digits",
     "model": "lenet",
-    "variant": "none",
     "level": None,
     "batch_size": 16,
     "seed": 0,
@@ -59,7 +58,7 @@ def tuned(folder: Path, rates: list[float]) -> Path:
     """Trials of a learning-rate search."""
     trials = folder / "trials.parquet"
     training = {"learning_rates": rates, "search_rounds": 20}
-    settings = json.dumps({**MODEL, "training": training})
+    settings = json.dumps({**MODEL, "training": training, "slug": "digits/lenet/none/b16"})
     run("tune", "--settings", settings, "--dataset", folder / "digits.safetensors", "--out", trials)
     return trials
 

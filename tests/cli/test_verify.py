@@ -17,7 +17,8 @@ FIGURES = Path(__file__).parents[2] / "config/figures"
 def results(tmp_path, monkeypatch) -> Path:
     """Results of a configuration: three whole files, and what has no seal of its own."""
     monkeypatch.chdir(tmp_path)
-    study = {"datasets": ["digits"], "models": ["lenet"], "defenses": {"none": []}, "rounds": [20]}
+    study = {"datasets": ["digits"], "models": ["lenet"], "rounds": [20]}
+    study |= {"defenses": {"none": [], "natural": [4.0]}, "batch_sizes": [32, 64]}
     datasets = {"digits": {}}
     config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": datasets, "studies": {"capacity": study}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))

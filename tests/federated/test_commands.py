@@ -3,14 +3,18 @@ from pathlib import Path
 
 import pytest
 
+from calling import called, words_of
 from leakbound import storage
-from leakbound.cli.federated import federate, federated, log_federated
+from leakbound.cli.job_list import all_steps
+from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config
-from leakbound.jobs.federated_runs import all_runs, run_settings, table_settings, tracking_settings
-from leakbound.jobs.table import as_text
+from leakbound.jobs.job import Job, JobList
+from leakbound.jobs.table import RunTable
+
+FIGURE = FigureConfig(id="fig09", paper="pmidp", title="t", table="federated/means", plot="budgets", caption="c")
 
 
 @pytest.fixture(scope="module")
@@ -26,25 +30,43 @@ def config(tmp_path_factory) -> Config:
         budget_means=(5.0, 20.0),
     )
     tracking = TrackingConfig(uri=f"sqlite:///{store}")
-    return Config(datasets={"bars": DatasetConfig()}, studies={}, replicas=2, federated=section, tracking=tracking)
+    return Config(
+        datasets={"bars": DatasetConfig(reader="digits")}, studies={}, replicas=2, federated=section, tracking=tracking
+    )
 
 
 @pytest.fixture(scope="module")
-def root(config, dataset, tmp_path_factory) -> Path:
-    """Results of all runs of the configuration."""
-    root = tmp_path_factory.mktemp("results")
-    images = root / "data" / "bars.safetensors"
-    metadata = {"name": "bars", "classes": json.dumps(dataset.classes)}
-    storage.write_arrays(images, dataset.arrays(), metadata)
-    for slug, run in all_runs(config.federated).items():
-        folder = root / "federated" / slug
-        federate(as_text(run_settings(config, run)), images, folder / "rows.parquet", folder / "provenance.json")
-    return root
+def jobs(config) -> JobList:
+    return JobList(RunTable(config, Catalogue(figures=(FIGURE,))), all_steps())
 
 
-def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(config, root):
-    (slug, *_) = all_runs(config.federated)
-    folder = root / "federated" / slug
+def do(job: Job, *more: object) -> None:
+    """Call the command of a job as the workflow does."""
+    outcome = called(*words_of(job), *more)
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.fixture(scope="module")
+def place(jobs, dataset, tmp_path_factory) -> Path:
+    """Folder with the results of all runs of the configuration."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        metadata = {"name": "bars", "classes": json.dumps(dataset.classes)}
+        storage.write_arrays(Path(jobs.job("prepare", "bars").outputs["out"]), dataset.arrays(), metadata)
+        for job in jobs.of("federate"):
+            do(job)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(place, monkeypatch):
+    """Paths of jobs begin in the folder of the project."""
+    monkeypatch.chdir(place)
+
+
+def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(jobs):
+    folder = Path(jobs.of("federate")[0].outputs["rows"]).parent
     files = {"provenance.json", "rows.parquet"}
     assert {path.name for path in folder.iterdir()} == files | {f".{name}.sha256" for name in files}
     provenance = storage.read_json(folder / "provenance.json")
@@ -56,40 +78,40 @@ def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(config, root):
     ]
 
 
-def test_a_run_whose_curves_no_server_takes_leaves_the_same_rows(config, root, tmp_path):
-    slug, run = next(iter(all_runs(config.federated).items()))
+def test_a_run_whose_curves_no_server_takes_leaves_the_same_rows(jobs, tmp_path):
+    job = jobs.of("federate")[0]
     nobody = "http://127.0.0.1:9"  # the port of a service that throws everything away, and runs nowhere
-    outputs = (tmp_path / "rows.parquet", tmp_path / "provenance.json")
-    federate(as_text(run_settings(config, run)), root / "data" / "bars.safetensors", *outputs, live=nobody)
-    assert outputs[0].read_bytes() == (root / "federated" / slug / "rows.parquet").read_bytes()
+    outputs = [word for role in job.outputs for word in (f"--{role}", tmp_path / role)]
+    do(job, *outputs, "--live", nobody)
+    assert (tmp_path / "rows").read_bytes() == Path(job.outputs["rows"]).read_bytes()
 
 
-def test_a_table_gathers_all_its_runs(config, root, tmp_path):
-    federated(as_text(table_settings(config, "means")), root, tmp_path / "means.parquet")
-    rows = storage.read_rows(tmp_path / "means.parquet")
+def test_a_table_gathers_all_its_runs(jobs):
+    job = jobs.job("federated", "means")
+    do(job)
+    rows = storage.read_rows(Path(job.outputs["rows"]))
     assert rows["run"].nunique() == 4
     assert len(rows[rows["metric"] == "final_accuracy"]) == 4 * 2
     assert len(rows[rows["metric"] == "advantage"]) == 2 * 2
 
 
-def test_the_table_of_composition_knows_the_networks(config, root, tmp_path):
-    federated(as_text(table_settings(config, "composition")), root, tmp_path / "composition.parquet")
-    rows = storage.read_rows(tmp_path / "composition.parquet")
+def test_the_table_of_composition_knows_the_networks(jobs):
+    job = jobs.job("federated", "composition")
+    do(job)
+    rows = storage.read_rows(Path(job.outputs["rows"]))
     assert set(rows["variant"]) == {"printed", "composed", "static", "uploads"}
     assert set(rows["dataset"]) == {"bars"}
 
 
-def test_a_run_is_shown_in_mlflow(config, root, tmp_path):
+def test_a_run_is_shown_in_mlflow(config, jobs):
     from mlflow import MlflowClient
 
-    run = next(iter(all_runs(config.federated).values()))
-    settings = tracking_settings(config, run, {"pmidp/fig09": "federated/means"})
-    log_federated(as_text(settings), root, tmp_path / "marker.json")
+    job = jobs.of("log")[0]
+    do(job)
     client = MlflowClient(config.tracking.uri)
     (experiment,) = [found for found in client.search_experiments() if found.name.endswith("/bars")]
-    (shown,) = client.search_runs(
-        [experiment.experiment_id], f"tags.slug = 'federated/{run.slug}' and tags.paper = 'pmidp'"
-    )
+    (shown,) = client.search_runs([experiment.experiment_id], f"tags.slug = '{job.name}' and tags.paper = 'pmidp'")
+    assert job.name == f"federated/{jobs.of('federate')[0].name}"
     assert shown.data.tags["figures"] == "pmidp/fig09"
     assert shown.data.metrics["federated/leak_round"] > 0
     assert len(client.get_metric_history(shown.info.run_id, "test_accuracy")) == 2

@@ -4,17 +4,31 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from leakbound.cli.job_list import all_steps
+from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config
 from leakbound.federated.tables import composition, tabulate, threat_table
-from leakbound.jobs.federated_runs import all_runs, part_runs, run_settings, table_settings, tracking_settings
+from leakbound.jobs.federated import federated_runs
+from leakbound.jobs.job import JobList
+from leakbound.jobs.table import RunTable
 
 SMALL = FederatedConfig(models={"digits": "mlp"}, client_counts=(10, 100), max_param_norms=(5.0, 10.0))
 
 
-def config(section: FederatedConfig) -> Config:
-    return Config(datasets={"digits": DatasetConfig()}, studies={}, federated=section)
+def run_table(section: FederatedConfig | None, **tables: str) -> RunTable:
+    """Run table of a section, with figures that show some of its tables."""
+    datasets = {name: DatasetConfig() for name in (section.models if section else ())}
+    shown = [
+        FigureConfig(id=name, paper="pmidp", title="t", table=f"federated/{table}", plot="budgets", caption="c")
+        for name, table in tables.items()
+    ]
+    return RunTable(Config(datasets=datasets, studies={}, federated=section), Catalogue(figures=tuple(shown)))
+
+
+def job_list(section: FederatedConfig | None, **tables: str) -> JobList:
+    return JobList(run_table(section, **tables), all_steps())
 
 
 def test_the_paper_settings_are_the_defaults():
@@ -27,15 +41,16 @@ def test_the_paper_settings_are_the_defaults():
 
 
 def test_runs_that_several_tables_show_are_there_once():
-    runs = all_runs(SMALL)
-    listed = [run.slug for part in SMALL.tables() for run in part_runs(SMALL, part)]
+    runs, shown = run_table(SMALL).all_federated(), federated_runs(SMALL)
+    assert set(shown) == set(SMALL.tables())
+    listed = [run.slug for runs in shown.values() for run in runs]
     assert len(runs) == len(set(listed)) < len(listed)
-    assert "digits/mlp/client-m10-c10/n100" in {run.slug for run in part_runs(SMALL, "clients")}
-    assert "digits/mlp/client-m10-c10/n100" in {run.slug for run in part_runs(SMALL, "thresholds")}
+    assert "digits/mlp/client-m10-c10/n100" in {run.slug for run in shown["clients"]}
+    assert "digits/mlp/client-m10-c10/n100" in {run.slug for run in shown["thresholds"]}
 
 
 def test_slugs_tell_runs_apart():
-    runs = all_runs(FederatedConfig())
+    runs = run_table(FederatedConfig()).all_federated()
     assert len(runs) == len(set(runs.values()))
     assert "mnist/mlp/personalized-m20-s15-c10/n100" in runs
     assert "cifar10/cnn/none/n100" in runs
@@ -43,31 +58,33 @@ def test_slugs_tell_runs_apart():
 
 def test_a_run_depends_on_no_sweep():
     """So that a longer sweep reruns nothing."""
-    run = part_runs(SMALL, "budgets")[0]
+    slug = federated_runs(SMALL)["budgets"][0].slug
     longer = SMALL.model_copy(update={"mi_budgets": (1.0, 5.0, 10.0, 20.0), "records": 5})
     shorter = SMALL.model_copy(update={"records": 5})
-    assert run_settings(config(longer), run) == run_settings(config(shorter), run)
+    one, other = (job_list(section).job("federate", slug) for section in (longer, shorter))
+    assert one.settings == other.settings
 
 
 def test_the_settings_of_a_run_make_the_section_again():
-    settings = run_settings(config(SMALL), part_runs(SMALL, "means")[0])
+    settings = job_list(SMALL).job("federate", federated_runs(SMALL)["means"][0].slug).settings
     section = FederatedConfig.model_validate(settings["federated"])
     assert section.communication_rounds == SMALL.communication_rounds
     assert settings["most_clients"] == 100
 
 
 def test_tables_know_their_runs_and_figures_theirs():
-    whole = config(SMALL)
-    assert len(table_settings(whole, "means")["runs"]) == 8
-    assert "runs" not in table_settings(whole, "composition")
-    run = part_runs(SMALL, "means")[0]
-    shown = tracking_settings(whole, run, {"pmidp/fig09": "federated/means", "pmidp/fig03": "federated/budgets"})
-    assert shown["figures"] == ["pmidp/fig09"]
+    jobs = job_list(SMALL, fig09="means", fig03="budgets")
+    assert len(jobs.job("federated", "means").settings["runs"]) == 8
+    assert "runs" not in jobs.job("federated", "composition").settings
+    run = federated_runs(SMALL)["means"][0]
+    assert jobs.job("log", f"federated/{run.slug}").settings["figures"] == ["pmidp/fig09"]
 
 
-def test_a_configuration_without_the_section_is_told_so():
-    with pytest.raises(ValueError, match="has no section federated"):
-        run_settings(Config(datasets={}, studies={}), part_runs(SMALL, "budgets")[0])
+def test_a_configuration_without_the_section_has_no_such_jobs():
+    jobs = job_list(None)
+    assert jobs.of("federate", "federated", "log") == []
+    with pytest.raises(KeyError, match="has no job 'digits/mlp/none/n100' of the step federate"):
+        jobs.job("federate", "digits/mlp/none/n100")
 
 
 def rows_of(loss: float, accuracy: float) -> pd.DataFrame:
@@ -80,7 +97,7 @@ def rows_of(loss: float, accuracy: float) -> pd.DataFrame:
 
 
 def test_gaps_are_losses_above_the_undisturbed_run():
-    runs = part_runs(SMALL, "budgets")
+    runs = federated_runs(SMALL)["budgets"]
     losses = {run: rows_of(2.0 if run.scheme == "none" else 2.5, 0.5) for run in runs}
     table = tabulate(losses)
     gaps = table[table["metric"].isin(["gap_first", "gap_last"])]
@@ -90,7 +107,7 @@ def test_gaps_are_losses_above_the_undisturbed_run():
 
 
 def test_advantages_compare_equal_settings():
-    runs = part_runs(SMALL, "means")
+    runs = federated_runs(SMALL)["means"]
     table = tabulate(
         {run: rows_of(2.0, 0.8 if run.scheme == "personalized" else 0.5 + run.mi_budget / 100) for run in runs}
     )

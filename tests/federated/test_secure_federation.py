@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from leakbound.cli.job_list import all_steps
+from leakbound.config.catalogue import Catalogue
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config
 from leakbound.federated.averaging import Federation, federate
 from leakbound.federated.clients import perturb
-from leakbound.jobs.federated_runs import all_runs, run_settings
+from leakbound.jobs.job import JobList
+from leakbound.jobs.table import RunTable
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 
@@ -78,7 +81,12 @@ def test_misspelled_origin_is_refused(make_request):
 
 def test_origin_of_noise_reaches_the_runs_that_add_noise():
     section = FederatedConfig(models={"bars": "mlp"}, sweeps=("budgets",), n_clients=4)
-    config = Config(datasets={"bars": DatasetConfig()}, studies={}, federated=section, privacy_noise="secure")
-    for run in all_runs(section).values():
-        told = run_settings(config, run).get("privacy_noise")
+    config = Config(
+        datasets={"bars": DatasetConfig(reader="digits")}, studies={}, federated=section, privacy_noise="secure"
+    )
+    jobs = JobList(RunTable(config, Catalogue(figures=())), all_steps())
+    runs = jobs.table.all_federated()
+    assert {job.name for job in jobs.of("federate")} == set(runs)
+    for slug, run in runs.items():
+        told = jobs.job("federate", slug).settings.get("privacy_noise")
         assert told == (None if run.scheme == "none" else "secure")

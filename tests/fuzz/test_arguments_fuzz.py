@@ -1,14 +1,13 @@
 """Whatever follows `leakbound` on the command line, it does its work or says what is wrong, and leaves nothing half."""
 
 import json
-import shutil
 import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -19,14 +18,15 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fuzz.calling import assert_refused, called, files_in, written_to
+from calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import storage
+from leakbound.cli.job_list import all_steps
 from leakbound.cli.main import app
 from leakbound.config import reading
-from leakbound.jobs import federated_runs as federated
-from leakbound.jobs.table import RunTable, as_text
+from leakbound.jobs.job import Files, JobList
+from leakbound.jobs.table import RunTable
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = {
@@ -63,8 +63,11 @@ SMALL = {
         "communication_rounds": 1,
     },
 }
-LONG = ("tune", "train", "attack", "measure", "federate", "log", "log-federated")
+LONG = ("tune", "train", "attack", "measure", "federate", "log", "log-figures")
 """Commands that take long, or that start MLflow, once all is right: only tried with something that is not."""
+KIND_OF = {"attacks": "table", "channels": "channel", "curves": "table", "federated": "table", "provenance": "record"}
+KIND_OF |= {"rows": "table", "spectra": "spectrum"}
+"""Option to the kind of file that it reads, where its name does not say it."""
 
 
 @dataclass(frozen=True)
@@ -72,58 +75,43 @@ class Example:
     """A command as the workflow calls it.
 
     Attributes:
-        settings: What ``--settings`` holds; None for a command without.
-        inputs: Option to the kind of file that it reads.
+        settings: What ``--settings`` holds.
+        inputs: Option, of files by name with the name, to the kind of file that it reads.
         outputs: Options of what it writes.
     """
 
     command: str
-    settings: dict[str, Any] | None
+    settings: str
     inputs: dict[str, str]
     outputs: tuple[str, ...]
 
+    def name_of(self, option: str) -> str:
+        """Name of the file that it writes for an option."""
+        return f"picture.{option}" if option in ("svg", "png") else option
+
+
+def inputs_of(role: str, files: Files) -> Iterator[tuple[str, str]]:
+    """Options of what a job reads, with the kind of file."""
+    kind = KIND_OF.get(role, role)
+    if isinstance(files, str):
+        yield role, kind
+    elif isinstance(files, dict):
+        yield from ((f"{role}={name}", kind) for name in files)
+    else:
+        yield "root", "root"
+
 
 def examples() -> Iterator[Example]:
-    """The commands of a small configuration, with what the workflow would tell them."""
+    """The first jobs of each step, attack and set of options that a small configuration has."""
     config = reading.check(SMALL, "small")
     table = RunTable(config, reading.load_catalogue(REPOSITORY / "config" / "figures", config))
-    natural = next(run for run in table.runs.values() if run.defense == "natural" and run.rounds)
-    plain = next(run for run in table.runs.values() if run.defense == "none")
-    untrained = next(run for run in table.runs.values() if not run.rounds)
-    channel = {"channel": "channel", "spectrum": "spectrum"}
-    yield Example("prepare", table.prepare_settings("digits"), {}, ("out", "provenance"))
-    yield Example("covariance", None, {"dataset": "dataset"}, ("out",))
-    yield Example("spectrum", table.spectrum_settings("natural"), {"moments": "moments"}, ("out",))
-    yield Example("calibrate", table.channel_settings("digits/natural-4"), {"spectrum": "spectrum"}, ("out",))
-    for run, files in ((natural, channel), (plain, {})):
-        yield Example("tune", table.tuning_settings(run), {"dataset": "dataset", **files}, ("out",))
-        train = {"dataset": "dataset", "trials": "trials", **files}
-        yield Example("train", table.training_settings(run), train, ("weights", "rows", "provenance"))
-    written = ("rows", "arrays", "provenance")
-    for attack in ("membership", "model_inversion"):
-        settings = table.attack_settings(attack, plain)
-        yield Example("attack", settings, {"dataset": "dataset", "weights": "weights"}, written)
-    settings = table.attack_settings("gradient_inversion", untrained)
-    yield Example("attack", settings, {"dataset": "dataset", "moments": "moments", **channel}, written)
-    yield Example("measure", table.efficiency_settings(), {"dataset": "dataset"}, ("rows", "provenance"))
-    for part in ("averaging", "privacy"):
-        yield Example("consensus", table.world_settings("consensus", part), {}, ("rows",))
-    for part in ("case1", "case2"):
-        yield Example("theory", table.world_settings("theory", part), {}, ("rows",))
-    yield Example("illustrate", table.illustration_settings("toy_example"), {}, ("out",))
-    shown = {"dataset": "dataset", "moments": "moments"}
-    yield Example("illustrate", table.illustration_settings("shapes"), shown, ("out",))
-    yield Example("tabulate", table.table_settings("capacity"), {"root": "root"}, ("out",))
-    yield Example("claims", table.claims_settings(), {"root": "root"}, ("out", "scoreboard", "page", "counts"))
-    figure = table.figure_settings(next(key for key in table.figures if table.figures[key].study == "capacity"))
-    yield Example("plot", figure, {"rows": "table"}, ("stem", "shown"))
-    run = next(iter(federated.all_runs(config.federated).values()))
-    settings = federated.run_settings(config, run)
-    yield Example("federate", settings, {"dataset": "dataset"}, ("rows", "provenance"))
-    for part in ("means", "composition"):
-        yield Example("federated", federated.table_settings(config, part), {"root": "root"}, ("rows",))
-    yield Example("log", table.tracking_settings(plain.slug), {"root": "root"}, ("marker",))
-    yield Example("log-federated", federated.tracking_settings(config, run, {}), {"root": "root"}, ("marker",))
+    alike: Counter[tuple[str, ...]] = Counter()
+    for job in JobList(table, all_steps()):
+        inputs = dict(pair for role, files in job.inputs.items() for pair in inputs_of(role, files))
+        command, key = job.step.replace("_", "-"), (job.step, *job.uses.get("attacks", ()), *inputs)
+        alike[key] += 1
+        if command != "report" and alike[key] <= (1 if command in LONG else 2):
+            yield Example(command, job.settings_text(), inputs, tuple(job.outputs))
 
 
 EXAMPLES = tuple(examples())
@@ -151,16 +139,11 @@ class Place:
         for name in files_in(self.out):
             (self.out / name).unlink()
 
-    def words(self, example: Example, settings: str | None, inputs: dict[str, str]) -> list[str]:
+    def words(self, example: Example, settings: str, inputs: dict[str, str]) -> list[str]:
         """The words of a command line."""
-        found = [example.command]
-        if settings is not None:
-            found += ["--settings", settings]
-        for option, kind in inputs.items():
-            found += [f"--{option}", str(self.file(kind))]
-        for option in example.outputs:
-            found += [f"--{option}", str(self.out / option)]
-        return found
+        found = [example.command, "--settings", settings]
+        found += [f"--{option}={self.file(kind)}" for option, kind in inputs.items()]
+        return found + [f"--{option}={self.out / example.name_of(option)}" for option in example.outputs]
 
 
 KINDS = ("dataset", "moments", "spectrum", "channel", "trials", "weights", "table", "record", "costs", "configuration")
@@ -178,8 +161,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
     def make(command: str, **outputs: str) -> None:
         example = first[command]
-        settings = None if example.settings is None else as_text(example.settings)
-        outcome = called(*made.words(example, settings, example.inputs))
+        outcome = called(*made.words(example, example.settings, example.inputs))
         assert outcome.code == 0, outcome.err
         for option, kind in outputs.items():
             made.keep(kind, (made.out / option).read_bytes())
@@ -189,10 +171,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     make("spectrum", out="spectrum")
     make("calibrate", out="channel")
     plain = next(one for one in EXAMPLES if one.command == "tune" and "channel" not in one.inputs)
-    assert called(*made.words(plain, as_text(plain.settings), plain.inputs)).code == 0
+    assert called(*made.words(plain, plain.settings, plain.inputs)).code == 0
     made.keep("trials", (made.out / "out").read_bytes())
     plain = next(one for one in EXAMPLES if one.command == "train" and "channel" not in one.inputs)
-    assert called(*made.words(plain, as_text(plain.settings), plain.inputs)).code == 0
+    assert called(*made.words(plain, plain.settings, plain.inputs)).code == 0
     made.keep("weights", (made.out / "weights").read_bytes())
     made.keep("table", (made.out / "rows").read_bytes())
     made.keep("costs", (REPOSITORY / "src/leakbound/jobs/costs.csv").read_bytes())
@@ -277,8 +259,7 @@ def assert_done_or_refused(place: Place, words: list[str], example: Example) -> 
     if outcome.code:
         assert_refused(outcome, place.out)
         return False
-    wanted = {*example.outputs} - {"stem"} | ({"stem.svg", "stem.png"} if "stem" in example.outputs else set())
-    assert written_to(place.out) == wanted
+    assert written_to(place.out) == {example.name_of(option) for option in example.outputs}
     return True
 
 
@@ -289,14 +270,12 @@ def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
     @given(st.data())
     def check(data):
         nonlocal done
-        example = data.draw(st.sampled_from([one for one in EXAMPLES if one.settings is not None]))
+        example = data.draw(st.sampled_from(EXAMPLES))
         if data.draw(st.sampled_from((True, True, True, False))):
-            tree, _ = data.draw(changed((json.loads(as_text(example.settings)),), plain_values))
+            tree, _ = data.draw(changed((json.loads(example.settings),), plain_values))
             text = json.dumps(tree)
         else:
-            text = (
-                data.draw(damaged((as_text(example.settings).encode(),))).decode("utf-8", "replace").replace("\0", "")
-            )
+            text = data.draw(damaged((example.settings.encode(),))).decode("utf-8", "replace").replace("\0", "")
             assume(not text.startswith("--"))
         inputs = dict(example.inputs)
         if inputs and (example.command in LONG or data.draw(st.booleans())):
@@ -318,10 +297,9 @@ def test_files_of_another_kind_are_refused(place):
     def check(example, data):
         option = data.draw(st.sampled_from(sorted(example.inputs)))
         kind = data.draw(st.sampled_from([one for one in (*KINDS, *WRONG) if one != example.inputs[option]]))
-        assume(not (example.command == "plot" and kind == "trials"))
+        assume((example.command, kind) not in {("plot", "trials"), ("log-figures", "folder")})  # these they can read
         count("input files")
-        settings = None if example.settings is None else as_text(example.settings)
-        words = place.words(example, settings, {**example.inputs, option: kind})
+        words = place.words(example, example.settings, {**example.inputs, option: kind})
         place.clear()
         outcome = called(*words)
         assert_refused(outcome, place.out)
@@ -336,11 +314,8 @@ def test_files_of_another_kind_are_refused(place):
 @pytest.mark.parametrize("wrong", ["folder", "empty/x", "/proc/x"])
 def test_outputs_that_cannot_be_written_are_refused_before_anything_is_computed(place, example, wrong):
     """The first command of a long chain says it, not the last one after hours."""
-    settings = None if example.settings is None else as_text(example.settings)
     for option in example.outputs:
-        if option == "stem" and wrong == "folder":
-            continue
-        words = place.words(example, settings, dict.fromkeys(example.inputs, "missing"))
+        words = place.words(example, example.settings, dict.fromkeys(example.inputs, "missing"))
         words += [f"--{option}", str(place.file(wrong))]
         place.clear()
         outcome = called(*words)
@@ -350,7 +325,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_computed(
 
 def test_every_command_that_is_told_settings_has_an_example():
     told = {words[-1] for words, command in COMMANDS if any(one.name == "settings" for one in command.params)}
-    assert told == {example.command for example in EXAMPLES if example.settings is not None} | {"report"}
+    assert told == {example.command for example in EXAMPLES} | {"report"}
 
 
 @pytest.mark.parametrize("words", [words for words, _ in COMMANDS], ids=" ".join)
@@ -405,16 +380,12 @@ def test_arrays_of_foreign_types_and_strings_are_refused(place, kind, strings):
 
 
 def test_json_that_is_nested_too_deeply_is_refused(place):
-    root = place.file("root") / "runs" / "digits" / "lenet" / "none" / "n2-b8"
-    root.mkdir(parents=True, exist_ok=True)
-    with storage.atomic(root / "provenance.json") as path:
-        path.write_text("[" * 100_000)
+    place.keep("deep", b"[" * 100_000)
     example = next(one for one in EXAMPLES if one.command == "log")
     place.clear()
-    outcome = called(*place.words(example, as_text(example.settings), example.inputs))
+    outcome = called(*place.words(example, example.settings, {**example.inputs, "provenance": "deep"}))
     assert_refused(outcome, place.out)
-    assert f"{root / 'provenance.json'}: cannot be read (its values are nested too deeply)" in outcome.message
-    shutil.rmtree(place.file("root") / "runs")
+    assert f"{place.file('deep')}: cannot be read (its values are nested too deeply)" in outcome.message
 
 
 PROGRAMS = [

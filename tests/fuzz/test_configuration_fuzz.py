@@ -3,25 +3,28 @@
 import json
 import math
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuzz.calling import assert_refused, called
+from calling import assert_refused, called
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import changed, damaged, odd_values
-from leakbound.cli import jobs
-from leakbound.cli.plan.costs import UnitCosts, read_costs
-from leakbound.cli.plan.estimates import jobs_of
+from leakbound.cli.files import JobSettings
+from leakbound.cli.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.messages import ConfigError, parse
-from leakbound.jobs import federated_runs as federated
-from leakbound.jobs.table import RunTable, as_text
+from leakbound.config.settings import Settings
+from leakbound.config.whole import Config
+from leakbound.jobs.costs import UnitCosts, read_costs
+from leakbound.jobs.job import Job, JobList, Step
+from leakbound.jobs.plan import estimate
+from leakbound.jobs.table import RunTable
 
 REPOSITORY = Path(__file__).parents[2]
 PRESETS = sorted((REPOSITORY / "config").glob("*.yaml"))
@@ -34,6 +37,9 @@ WORDS = (
     *(b"- ", b": ", b"{", b"[" * 30, b"'", b'"', b"|\n", b"%YAML 9\n", b"---\n", b"on: 1\n", b"a: &a [*a]\n"),
 )
 SOURCE = "some.yaml"
+STEPS = all_steps()
+FIRST = 20
+"""Jobs of each step whose settings are read again; wide configurations have thousands."""
 
 
 @pytest.fixture(scope="module")
@@ -53,35 +59,10 @@ def lines_of(error: ConfigError, source: str) -> list[str]:
     return lines
 
 
-def settings_of(table: RunTable) -> Iterator[tuple[type[jobs.Job], dict[str, Any]]]:
-    """What the workflow would tell the first jobs of each kind, with what they take."""
-    config = table.config
-    yield from ((jobs.PrepareJob, table.prepare_settings(name)) for name in config.datasets)
-    for slug in list(table.runs)[:6]:
-        run = table.runs[slug]
-        yield jobs.TuneJob, table.tuning_settings(run)
-        if run.rounds:
-            yield jobs.TrainJob, table.training_settings(run)
-        yield from ((jobs.AttackJob, table.attack_settings(attack, run)) for attack in table.attacks[slug])
-        if (key := table.channel_key(run)) is not None:
-            yield jobs.CalibrateJob, table.channel_settings(key)
-            yield jobs.SpectrumJob, table.spectrum_settings(table.family(run.defense))
-        yield jobs.LogJob, table.tracking_settings(slug)
-    yield from ((jobs.IllustrateJob, table.illustration_settings(name)) for name in config.illustrations)
-    yield from ((jobs.TabulateJob, table.table_settings(name)) for name in config.studies)
-    yield from ((jobs.PlotJob, table.figure_settings(key)) for key in list(table.figures)[:6])
-    if table.claiming():
-        yield jobs.ClaimsJob, table.claims_settings()
-    if config.efficiency:
-        yield jobs.MeasureJob, table.efficiency_settings()
-    for world, kind in (("consensus", jobs.ConsensusJob), ("theory", jobs.TheoryJob)):
-        if section := getattr(config, world):
-            yield from ((kind, table.world_settings(world, part)) for part in section.tables())
-    if config.federated:
-        yield from ((jobs.FederatedJob, federated.table_settings(config, part)) for part in config.federated.tables())
-        for run in list(federated.all_runs(config.federated).values())[:5]:
-            yield jobs.FederateJob, federated.run_settings(config, run)
-            yield jobs.LogFederatedJob, federated.tracking_settings(config, run, {})
+def first_jobs(table: RunTable) -> Iterator[tuple[Step, Job]]:
+    """The first jobs of each step, as the workflow would call them."""
+    for step in STEPS:
+        yield from ((step, job) for job in islice(step.jobs(table), FIRST))
 
 
 def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(catalogue):
@@ -101,11 +82,16 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
                 assert any(name in line for line in lines for name in names[-2:])
             return
         table = RunTable(config, catalogue)
-        for kind, settings in settings_of(table):
-            parse(kind, json.loads(as_text(settings)), "--settings")
+        for step, job in first_jobs(table):
+            told = json.loads(job.settings_text())
+            if step.settings is Config:
+                assert reading.check(told, "--settings") == config
+            else:
+                parse(step.settings, told, "--settings")
         if len(table.runs) > 50:
             return
-        assert all(math.isfinite(job.cpu_seconds) and job.cpu_seconds >= 0 for job in jobs_of(table, costs))
+        found = [estimate(job, costs) for job in JobList(table, STEPS)]
+        assert all(math.isfinite(one.cpu_seconds) and one.cpu_seconds >= 0 for one in found)
 
     check()
     assert COUNTS["configuration"] >= asked("configuration")
@@ -158,8 +144,8 @@ def test_every_catalogue_is_refused_or_chooses_figures(tmp_path):
             lines_of(error, str(path))
             return
         table = RunTable(config, found)
-        for settings in [*(table.figure_settings(key) for key in table.figures), table.claims_settings()]:
-            json.dumps(settings, allow_nan=False)
+        for job in (job for step in STEPS if step.name in ("plot", "claims") for job in step.jobs(table)):
+            json.dumps(job.settings, allow_nan=False)
         assert all(table.caption(key) for key in table.figures)
 
     check()
@@ -264,9 +250,17 @@ def test_a_principal_direction_that_gray_images_have_not_is_refused_before_anyth
 
 def test_settings_of_the_commands_are_all_tried():
     """A command whose settings the fuzz above does not make would escape it."""
-    kinds = {kind for path in PRESETS for kind, _ in settings_of(_table(path))}
-    declared = {one for one in vars(jobs).values() if isinstance(one, type) and issubclass(one, jobs.Job)}
-    assert declared - kinds == {jobs.Job, jobs.DefendedJob}
+    tried = {step.settings for path in PRESETS for step, _ in first_jobs(_table(path))}
+    assert tried == {step.settings for step in STEPS}
+    above = {one for kind in tried for one in kind.__mro__}
+    assert set(_kinds(JobSettings)) <= above
+
+
+def _kinds(kind: type[Settings]) -> Iterator[type[Settings]]:
+    """A kind of settings, and all that are made of it."""
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _kinds(one)
 
 
 def _table(path: Path) -> RunTable:

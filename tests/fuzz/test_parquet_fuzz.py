@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fuzz.calling import Outcome, assert_refused, called, files_in, written_to
+from calling import Outcome, assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import damaged
 from leakbound.cli.files import read_dataset

@@ -238,7 +238,7 @@ def test_every_name_has_the_form_that_its_rule_accepts_and_no_other_rule_writes_
 
 
 def test_only_jobs_that_a_final_one_needs_are_made():
-    unused = QUICK.datasets["digits"]
+    unused = QUICK.datasets["digits"].model_copy(update={"reader": "digits"})
     jobs = job_list(QUICK.model_copy(update={"datasets": {**QUICK.datasets, "unused": unused}}))
     assert [job.name for job in jobs.of("prepare")] == ["digits"]
 

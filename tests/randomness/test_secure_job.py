@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from leakbound import storage
-from leakbound.cli.channels import calibrate, spectrum
-from leakbound.cli.data import covariance, prepare
-from leakbound.cli.tracking import log
-from leakbound.cli.training import train
+from leakbound.cli.commands import as_command
+from leakbound.cli.job_list import all_steps
+from leakbound.jobs.runs import Run
 from leakbound.randomness.cipher import KEY_BYTES
 from leakbound.randomness.seeding import derive_seed
 from leakbound.training.checkpoint import Checkpoint
 
+COMMANDS = {step.name: as_command(step) for step in all_steps()}
 SEED = 7_301_994
 ROUNDS = 3
 DEFENSES = {
@@ -27,18 +27,25 @@ DEFENSES = {
 }
 
 
+def call(command: str, settings: dict, **files: object) -> None:
+    """Call a command with its settings as JSON."""
+    COMMANDS[command](settings=json.dumps(settings), **files)
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
     """A folder with small digits, a spectrum and a channel."""
     folder = tmp_path_factory.mktemp("secure")
     images, moments = folder / "digits.safetensors", folder / "moments.safetensors"
     config = {"members": 60, "test": 60, "aux": 60}
-    prepare(json.dumps({"dataset": "digits", "config": config, "seed": SEED}), images, folder / "digits.json")
-    covariance(images, moments)
+    settings = {"dataset": "digits", "config": config, "seed": SEED}
+    call("prepare", settings, out=images, provenance=folder / "digits.json")
+    call("covariance", {}, dataset=images, out=moments)
     weights = {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}
-    spectrum(json.dumps({"shape": "white", "weights": weights}), moments, folder / "spectrum.safetensors")
-    settings = json.dumps({"shape": "white", "capacity": 8.0})
-    calibrate(settings, folder / "spectrum.safetensors", folder / "channel.safetensors")
+    shape, found = {"shape": "white", "weights": weights}, folder / "spectrum.safetensors"
+    call("spectrum", shape, moments=moments, out=found)
+    channel = folder / "channel.safetensors"
+    call("calibrate", {"shape": "white", "capacity": 8.0}, spectrum=found, out=channel)
     trial = {"learning_rate": 0.05, "validation_accuracy": 0.5, "diverged": False, "chosen": True}
     storage.write_rows(folder / "trials.parquet", pd.DataFrame([trial]))
     return folder
@@ -51,13 +58,14 @@ def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
     folder = root / "runs" / slug
     folder.mkdir(parents=True)
     settings = {
-        "dataset": "digits", "model": "lenet", "variant": f"{name}-{level:g}", "level": level, "batch_size": 16,
+        "dataset": "digits", "model": "lenet", "level": level, "batch_size": 16,
         "seed": SEED, "device": "cpu", "privacy_noise": origin, "defense": DEFENSES[name], "slug": slug,
         "rounds": ROUNDS, "replicas": 2, "training": {"evaluations": 2},
     }  # fmt: skip
     files = {} if name == "dpsgd" else {key: prepared / f"{key}.safetensors" for key in ("channel", "spectrum")}
-    outputs = folder / "weights.safetensors", folder / "training.parquet", folder / "provenance.json"
-    train(json.dumps(settings), prepared / "digits.safetensors", prepared / "trials.parquet", *outputs, **files)
+    outputs = {"weights": "weights.safetensors", "rows": "training.parquet", "provenance": "provenance.json"}
+    files |= {"dataset": prepared / "digits.safetensors", "trials": prepared / "trials.parquet"}
+    call("train", settings, **files, **{role: folder / file for role, file in outputs.items()})
     return slug
 
 
@@ -144,11 +152,13 @@ def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, 
     from mlflow import MlflowClient
 
     slug = run_job(prepared, tmp_path, "dpsgd", "secure")
+    run, folder = Run.from_slug(slug, 2), tmp_path / "runs" / slug
     settings = {
-        "slug": slug, "attacks": [], "preset": "secure", "replicas": 2, "mechanism": "dpsgd", "channel": None,
+        **run.facts(), "preset": "secure", "mechanism": "dpsgd",
         "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
     }  # fmt: skip
-    log(json.dumps(settings), tmp_path, tmp_path / "marker.json")
+    files = {"provenance": folder / "provenance.json", "curves": folder / "training.parquet"}
+    call("log", settings, **files, attacks=[], marker=tmp_path / "marker.json")
     client = MlflowClient(f"sqlite:///{tmp_path}/runs.db")
     experiments = [found.experiment_id for found in client.search_experiments()]
     (run,) = client.search_runs(experiments, f"tags.slug = '{slug}' and params.privacy_noise = 'secure'")

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 from project_copy import ROOT
 
-from leakbound.cli.plan.costs import PACKAGED, UnitCosts, read_costs
-from leakbound.cli.plan.estimates import jobs_of
+from leakbound.cli.job_list import all_steps
 from leakbound.config import reading
+from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable
 
 from .conftest import tiny_project
@@ -20,7 +20,7 @@ def test_committed_preset_has_the_jobs_that_its_plan_counts(tmp_path, name):
     project = tiny_project(tmp_path)
     config = reading.load(ROOT / "config" / name)
     catalogue = reading.load_catalogue(ROOT / config.catalogue, config)
-    expected = Counter(job.kind for job in jobs_of(RunTable(config, catalogue), UnitCosts(read_costs(PACKAGED), "cpu")))
+    expected = Counter(job.step for job in JobList(RunTable(config, catalogue), all_steps()))
     planned = project.planned(configfile=f"config/{name}")
     assert planned.pop("all") == 1
     assert planned == expected

@@ -17,7 +17,8 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
     """Origin of a configuration's results as its jobs state it, and the time that each step took."""
     config = made.table.config
     jobs = [storage.read_json(path) for path in _records(root, made)]
-    prepared = {job.name: output(root, "prepare", job.name, "provenance") for job in made.of("prepare")}
+    known = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
+    prepared = {name: path for name, path in known if path.is_file()}  # large files may have been left elsewhere
     return {
         "preset": config.preset,
         "config_hash": settings_hash(config.model_dump(mode="json")),

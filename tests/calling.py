@@ -11,6 +11,7 @@ from unittest import mock
 
 from leakbound import registry, storage
 from leakbound.cli.main import main
+from leakbound.jobs.job import Job
 
 REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
 
@@ -47,6 +48,11 @@ def called(*words: object) -> Outcome:
         for one, known in zip(REGISTRIES, names, strict=True):
             one._entries = known
     return Outcome(int(code or 0), out.getvalue(), err.getvalue())
+
+
+def words_of(job: Job) -> list[str]:
+    """What the workflow would call: the command of a job, its settings and its files."""
+    return [job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
 
 
 def files_in(folder: Path) -> list[str]:
