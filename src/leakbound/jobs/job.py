@@ -29,8 +29,7 @@ class Job:
         root: Folder of the configuration's results.
         settings: All that it depends on beside files, plain values.
         inputs: Command-line option to what it reads.
-        uses: Kind of registered things to the names of those that the command looks up.
-        modules: Modules that hold these, for the code fingerprint.
+        modules: Modules that the command finds by name, for the code fingerprint.
         purpose: Study that asks for it first, or another heading of the plan.
         work: Elementary work in it, for the plan.
     """
@@ -40,7 +39,6 @@ class Job:
     root: PurePosixPath
     settings: Mapping[str, Any]
     inputs: Mapping[str, Files] = field(default_factory=dict)
-    uses: Mapping[str, Sequence[str]] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     purpose: str = ""
     work: Callable[[], Iterable[Work]] = tuple
@@ -112,7 +110,7 @@ def new_job(
             if outside := {one: target for one, target in targets.items() if one in declared[kind]}:
                 own[kind] = outside
         settings = {**settings, "plugins": own}
-    return Job(step, name, config.root, settings, inputs or {}, uses or {}, tuple(found), purpose, work)
+    return Job(step, name, config.root, settings, inputs or {}, tuple(found), purpose, work)
 
 
 @dataclass(frozen=True)

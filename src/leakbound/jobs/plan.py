@@ -97,6 +97,9 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     for study, slugs in jobs.table.studies.items():
         if shared := sum(jobs.table.first_study[slug] != study for slug in slugs):
             lines.append(f"{study}: {shared} of its {len(slugs)} runs are those of studies above, and count there")
+    for job in jobs.of("prepare"):
+        if not jobs.table.size(job.name).known:
+            costs.notes.add(f"dataset {job.name}: colors, classes and sizes that are not configured are guessed")
     side = f"{machine.jobs} jobs side by side"
     if costs.device == "cuda":
         side += f", {machine.gpu_jobs} of them on the GPU"
