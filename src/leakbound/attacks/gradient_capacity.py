@@ -54,7 +54,7 @@ def measure(
         weights: Parameters of the trained replicas, each (replicas, ...).
         model: Registered network that they belong to.
         dataset: Members are those of ``train``.
-        config: Settings of the measurement.
+        config: Number of members.
         defense: ``dpsgd`` or ``dppsac``: how gradients are clipped.
         level: Its noise multiplier m, > 0.
         batch_size: Expected number B of records in a step.

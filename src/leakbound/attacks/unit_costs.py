@@ -1,4 +1,4 @@
-"""What the elementary work of training and attacks costs on this machine, for the estimates of ``leakbound plan``.
+"""Times of the elementary work of training and attacks on this machine, for ``leakbound plan``.
 
 Images are random: what is in them costs no time.
 """

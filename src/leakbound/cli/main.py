@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _explains_itself(error: Exception) -> bool:
-    """Whether an error is a message to the user: raised by this package on purpose, or about a file or a module."""
+    """True if an error is a message to the user: raised by this package on purpose, or about a file or a module."""
     if isinstance(error, OSError | ImportError):
         return True
     if not isinstance(error, ValueError):

@@ -79,7 +79,7 @@ def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
 
 
 def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
-    """What searching and training ask for."""
+    """Request of a search or a training."""
     from leakbound.training.request import TrainingRequest
 
     return TrainingRequest(

@@ -11,6 +11,7 @@ import typer
 from leakbound import storage
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.catalogue import Catalogue
 from leakbound.jobs.verification import findings, sealed_files
 
 
@@ -25,7 +26,8 @@ def verify(
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
-    made = {Path(path): job for job in job_list(config) for path in job.outputs.values()}
+    runs = job_list(config, Catalogue(figures=()))  # a catalogue that does not fit hinders nobody
+    made = {Path(path): job for job in runs for path in job.outputs.values()}
     files = list(sealed_files(root))
     found = findings(root, files, made)
     for finding in found:
@@ -37,7 +39,8 @@ def verify(
     wrong = [finding for finding in found if finding.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if removed := [finding.path for finding in found if remove and finding.kind == "damaged"]:
-        again = [path for path in removed if path in made]  # Snakemake rejects the names of files that no job makes
+        known = {Path(path) for path in job_list(config).files()}
+        again = [path for path in removed if path in known]  # Snakemake rejects the names of files that no job makes
         for path in sorted({*removed} - {*again}):
             sys.stdout.write(f"{path}: of an earlier form of {configfile}, which does not make it any more\n")
         # Left out of the command, one that nothing needs at present would be made when something does.

@@ -120,7 +120,7 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
 
 
 def _is_cost(row: Mapping[str, Any]) -> bool:
-    """Whether a row has numbers where it needs them."""
+    """True if a row has numbers where it needs them."""
     try:
         numbers = int(row["colors"] or 0), int(row["slots"] or 1), float(row["value"])
     except (TypeError, ValueError):

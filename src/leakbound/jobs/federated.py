@@ -50,7 +50,7 @@ class FederatedRun:
         return f"{self.dataset}/{self.model}/{'-'.join([self.scheme, *texts])}/n{self.n_clients}"
 
     def facts(self, rounds: int, batch_size: int, replicas: int) -> dict[str, Any]:
-        """What the run is called in MLflow."""
+        """Name and coordinates of the run in MLflow."""
         names = {"slug": f"federated/{self.slug}", "dataset": self.dataset, "model": self.model}
         level = {"defense": self.scheme, "level": self.mi_budget}
         return {**names, **level, "rounds": rounds, "batch_size": batch_size, "replicas": replicas}

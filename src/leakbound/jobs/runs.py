@@ -50,7 +50,7 @@ class Run:
         return f"{self.dataset}/{self.model}/{self.arm}/n{self.rounds}-b{self.batch_size}"
 
     def facts(self) -> dict[str, Any]:
-        """What the run is called in MLflow."""
+        """Name and coordinates of the run in MLflow."""
         names = ("slug", "dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
         return {name: getattr(self, name) for name in names}
 

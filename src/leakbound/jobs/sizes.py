@@ -11,7 +11,7 @@ _UNKNOWN = Original(colors=3, classes=10, train=60000, test=10000)
 
 @dataclass(frozen=True)
 class DatasetSize:
-    """How large the prepared splits are.
+    """Sizes of the prepared splits.
 
     Attributes:
         known: Whether the reader is one of ours; else sizes that are not configured are guessed.

@@ -69,7 +69,7 @@ class RunTable:
             yield from (f"{section}/{table}" for table in (settings.tables() if settings else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
-        """Whether the configuration has what a figure shows: its illustration, its table, or its study's rows."""
+        """True if the configuration has what a figure shows: its illustration, its table, or its study's rows."""
         if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
         if figure.study is None:
@@ -95,7 +95,7 @@ class RunTable:
         return self.config.defense(run.defense).on(run.dataset)
 
     def noise_settings(self, *defenses: Defense) -> dict[str, str]:
-        """Where noise comes from, if one of the defenses draws any."""
+        """Origin of noise, if one of the defenses draws any."""
         return {"privacy_noise": self.config.privacy_noise} if any(one.draws_noise for one in defenses) else {}
 
     def file(self, step: str, name: str, role: str = "out") -> str:
@@ -129,6 +129,11 @@ class RunTable:
         for table in tables:
             others = {one for one in tables if one != table}
             yield table, section.model_dump(mode="json", exclude=others, exclude_none=True)
+
+    def strength_settings(self) -> dict[str, Any]:
+        """Way in which levels of declared defenses protect more, where their names do not tell it."""
+        stated = self.config.stated_strength()
+        return {"stronger_with": stated} if stated else {}
 
     # -- channels --------------------------------------------------------------------------------------------------
 
@@ -170,7 +175,7 @@ class RunTable:
                 found[names[1]] = (names[0], spectra[names[0]][1], run.level)
         return found
 
-    def step_work(self, run: Run, steps: float, slots: int = 1) -> Work:
+    def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:
         """Training steps of a run's defense on its batches."""
         defense, colors = self.config.defense(run.defense), self.size(run.dataset).colors
         records = defense.records_in_step(run.level, run.batch_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
@@ -23,6 +23,7 @@ class ClaimsSettings(JobSettings):
     preset: Name
     alpha: Annotated[float, Field(gt=0, lt=0.5)]
     figures: Annotated[tuple[dict[str, Any], ...], Strict(False), Field(min_length=1)]
+    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -34,7 +35,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "claims",
             "claims",
-            {"preset": table.config.preset, "alpha": table.config.alpha, "figures": figures},
+            {
+                "preset": table.config.preset,
+                "alpha": table.config.alpha,
+                "figures": figures,
+                **table.strength_settings(),
+            },
             inputs={"rows": sorted({table.rows_file(figure) for figure in claiming})},
             uses={"claim_tests": sorted({claim.test for figure in claiming for claim in figure.claims})},
             purpose="figures",
@@ -53,11 +59,13 @@ def claims(
 
     from leakbound.claims.claims import evaluate
     from leakbound.claims.scoreboard import to_markdown, verdict_counts
+    from leakbound.config.strength import with_stated_strength
 
     found = []
     for values in asked.figures:
         figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
-        found.append(evaluate(figure, storage.read_rows(rows_file(root, figure)), asked.alpha))
+        rows = with_stated_strength(storage.read_rows(rows_file(root, figure)), asked.stronger_with)
+        found.append(evaluate(figure, rows, asked.alpha))
     verdicts = pd.concat(found, ignore_index=True)
     storage.write_rows(out, verdicts)
     storage.write_rows(counts, verdict_counts(verdicts))

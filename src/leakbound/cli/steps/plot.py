@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import typer
+from pydantic import Field
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings
 from leakbound.config.catalogue import FigureConfig
+from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
@@ -19,6 +22,7 @@ class PlotSettings(JobSettings):
     """A figure."""
 
     figure: FigureConfig
+    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -28,7 +32,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "plot",
             key,
-            {"figure": figure.model_dump(mode="json", exclude={"claims"})},  # claims do not change its looks
+            {
+                "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its looks
+                **table.strength_settings(),
+            },
             inputs={"rows": table.rows_file(figure)},
             uses={"plots": [figure.plot]},
             purpose="figures",
@@ -50,6 +57,7 @@ def plot(
 ) -> None:
     """Draw one figure from its rows."""
     from leakbound.claims.selection import select
+    from leakbound.config.strength import with_stated_strength
     from leakbound.figures.drawing import draw
 
     stem = svg.with_suffix("")
@@ -57,7 +65,7 @@ def plot(
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
     figure = asked.figure
     chosen = select(storage.read_rows(rows), figure.select)
-    draw(figure, chosen, stem)
+    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem)
     storage.write_rows(shown, chosen)
 
 

@@ -134,7 +134,7 @@ def _trials(path: Path) -> pd.DataFrame:
 
 
 def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:
-    """What the uses of the channel tell, in nats; none without a channel."""
+    """Leakage of all uses of the channel, in nats; none without a channel."""
     from leakbound.accounting.leakage import leakage
     from leakbound.channels.channel import signal_to_noise
 
