@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test test-all fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock \
+.PHONY: run test test-all test-long fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock \
   reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults
 
 run: .venv/ready
@@ -19,8 +19,11 @@ test: .venv/ready
 	$(PYTEST)
 
 # All of that and the long tail: the whole chain, every preset's jobs, faults, servers, 2,000 cases of bad input.
-test-all: .venv/ready
-	FUZZ=2000 $(PYTEST) -m "slow or not slow"
+test-all: test test-long
+
+test-long: .venv/ready
+	$(PYTEST) -m slow
+	FUZZ=2000 $(PYTEST) tests/fuzz
 
 # Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
 FUZZ ?= 20000

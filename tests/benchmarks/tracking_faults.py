@@ -87,7 +87,6 @@ class Trainings:
         settings = {
             "dataset": "digits",
             "model": "lenet",
-            "variant": "none",
             "level": None,
             "batch_size": 64,
             "seed": 0,

@@ -18,7 +18,7 @@ def results(tmp_path, monkeypatch) -> Path:
     """Results of a configuration: three whole files, and what has no seal of its own."""
     monkeypatch.chdir(tmp_path)
     study = {"datasets": ["digits"], "models": ["lenet"], "rounds": [20]}
-    study |= {"defenses": {"none": [], "natural": [4.0]}, "batch_sizes": [32, 64]}
+    study |= {"defenses": {"none": [], "natural": [4.0]}}
     datasets = {"digits": {}}
     config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": datasets, "studies": {"capacity": study}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
@@ -74,7 +74,7 @@ def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(resu
 
 
 def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_their_records(results):
-    one, other = (results / "runs/digits/lenet" / variant / "n20-b32" for variant in ("none", "natural-4"))
+    one, other = (results / "runs/digits/lenet" / variant / "n20-b64" for variant in ("none", "natural-4"))
     for folder in (one, other):
         slug = folder.relative_to(results / "runs").as_posix()
         storage.write_json(folder / "provenance.json", {"settings": {"slug": slug}})
@@ -84,7 +84,7 @@ def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_th
     (results / "aside").rename(other)
     code, lines = verify()
     assert code == 1
-    moved = "digits/lenet/natural-4/n20-b32"
+    moved = "digits/lenet/natural-4/n20-b64"
     assert f"{one / 'provenance.json'}: damaged: its folder is that of {moved}, moved here" in lines
     assert sum(": damaged: " in line for line in lines) == 2
 

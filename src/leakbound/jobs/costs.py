@@ -52,7 +52,7 @@ class UnitCosts:
     def seconds(self, work: Work) -> float | None:
         """Seconds of some work on the device; None where nobody has measured such work there."""
         if self.device != "cpu" and work.model:
-            stack = self._values.get((self.device, work.kind, work.model, work.colors))
+            stack = self._values.get((self.device, work.kind, _EQUAL.get(work.model, work.model), work.colors))
             if stack is None:
                 self.notes.add(f"{work.kind} of {work.model} on a GPU: not measured; measure it with `leakbound costs`")
                 return None

@@ -68,6 +68,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
     yield table.step_work(run, run.replicas * run.rounds, run.replicas)
     early = (table.config.training.evaluations - 1) * (min(_SHOWN, size.members) + min(_SHOWN, size.test))
     yield Work("predict", run.replicas * (early + size.members + size.test), run.model, size.colors)
+    yield Work("parameters", 4 * run.replicas, run.model, size.colors)
 
 
 def train(
