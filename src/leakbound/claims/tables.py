@@ -22,13 +22,9 @@ _SUMMARIES = {"model_inversion": "median", "gradient_inversion": "mean"}
 
 @dataclass(frozen=True)
 class RunResults:
-    """Results of one run, as the table gathers them.
+    """Results of one run, named by its slug, as the table gathers them.
 
     Args:
-        run: Slug.
-        dataset: Name of the dataset.
-        model: Name of the network.
-        defense: Name of the defense.
         level: Capacity in nats or noise multiplier; None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.

@@ -28,14 +28,9 @@ _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "undecided": "?"}
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure with its pictures.
+    """A figure with its caption, the rows that it shows, and its pictures.
 
-    Attributes:
-        config: Entry of the catalogue.
-        caption: Text under it.
-        drawing: Bytes of its SVG.
-        picture: Bytes of its PNG, shown where the drawing is too large for the page.
-        rows: The rows it shows.
+    The drawing is SVG; the picture is PNG, shown where the drawing is too large for the page.
     """
 
     config: FigureConfig
@@ -119,10 +114,7 @@ def _listed(report: Report) -> dict[str, Any]:
     lines = claims[["figure", "claim", "verdict", *NUMBERS]].to_numpy().tolist()
     return {
         "lines": [[{"text": key, "href": anchors.get(key)}, *line] for key, *line in lines],
-        "facts": [
-            {"data-paper": key.partition("/")[0], "data-verdict": verdict}
-            for key, verdict in zip(claims["figure"], claims["verdict"], strict=True)
-        ],
+        "facts": [{"data-paper": key.partition("/")[0], "data-verdict": verdict} for key, _, verdict, *_ in lines],
     }
 
 

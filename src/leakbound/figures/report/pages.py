@@ -25,13 +25,9 @@ _MARKER = "scoreboard of {preset}"
 
 @dataclass(frozen=True)
 class Kept:
-    """Results of one figure in a committed run.
+    """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
-    Attributes:
-        preset: Name of the configuration.
-        folder: Folder of its results, relative to the page.
-        rows: The rows that the picture shows.
-        claims: Rows of ``evaluate`` of this figure.
+    ``preset`` names the configuration; the folder of its results is relative to the page.
     """
 
     preset: str
