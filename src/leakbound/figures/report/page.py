@@ -59,15 +59,10 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Report:
-    """Content of the page.
+    """Content of the page: figures in the catalogue's order, with the rows of ``evaluate`` of all of them.
 
-    Attributes:
-        config: The configuration.
-        figures: In the order of the catalogue.
-        claims: Rows of ``evaluate`` of all figures.
-        provenance: Origin of the results, as ``leakbound reference`` keeps it.
-        counts: Noun to how many there are, e.g. runs.
-        links: Slug of a run to the address of its page.
+    The provenance is as ``leakbound reference`` keeps it; counts go from a noun to how many there are, e.g. runs, links
+    from a run's slug to the address of its page.
     """
 
     config: Config
