@@ -23,7 +23,10 @@ TORCH_FREE = (
     *("consensus", "tracking", "randomness.seeding", "randomness.origin", "cli.steps", "cli.plan", "cli.main"),
 )
 NEEDS_TORCH = {"leakbound.cli.plan.measuring"}
-PLAIN_DECORATORS = {"cache", "contextmanager", "dataclass", "lru_cache", "no_grad", "overload", "runtime_checkable"}
+PLAIN_DECORATORS = {
+    *("cache", "contextmanager", "dataclass", "lru_cache", "no_grad", "overload", "runtime_checkable"),
+    "plot",
+}
 
 
 def test_floors_and_forbidden_imports_are_kept(capsys):
