@@ -20,13 +20,7 @@ RESAMPLES = 2_000
 def resampled(
     values: Shaped[np.ndarray, "n ..."], generator: np.random.Generator, draws: int = RESAMPLES
 ) -> Shaped[np.ndarray, "draws n ..."]:
-    """Bootstrap resamples of a group's replicas, one a row.
-
-    Args:
-        values: One per replica, or their indices.
-        generator: Draws with replacement.
-        draws: Number of resamples.
-    """
+    """Bootstrap resamples of a group's replicas, or of their indices, one a row; drawn with replacement."""
     return values[generator.integers(len(values), size=(draws, len(values)))]
 
 

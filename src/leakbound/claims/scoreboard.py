@@ -20,9 +20,6 @@ def overall(claims: pd.DataFrame) -> pd.DataFrame:
 def written(claims: pd.DataFrame) -> pd.DataFrame:
     """Rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
 
-    Args:
-        claims: Rows of any number of figures.
-
     Returns:
         Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (dataset and network, empty
         for the verdict over all settings and where there are none) and compared (the comparison in words).
@@ -45,10 +42,7 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
-    """Count verdicts by paper.
-
-    Args:
-        claims: Rows of ``evaluate`` of any number of figures; only those over all settings are counted.
+    """Count the verdicts over all settings by paper.
 
     Returns:
         Columns paper, reproduced, contradicted, undecided, claims; one row per paper and a last one for ``all``.
@@ -63,9 +57,6 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
 def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
     """The scoreboard as tidy rows, for a figure.
 
-    Args:
-        claims: Rows of ``evaluate`` of any number of figures; only those over all settings are counted.
-
     Returns:
         Columns paper, verdict and value, the number of claims: a row for each paper and verdict, zeros included.
     """
@@ -74,15 +65,10 @@ def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_markdown(claims: pd.DataFrame) -> str:
-    """The scoreboard as Markdown: the counts by paper, then every claim with its verdict and numbers.
-
-    Args:
-        claims: Rows of ``evaluate`` of any number of figures.
-    """
+    """The scoreboard as Markdown: the counts by paper, then every claim with its verdict and numbers."""
     listed = written(overall(claims))[["figure", "claim", "verdict", *NUMBERS]]
-    return (
-        "\n\n".join(markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)) + "\n"
-    )
+    tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
+    return "\n\n".join(tables) + "\n"
 
 
 def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str:

@@ -23,13 +23,7 @@ _MOST_ORDERED = 7
 
 @dataclass(frozen=True)
 class Tested:
-    """Result of a two-sided test.
-
-    Args:
-        statistic: Test statistic.
-        p_value: Two-sided, in (0, 1].
-        direction: Sign of the deviation from the null's mean: 1, 0 or −1.
-    """
+    """Result of a two-sided test; p-value in (0, 1], direction 1, 0 or −1 as the deviation from the null's mean."""
 
     statistic: float
     p_value: float
@@ -168,14 +162,9 @@ def greater(strata: Sequence[tuple[Sample, Sample]], generator: np.random.Genera
 
 
 def paired_greater(differences: Sample, generator: np.random.Generator) -> Tested:
-    """Sign-flip test of the mean of paired differences.
+    """Sign-flip test of the mean of paired differences; its statistic is the mean, its direction the mean's sign.
 
-    Args:
-        differences: First minus second, one per pair.
-        generator: Draws signs where there are more than 200,000 ways to choose them.
-
-    Returns:
-        Mean difference, two-sided p-value, and its sign.
+    All ways to choose signs are visited where there are at most 200,000 of them, 9,999 random ones otherwise.
     """
     n = len(differences)
     if 2**n <= _LARGEST_ENUMERATION:

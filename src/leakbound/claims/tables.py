@@ -22,13 +22,9 @@ _SUMMARIES = {"model_inversion": "median", "gradient_inversion": "mean"}
 
 @dataclass(frozen=True)
 class RunResults:
-    """Results of one run, as the table gathers them.
+    """Results of one run, named by its slug, as the table gathers them.
 
     Args:
-        run: Slug.
-        dataset: Name of the dataset.
-        model: Name of the network.
-        defense: Name of the defense.
         level: Capacity in nats or noise multiplier; None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
@@ -50,7 +46,7 @@ class RunResults:
 
 
 def tabulate(runs: Iterable[RunResults]) -> pd.DataFrame:
-    """Put the results of runs into one tidy table.
+    """Put the results of runs, in any order, into one tidy table.
 
     A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
     attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
@@ -60,9 +56,6 @@ def tabulate(runs: Iterable[RunResults]) -> pd.DataFrame:
     by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
     for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start
     count. Replicas that diverged have no rows but ``diverged`` = 1.
-
-    Args:
-        runs: In any order.
 
     Returns:
         Table with the columns ``COLUMNS``, sorted, so that equal runs give equal tables.

@@ -15,12 +15,7 @@ from leakbound.registry import PLOTS
 
 
 def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
-    """Write ``<stem>.svg`` and ``<stem>.png``; equal rows give equal bytes.
-
-    Args:
-        figure: Entry of the catalogue.
-        rows: The rows it shows.
-        stem: Path without suffix.
+    """Write the picture of the rows that a figure shows to ``<stem>.svg`` and ``.png``; equal rows give equal bytes.
 
     Raises:
         ConfigError: If an option of the plot is wrong.
@@ -28,22 +23,16 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
     """
     with style.applied():
         picture = PLOTS.get(figure.plot)(rows, options=figure.options)
+        facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows)}
         with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
-            FigureCanvasSVG(picture).print_svg(
-                path, metadata={"Date": None, "Title": figure.title, "Description": caption(figure, rows)}
-            )
+            FigureCanvasSVG(picture).print_svg(path, metadata=facts)
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
             FigureCanvasAgg(picture)
             picture.savefig(path, format="png", metadata={"Title": figure.title})
 
 
 def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:
-    """Text under a figure: the catalogue's words, and the data, networks and number of seeds that the rows hold.
-
-    Args:
-        figure: Entry of the catalogue.
-        rows: The rows it shows.
-    """
+    """Text under a figure: the catalogue's words, and the data, networks and number of seeds that its rows hold."""
     text = " ".join(figure.caption.split())
     if "run" not in rows.columns or rows.empty:
         return text

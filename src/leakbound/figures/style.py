@@ -49,14 +49,7 @@ _SETTINGS: Any = {
 
 @dataclass(frozen=True)
 class Look:
-    """Appearance of one series.
-
-    Args:
-        label: Name in legends.
-        color: Hexadecimal colour.
-        marker: matplotlib marker.
-        dashed: True for dashed lines and hollow markers, as for noise that is frozen.
-    """
+    """Appearance of one series; dashed lines have hollow markers, as for noise that is frozen."""
 
     label: str
     color: str
@@ -179,15 +172,9 @@ _AXIS_LABELS = {
     "gdc_gain": "GDC, by gain over the start",
 }
 BOUNDS = {
-    "test_accuracy": (0.0, 1.0),
-    "train_accuracy": (0.0, 1.0),
-    "final_accuracy": (0.0, 1.0),
-    "auc": (0.0, 1.0),
-    "mse": (0.0, float("inf")),
-    "bounded_mse": (0.0, float("inf")),
-    "relative_mse": (0.0, float("inf")),
-    "ssim": (-1.0, 1.0),
-    "cosine": (-1.0, 1.0),
+    **dict.fromkeys(("test_accuracy", "train_accuracy", "final_accuracy", "auc"), (0.0, 1.0)),
+    **dict.fromkeys(("mse", "bounded_mse", "relative_mse"), (0.0, float("inf"))),
+    **dict.fromkeys(("ssim", "cosine"), (-1.0, 1.0)),
 }
 
 
@@ -204,12 +191,7 @@ def look(series: str) -> Look:
 
 
 def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:
-    """Distinct names in the order of legends: the known ones first, others by name.
-
-    Args:
-        names: Series; or datasets or models, with ``NAMES`` for ``known``.
-        known: Names in their order.
-    """
+    """Distinct names in the order of legends: the known ones in theirs, then others by name."""
     ranks = {name: rank for rank, name in enumerate(known)}
     return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leakbound.claims.selection import EmptySelectionError, require, select, select_or_nothing
+from leakbound.claims.selection import require, select, select_or_nothing
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, handles, legend, level_axis, log_y
@@ -126,20 +126,13 @@ def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
         shown = select(rows, {"metric": metric})
         for name in names:
             mean_line(axes, shown[shown["defense"] == name], "level", style.look(name), band=None, zorder=2)
-        _logarithmic(axes, shown)
+        low, high = float(shown["value"].min()), float(shown["value"].max())
+        if low > 0 and high / low > 30:
+            log_y(axes)
         level_axis(figure, axes, sorted(float(level) for level in shown["level"].unique()), None)
         axes.set(xlabel=style.axis_label("level"), ylabel=label)
     legend(figure, handles(style.look(name) for name in names))
     return figure
-
-
-def _logarithmic(axes: Axes, shown: pd.DataFrame) -> None:
-    """Logarithmic y axis where values span more than a factor of thirty."""
-    low, high = float(shown["value"].min()), float(shown["value"].max())
-    if not np.isfinite(low):
-        raise EmptySelectionError("no value is finite")
-    if low > 0 and high / low > 30:
-        log_y(axes)
 
 
 @plot(NoOptions)

@@ -26,14 +26,7 @@ _MOST_IN_A_ROW = 2
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel.
-
-    Args:
-        axes: Its axes.
-        where: Conditions of the rows that it shows.
-        above: Title over it, maybe empty.
-        quantity: Label of its y axis if the rows of panels are explicit.
-    """
+    """One panel: conditions of its rows, maybe a title above, and of explicit rows of panels the quantity's label."""
 
     axes: Axes
     where: Conditions
@@ -47,14 +40,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Panels:
-    """A figure with its panels.
+    """A figure with all its axes, the panels that have rows, labels of explicit rows, and each row's name at its right.
 
-    Args:
-        figure: The figure.
-        axes: All axes, used or not.
-        shown: Panels that have rows.
-        y_labels: Labels of the y axes of explicit rows; empty if all panels show one quantity.
-        right: Name at the right of each row, maybe empty.
+    There are no ``y_labels`` if all panels show one quantity; names at the right may be empty.
     """
 
     figure: Figure
@@ -93,7 +81,7 @@ def panels(
     series: Sequence[str] = (),
     quantities: dict[str, Conditions] | None = None,
     share_x: bool = True,
-    share_y: bool = True,
+    share_y: bool,
     width: float | None = None,
     height: float = style.HEIGHT,
 ) -> Panels:
@@ -194,14 +182,9 @@ def log_y(axes: Axes) -> None:
 def level_axis(
     figure: Figure, axes: Axes, levels: Sequence[float], log: bool | None, names: Sequence[str] | None = None
 ) -> None:
-    """Ticks at the levels themselves, as many as there is room for.
+    """Ticks at the levels themselves, which ascend, as many as there is room for.
 
-    Args:
-        figure: Figure of the panel.
-        axes: Panel.
-        levels: Levels shown, ascending.
-        log: True for a logarithmic axis; None to decide by the levels: where they span a factor of three or more.
-        names: Words at the levels; their numbers if not given.
+    Without ``log`` the axis is logarithmic where levels span a factor of three; ``names`` stand in place of numbers.
     """
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 

@@ -30,12 +30,7 @@ class Control(Settings):
 
 @dataclass(frozen=True)
 class Series:
-    """One line.
-
-    Args:
-        values: Values of its rows in the columns that tell lines apart.
-        look: Its appearance.
-    """
+    """One line: the values of its rows in the columns that tell lines apart, and its appearance."""
 
     values: dict[str, str]
     look: style.Look
@@ -51,10 +46,6 @@ def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
     Only columns that vary tell lines apart; where none does, the first one gives the look. The first that varies gives
     colour and marker, so that a defense, or else a model, looks alike in all figures; a second one gives the marker,
     and markers and dashes of its own to every value but the first.
-
-    Args:
-        rows: Rows of all lines of the figure.
-        columns: Columns that may tell lines apart.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
@@ -73,13 +64,7 @@ def mean_line(
 ) -> pd.DataFrame:
     """Draw the mean over replicas along a column, with its 95 % interval within the metric's bounds behind it.
 
-    Args:
-        axes: Panel.
-        rows: Rows of the line.
-        x: Column along x.
-        look: Appearance of the line.
-        band: Opacity of the interval; None to leave it out.
-        **changes: Arguments of ``Axes.plot`` beside those of the look.
+    The interval has the opacity ``band``, or is left out; ``changes`` go to ``Axes.plot`` beside what the look says.
 
     Returns:
         Columns x, mean, low and high, as drawn.

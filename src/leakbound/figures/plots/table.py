@@ -73,7 +73,7 @@ def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
     found = {tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
     ranks = [ranked({str(value) for value in values}) for values in zip(*found, strict=True)]
 
-    def place(key: tuple[Any, ...]) -> list[float]:
+    def place(key: tuple[Any, ...]) -> list[Any]:
         return [v if isinstance(v, int | float) else order.index(str(v)) for v, order in zip(key, ranks, strict=True)]
 
     return [dict(zip(columns, key, strict=True)) for key in sorted(found, key=place)]

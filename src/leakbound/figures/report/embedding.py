@@ -19,14 +19,10 @@ def has_points(drawing: bytes) -> bool:
 
 
 def embedded(drawing: bytes, name: str, title: str, texts: Mapping[str, str], links: Mapping[str, str]) -> Markup:
-    """A drawing as an element of the page.
+    """A drawing, SVG, as an element of the page.
 
-    Args:
-        drawing: Bytes of an SVG.
-        name: Put before all names within the drawing, which are each there once in the page then.
-        title: The drawing in words.
-        texts: Run to the words shown when its point is pointed at or reached by keyboard.
-        links: Run to the address of its page.
+    Its name is put before all names within it, so that each is there once in the page. When a run's point is pointed at
+    or reached by keyboard, the run's text is shown; its link is the address of its page.
     """
     root = ElementTree.fromstring(drawing)
     for child in list(root):

@@ -20,11 +20,7 @@ def category(figure: FigureConfig) -> str:
 
 
 def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
-    """Keys ``paper/id`` of figures, each with its twins behind it: ``fig10`` with ``fig10_gain``.
-
-    Args:
-        figures: Of one paper or several; a twin is of the same paper as its figure.
-    """
+    """Keys ``paper/id`` of figures, each with its twins of the same paper behind it: ``fig10`` with ``fig10_gain``."""
     known = [f"{figure.paper}/{figure.id}" for figure in figures]
     found: dict[str, list[str]] = {}
     for key in known:

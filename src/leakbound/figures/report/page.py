@@ -28,14 +28,9 @@ _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "undecided": "?"}
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure with its pictures.
+    """A figure with its caption, the rows that it shows, and its pictures.
 
-    Attributes:
-        config: Entry of the catalogue.
-        caption: Text under it.
-        drawing: Bytes of its SVG.
-        picture: Bytes of its PNG, shown where the drawing is too large for the page.
-        rows: The rows it shows.
+    The drawing is SVG; the picture is PNG, shown where the drawing is too large for the page.
     """
 
     config: FigureConfig
@@ -64,15 +59,10 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Report:
-    """Content of the page.
+    """Content of the page: figures in the catalogue's order, with the rows of ``evaluate`` of all of them.
 
-    Attributes:
-        config: The configuration.
-        figures: In the order of the catalogue.
-        claims: Rows of ``evaluate`` of all figures.
-        provenance: Origin of the results, as ``leakbound reference`` keeps it.
-        counts: Noun to how many there are, e.g. runs.
-        links: Slug of a run to the address of its page.
+    The provenance is as ``leakbound reference`` keeps it; counts go from a noun to how many there are, e.g. runs, links
+    from a run's slug to the address of its page.
     """
 
     config: Config
@@ -119,10 +109,7 @@ def _listed(report: Report) -> dict[str, Any]:
     lines = claims[["figure", "claim", "verdict", *NUMBERS]].to_numpy().tolist()
     return {
         "lines": [[{"text": key, "href": anchors.get(key)}, *line] for key, *line in lines],
-        "facts": [
-            {"data-paper": key.partition("/")[0], "data-verdict": verdict}
-            for key, verdict in zip(claims["figure"], claims["verdict"], strict=True)
-        ],
+        "facts": [{"data-paper": key.partition("/")[0], "data-verdict": verdict} for key, _, verdict, *_ in lines],
     }
 
 

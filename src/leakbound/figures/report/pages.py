@@ -25,13 +25,9 @@ _MARKER = "scoreboard of {preset}"
 
 @dataclass(frozen=True)
 class Kept:
-    """Results of one figure in a committed run.
+    """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
-    Attributes:
-        preset: Name of the configuration.
-        folder: Folder of its results, relative to the page.
-        rows: The rows that the picture shows.
-        claims: Rows of ``evaluate`` of this figure.
+    ``preset`` names the configuration; the folder of its results is relative to the page.
     """
 
     preset: str
@@ -41,12 +37,7 @@ class Kept:
 
 
 def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
-    """Every figure of the catalogue with what a committed run shows of it.
-
-    Args:
-        figures: The catalogue.
-        kept: ``paper/id`` to what is kept; a figure without is listed as not drawn yet.
-    """
+    """Every figure of the catalogue with what is kept of it by ``paper/id``; one without is listed as not drawn yet."""
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
     contents, sections = [], []
@@ -67,10 +58,8 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
     """The README with the counts of verdicts between its markers brought up to date.
 
-    Args:
-        readme: Its text, with the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``.
-        preset: Configuration that the verdicts are of.
-        claims: Rows of ``evaluate``.
+    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``; claims are rows of
+    ``evaluate`` of that preset.
 
     Raises:
         ValueError: If the markers are missing.
