@@ -5,8 +5,8 @@ import torch.nn.functional as F
 
 from leakbound import datasets
 from leakbound.attacks.gradient_inversion import attack, invert
+from leakbound.attacks.images import total_variation
 from leakbound.attacks.matching import GradientMatching, problems_at_once
-from leakbound.attacks.regularizers import total_variation
 from leakbound.channels import Channel, Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig

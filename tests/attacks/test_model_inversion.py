@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from leakbound import datasets
+from leakbound.attacks.images import image_values
 from leakbound.attacks.model_inversion import attack, class_means, invert, stopping_times
-from leakbound.attacks.scoring import image_values
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split

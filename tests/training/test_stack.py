@@ -47,11 +47,12 @@ def test_stack_keeps_a_broken_slot_from_the_others():
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_predictions_do_not_depend_on_the_size_of_the_batches(slots):
+def test_predictions_do_not_depend_on_the_size_of_the_batches(slots, monkeypatch):
+    monkeypatch.setitem(stack._PREDICTED, "cpu", 10)
     singles = networks("lenet", slots)
     params = stack.stacked(singles)
     images = torch.randn(23, 1, 32, 32, generator=torch_generator(0, "images"))
-    logits = stack.predict(singles[0], params, images, batch_size=10)
+    logits = stack.predict(singles[0], params, images)
     assert logits.shape == (slots, 23, 10)
     torch.testing.assert_close(logits, torch.stack([model(images).detach() for model in singles]))
 
@@ -119,9 +120,10 @@ def test_memory_of_a_record_covers_what_is_kept_for_the_backward_pass(name):
     assert needed < 2 * stack.record_bytes(model, (3, 32, 32)) < 5 * needed
 
 
-def test_predictions_of_more_slots_take_fewer_images_at_a_time():
+def test_predictions_of_more_slots_take_fewer_images_at_a_time(monkeypatch):
+    monkeypatch.setitem(stack._PREDICTED, "cpu", 9)
     singles = networks("lenet", 3)
     seen = []
     singles[0].conv1.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    stack.predict(singles[0], stack.stacked(singles), torch.zeros(7, 1, 32, 32), batch_size=9)
+    stack.predict(singles[0], stack.stacked(singles), torch.zeros(7, 1, 32, 32))
     assert seen == [3, 3, 1]

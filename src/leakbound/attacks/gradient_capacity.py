@@ -16,13 +16,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from leakbound.accounting.dp import dp_capacity
-from leakbound.attacks.scoring import rows
+from leakbound.attacks.images import rows
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.client_steps import ClientStep, client_step, record_gradients
+from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once
@@ -46,25 +46,18 @@ def measure(
 
     The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter. Of all
     distributions with the gradients' covariance Σ the Gaussian one tells most: ½ Σ ln(1 + B λ_i / (m²S²)).
-    Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members, and falls short where there
-    are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it; ``corrected`` and ``printed`` are Theorem 4, which
-    knows but tr Σ <= S².
+    Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members, the same ones for all
+    replicas and levels, and falls short where there are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it;
+    ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
 
-    Args:
-        weights: Parameters of the trained replicas, each (replicas, ...).
-        model: Registered network that they belong to.
-        dataset: Members are those of ``train``.
-        config: Number of members.
+    Args, beside those of :mod:`leakbound.attacks`:
         defense: ``dpsgd`` or ``dppsac``: how gradients are clipped.
         level: Its noise multiplier m, > 0.
         batch_size: Expected number B of records in a step.
-        seed: Seed of the choice of members, the same for all replicas and levels.
-        slug: Name of the run.
-        device: Where gradients are computed.
 
     Returns:
-        Rows (replica, variant, unit, metric, value, low, high) with unit −1 and metric ``capacity`` in nats per step;
-        NaN for a replica with weights that are not finite. And ``eigenvalues`` (replicas, records), ascending.
+        Rows with unit −1 and metric ``capacity`` in nats per step; NaN for a replica with weights that are not finite.
+        And ``eigenvalues`` (replicas, records), ascending.
 
     Raises:
         ValueError: If the defense clips no gradients, or has no noise.
@@ -91,7 +84,13 @@ def measure(
         spectrum = np.full(len(chosen), np.nan)
         if finite:
             network.load_state_dict({name: tensor[replica].to(device) for name, tensor in weights.items()})
-            spectrum = covariance_spectrum(_clipped(network, images, labels, client, device))
+            pieces = []  # kept in float32 on the CPU
+            for some, targets in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
+                gradients = record_gradients(network, some.to(device), targets.to(device))
+                flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
+                factors = client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)
+                pieces.append((factors[:, None] * flat).cpu())
+            spectrum = covariance_spectrum(torch.cat(pieces))
         found = {
             "measured": 0.5 * float(np.log1p(ratio * spectrum).sum()),
             "trace": 0.5 * ratio * float(spectrum.sum()),
@@ -113,15 +112,3 @@ def covariance_spectrum(samples: Float[Tensor, "n d"]) -> Float[np.ndarray, " n"
     centered = samples - samples.mean(dim=0)
     products = (centered @ centered.T).double().cpu().numpy() / (len(samples) - 1)
     return np.linalg.eigvalsh(products).clip(min=0.0)
-
-
-def _clipped(
-    network: torch.nn.Module, images: Tensor, labels: Tensor, client: ClientStep, device: str | torch.device
-) -> Float[Tensor, "n d"]:
-    """Gradients of single records as the client weighs them, before noise; kept in float32 on the CPU."""
-    pieces = []
-    for some, targets in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
-        gradients = record_gradients(network, some.to(device), targets.to(device))
-        flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
-        pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
-    return torch.cat(pieces)

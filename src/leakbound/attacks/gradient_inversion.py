@@ -21,10 +21,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound import metrics
+from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
 from leakbound.attacks.oracle import oracle
-from leakbound.attacks.regularizers import LARGEST_PIXEL, total_variation
-from leakbound.attacks.scoring import image_values, rows
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import GradientInversionConfig
@@ -69,23 +68,17 @@ def attack(
     one, as long as there are records for all batches; else there are fewer batches. The mean of more images is nearer
     to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
 
-    Args:
-        model: Registered network; its weights are drawn, not trained.
-        dataset: Members to reconstruct, and the attacker's records.
+    Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
         moments: Mean and covariance of the members, for the oracle.
         defense: What the client does.
         level: As the defense means it, e.g. capacity κ of the channel; None without a defense.
-        config: Settings of the attack.
-        seed: Seed of the configuration.
-        slug: Name of the run.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
-        device: Where gradients are computed and images optimised.
 
     Returns:
-        Rows (replica, variant, unit, metric, value, low, high), the unit being the index of a member, of the first one
+        Rows, the unit being the index of a member, of the first one
         in a batch: ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for all but the prior
         ``relative_mse`` = MSE / MSE of the prior, for both attacks ``bounded_mse`` = min(MSE, MSE of the prior) and,
         with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with ``truth``

@@ -111,12 +111,8 @@ def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device
 
     A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of convolutions,
     formed and differentiated) and four times what a training step needs for a record. On a CPU two gibibytes are
-    filled, whatever the machine has; on a GPU 60 % of what is free.
-
-    Args:
-        model: Network, on the device.
-        image_shape: (colors, height, width).
-        device: Where candidates are optimised.
+    filled, whatever the machine has; on a GPU 60 % of what is free. The network is on the device; images have a shape
+    (colors, height, width).
     """
     kind = torch.device(device).type
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -75,17 +75,11 @@ def attack(
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Attack every replica of a run with the trained network and with the loss threshold.
 
-    Args:
-        weights: Parameter name to its values (replicas, ...).
-        model: Registered network that the weights belong to.
-        dataset: Its ``train`` records are the members, its ``test`` records the non-members.
-        config: Settings of the attacker.
-        seed: Seed of the configuration.
-        slug: Name of the run; with the replica it makes the seeds of this attack.
-        device: Where the target and the attack networks are evaluated.
+    The ``train`` records are the members, the ``test`` records the non-members. Arguments are those of
+    :mod:`leakbound.attacks`.
 
     Returns:
-        Rows (replica, variant, unit, metric, value, low, high) with 95 % intervals: AUC and true-positive rates at 1 %
+        Rows with 95 % intervals: AUC and true-positive rates at 1 %
         and 0.1 % false positives of each variant, and of variant ``target`` the accuracy on the scored members and
         non-members, without which an AUC says little. NaN for a diverged replica. With them the arrays
         ``<variant>_members`` and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member.
@@ -103,7 +97,8 @@ def attack(
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 parameter.copy_(weights[name][replica])
-        known, target = _signals(network, dataset, division, device)
+        known = _signals(network, dataset, division.known_members, division.known_nonmembers, device)
+        target = _signals(network, dataset, division.scored_members, division.scored_nonmembers, device)
         sound = sound and known.finite and target.finite
         generator = torch_generator(seed, slug, replica, "membership_network")
         if sound:
@@ -143,20 +138,12 @@ def score(
 
 
 def _signals(
-    network: torch.nn.Module, dataset: ImageDataset, division: Division, device: str
-) -> tuple[Signals, Signals]:
-    """Signals of the known and of the scored records, members first in either."""
-
-    def read(members: np.ndarray, nonmembers: np.ndarray) -> Signals:
-        """Signals of the chosen members and non-members."""
-        images = np.concatenate([dataset.train.images[members], dataset.test.images[nonmembers]])
-        labels = np.concatenate([dataset.train.labels[members], dataset.test.labels[nonmembers]])
-        return read_signals(network, torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device))
-
-    return (
-        read(division.known_members, division.known_nonmembers),
-        read(division.scored_members, division.scored_nonmembers),
-    )
+    network: torch.nn.Module, dataset: ImageDataset, members: np.ndarray, nonmembers: np.ndarray, device: str
+) -> Signals:
+    """Signals of chosen members and, after them, of chosen non-members."""
+    images = np.concatenate([dataset.train.images[members], dataset.test.images[nonmembers]])
+    labels = np.concatenate([dataset.train.labels[members], dataset.test.labels[nonmembers]])
+    return read_signals(network, torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device))
 
 
 def _rows(replica: int, scores: dict[str, np.ndarray], target: Signals, sound: bool) -> list[dict[str, object]]:

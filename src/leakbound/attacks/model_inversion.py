@@ -18,8 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from leakbound.attacks.regularizers import LARGEST_PIXEL, total_variation
-from leakbound.attacks.scoring import image_values, rows
+from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
@@ -45,17 +44,11 @@ def attack(
     ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the auxiliary mean of the
     class.
 
-    Args:
-        weights: Parameters of the trained replicas, each (replicas, ...).
-        model: Registered network that they belong to.
-        dataset: The truth of a class is the mean of its members (``train``); ``aux`` is the attacker's.
-        config: Settings of the attack.
-        seed: Seed of the configuration; the attack draws nothing that would show.
-        slug: Name of the run.
-        device: Where the images are optimised.
+    The truth of a class is the mean of its members (``train``); ``aux`` is the attacker's. Arguments are those of
+    :mod:`leakbound.attacks`; the attack draws nothing that would show.
 
     Returns:
-        Rows (replica, variant, unit, metric, value, low, high), the unit being a class that has members: ``mse``,
+        Rows, the unit being a class that has members: ``mse``,
         ``psnr``, ``ssim`` and ``cosine`` for every variant, and ``gain`` = MSE of the start - MSE for both attacks.
         All values of a replica with weights that are not finite are NaN. And the images of replica 0 by variant,
         (classes, colors, 32, 32), with ``truth``.
@@ -70,41 +63,30 @@ def attack(
     reference = image_values(truth, start)["mse"]
     generator = torch_generator(seed, slug, "model_inversion")
     network = build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
+    classes, settings, moments = len(present), len(config.tv_weights), stopping_times(config)
+    tv_weights = torch.tensor([0.0, *config.tv_weights], device=device).repeat_interleave(classes)
+    bounds = torch.tensor([math.inf] + [LARGEST_PIXEL] * settings, device=device).repeat_interleave(classes)
+    images = torch.from_numpy(start).to(device).repeat(1 + settings, 1, 1, 1)
+    labels, rate = torch.tensor(present, device=device).repeat(1 + settings), config.learning_rate
     tables: list[pd.DataFrame] = []
     pictures: dict[str, np.ndarray] = {}
     for replica, finite in enumerate(finite_slots(weights)):
         parameters = {name: tensor[replica].to(device) for name, tensor in weights.items()}
-        found = _attackers(network, parameters, torch.tensor(present, device=device), start, known, config)
-        for variant, images in {**found, **controls}.items():
-            values = image_values(truth, images if finite else np.full_like(images, np.nan))
+        trace = invert(
+            network, parameters, labels, images, tv_weights, bounds=bounds, learning_rate=rate, moments=moments
+        )
+        iterates = trace.cpu().numpy().reshape(len(moments), 1 + settings, *start.shape)
+        tried = iterates[:, 1:].reshape(-1, *start.shape)
+        nearest = ((tried - known) ** 2).mean(axis=(-3, -2, -1)).argmin(axis=0)
+        found = {"printed": iterates[-1, 0], "tuned": tried[nearest, np.arange(classes)]}
+        for variant, restored in {**found, **controls}.items():
+            values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             if variant in found:
                 values["gain"] = reference - values["mse"]
             tables.append(rows(replica, variant, present, values))
         if replica == 0:
             pictures = {"truth": truth, **found, **controls}
     return pd.concat(tables, ignore_index=True), pictures
-
-
-def _attackers(
-    model: nn.Module,
-    parameters: Mapping[str, Tensor],
-    labels: Int[Tensor, " k"],
-    start: Float[np.ndarray, "k colors height width"],
-    known: Float[np.ndarray, "k colors height width"],
-    config: ModelInversionConfig,
-) -> dict[str, np.ndarray]:
-    """Images of the paper's attacker and of the tuned one, optimised in one batch."""
-    classes, settings = len(labels), len(config.tv_weights)
-    moments = stopping_times(config)
-    tv_weights = torch.tensor([0.0, *config.tv_weights], device=labels.device).repeat_interleave(classes)
-    images = torch.from_numpy(start).to(labels.device).repeat(1 + settings, 1, 1, 1)
-    bounds = torch.tensor([math.inf] + [LARGEST_PIXEL] * settings, device=labels.device).repeat_interleave(classes)
-    rate, targets = config.learning_rate, labels.repeat(1 + settings)
-    trace = invert(model, parameters, targets, images, tv_weights, bounds=bounds, learning_rate=rate, moments=moments)
-    iterates = trace.cpu().numpy().reshape(len(moments), 1 + settings, *start.shape)
-    tried = iterates[:, 1:].reshape(-1, *start.shape)
-    nearest = ((tried - known) ** 2).mean(axis=(-3, -2, -1)).argmin(axis=0)
-    return {"printed": iterates[-1, 0], "tuned": tried[nearest, np.arange(classes)]}
 
 
 def stopping_times(config: ModelInversionConfig) -> list[int]:

@@ -70,12 +70,9 @@ def white_box_scores(
 
 
 class AttackNetwork(nn.Module):
-    """Stack of equal networks that map encoded signals to log-odds of membership.
+    """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
 
-    Args:
-        stack: Networks, trained side by side on their own batches.
-        widths: Number of inputs of each signal, the confidence first.
-        generator: On the CPU; draws the weights.
+    Each signal has as many inputs as ``widths`` says, the confidence first; the generator draws the weights.
     """
 
     def __init__(self, stack: int, widths: tuple[int, ...], generator: torch.Generator) -> None:

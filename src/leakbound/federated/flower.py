@@ -66,11 +66,8 @@ class PersonalizedNoise:
     ) -> None:
         if not 0 <= clip_rate < 1:
             raise ValueError(f"clip_rate = {clip_rate}: must be at least 0 and below 1; 0 keeps the threshold")
-        self._mi_budget = mi_budget
-        self._max_param_norm = max_param_norm
-        self._clip_rate = clip_rate
-        self._clipped = clipped
-        self._generator = generator
+        self._mi_budget, self._generator = mi_budget, generator
+        self._max_param_norm, self._clip_rate, self._clipped = max_param_norm, clip_rate, clipped
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the client train, and make its reply private.
@@ -86,32 +83,22 @@ class PersonalizedNoise:
             return reply
         returned = _only_arrays(reply)
         start, vector = _vector(sent), _vector(returned)
-        threshold = self._threshold(context)
-        budget = np.array([self._budget(context)])
-        log_unit = float(log_noise_unit(np.array([threshold]), budget, len(vector))[0])
+        kept = context.state.metric_records.get(_STATE)
+        threshold = self._max_param_norm if kept is None else float(kept[_THRESHOLD])
+        budget = self._mi_budget(context) if callable(self._mi_budget) else self._mi_budget
+        budgets = np.array([float(context.node_config["mi-budget"]) if budget is None else budget])
+        log_unit = float(log_noise_unit(np.array([threshold]), budgets, len(vector))[0])
         std = math.exp(log_unit - 0.5 * math.log(int(config[N_CLIENTS])))
         private, norms = clip_around(vector[None], start, [threshold], self._clipped)
-        _fill(returned, perturbed(private[0], std, self._source(context, int(config[_ROUND]))))
+        source: NoiseSource = SecureNoise()
+        if self._generator is not None:
+            source = as_source(self._generator(context, int(config[_ROUND])))
+        _fill(returned, perturbed(private[0], std, source))
         metrics = _only(reply.content.metric_records, "MetricRecord")
         metrics[NOISE_STD] = std
         following = next_max_param_norms(np.array([threshold]), np.array(norms), self._clip_rate)
         context.state[_STATE] = MetricRecord({_THRESHOLD: float(following[0])})
         return reply
-
-    def _source(self, context: Context, server_round: int) -> NoiseSource:
-        """Source of the noise of a round."""
-        return SecureNoise() if self._generator is None else as_source(self._generator(context, server_round))
-
-    def _budget(self, context: Context) -> float:
-        """The client's own budget."""
-        if self._mi_budget is None:
-            return float(context.node_config["mi-budget"])
-        return self._mi_budget(context) if callable(self._mi_budget) else self._mi_budget
-
-    def _threshold(self, context: Context) -> float:
-        """The client's threshold in this round."""
-        kept = context.state.metric_records.get(_STATE)
-        return self._max_param_norm if kept is None else float(kept[_THRESHOLD])
 
 
 class PersonalizedAveraging(FedAvg):

@@ -83,7 +83,7 @@ def server_noise(
     """Noise that the server adds so that the average tells at most ε_k of each client, σ_s = max_k p_k α_k.
 
     Args:
-        max_param_norms: Clipping threshold C_k of each client.
+        max_param_norms: As for :func:`log_noise_unit`, like budgets and dimension.
         mi_budgets: Budget ε_k of each client in nats for one round.
         dimension: Number of parameters d.
         weights: Shares p_k that sum to 1; equal ones if not given.
@@ -127,13 +127,7 @@ def personalized_noise(max_param_norms: Clients, mi_budgets: Clients, dimension:
     Weights are a softmax of −ln α, in time N; the paper's product form takes N² and overflows. They depend on budgets
     and thresholds, not on how many records a client has: the average leans towards clients with loose budgets.
 
-    Args:
-        max_param_norms: Clipping threshold C_k of each client.
-        mi_budgets: Budget ε_k of each client in nats for one round.
-        dimension: Number of parameters d.
-
-    Raises:
-        ValueError: If an argument is out of range.
+    Arguments and errors are those of :func:`log_noise_unit`.
 
     Source:
         PMIDP-FL, Theorem 3 and Corollary 2.

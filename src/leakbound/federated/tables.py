@@ -79,7 +79,7 @@ def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds:
         those who see the averages but the last. ``final_leak`` is the same at t = ``rounds``, ``first_leak`` at 1.
     """
     steps = sorted({round(step) for step in np.geomspace(1, rounds, _POINTS)})
-    frames = []
+    found = []
     for dataset, (model, dimension) in networks.items():
         norms, budgets = np.ones(n_clients), np.full(n_clients, mi_budget)
         upload = float(server_leak(client_noise(norms, budgets, dimension), norms, dimension)[0])
@@ -90,20 +90,10 @@ def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds:
                 "static": static_leak(mi_budget, dimension, step),
                 "uploads": step * upload,
             }
-            frames.append(
-                pd.DataFrame({"variant": list(values), "value": list(values.values())}).assign(
-                    dataset=dataset, model=model, communication_round=step
-                )
-            )
-    rows = pd.concat(frames, ignore_index=True)
-    named = {"leak": rows, "final_leak": _at(rows, rounds), "first_leak": _at(rows, 1)}
-    table = pd.concat([frame.assign(metric=metric) for metric, frame in named.items()], ignore_index=True)
-    return table[["dataset", "model", "variant", "communication_round", "metric", "value"]]
-
-
-def _at(rows: pd.DataFrame, step: int) -> pd.DataFrame:
-    """Rows after a number of rounds."""
-    return rows[rows["communication_round"] == step]
+            found += [(dataset, model, variant, step, "leak", value) for variant, value in values.items()]
+    rows = pd.DataFrame(found, columns=["dataset", "model", "variant", "communication_round", "metric", "value"])
+    last, first = (rows[rows["communication_round"] == step] for step in (rounds, 1))
+    return pd.concat([rows, last.assign(metric="final_leak"), first.assign(metric="first_leak")], ignore_index=True)
 
 
 def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, float | None]]:

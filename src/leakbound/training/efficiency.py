@@ -106,10 +106,9 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     """
     rounds = config.epochs * config.records / config.batch_size
     plain = times[times["defense"] == BASELINE].set_index(["model", "repetition"])["seconds"]
-    keys = pd.MultiIndex.from_frame(times[["model", "repetition"]])
-    reference = plain.reindex(keys).to_numpy()
+    reference = plain.reindex(pd.MultiIndex.from_frame(times[["model", "repetition"]])).to_numpy()
     if np.isnan(reference).any():
-        missing = sorted({model for (model, _), value in zip(keys, reference, strict=True) if math.isnan(value)})
+        missing = sorted(set(times["model"][np.isnan(reference)]))
         raise ValueError(f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too")
     seconds = times["seconds"].to_numpy()
     values = {"seconds_per_step": seconds, "seconds": rounds * seconds, "ratio": seconds / reference}

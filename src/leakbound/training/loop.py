@@ -82,12 +82,9 @@ class StackLearner:
         self._optimizer = sgd(request, list(self.params.values()))
         members = request.dataset.train
         self._labels = torch.from_numpy(members.labels).to(request.device)
+        words = (request.seed, request.slug)
         self._batches = [
-            ShuffledBatches(
-                len(members.labels),
-                request.records,
-                torch_generator(request.seed, request.slug, replica, "batches"),
-            )
+            ShuffledBatches(len(members.labels), request.records, torch_generator(*words, replica, "batches"))
             for replica in replicas
         ]
         sources = [request.noise(replica) for replica in replicas]

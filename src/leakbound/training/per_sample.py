@@ -186,12 +186,8 @@ def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: 
     """Number of records whose gradients are held at once; a larger batch is taken piece by piece.
 
     On a CPU a gibibyte is filled, whatever the machine has: 36 records of ResNet10, 7 of AlexNet, 1 of VGG16, and more
-    of LeNet than a batch has. On a GPU it is what is free, less four copies of the parameters that a step makes.
-
-    Args:
-        model: Network, on the device.
-        image_shape: (colors, height, width).
-        device: Where it is trained.
+    of LeNet than a batch has. On a GPU it is what is free, less four copies of the parameters that a step makes. The
+    network is on the device; images have a shape (colors, height, width).
     """
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
     budget = _CPU_BYTES

@@ -96,16 +96,11 @@ def _model_problems(request: TrainingRequest) -> list[str]:
     """Layers that break a defense, or equal results on equal seeds."""
     model, found = loop.build(request, 0), []
     for name, layer in model.named_modules():
+        this = f"{request.model}.{name} is a {type(layer).__name__}, which"
         if isinstance(layer, _BatchNorm):
-            found.append(
-                f"{request.model}.{name} is a {type(layer).__name__}, which mixes the records of a batch; all defenses "
-                "train the same network, so use GroupNorm"
-            )
+            found.append(f"{this} mixes the records of a batch; all defenses train the same network, so use GroupNorm")
         if isinstance(layer, _DropoutNd) and layer.p > 0:
-            found.append(
-                f"{request.model}.{name} is a {type(layer).__name__}, which draws from a generator that no seed of a "
-                "run controls; remove it"
-            )
+            found.append(f"{this} draws from a generator that no seed of a run controls; remove it")
     if request.defense.clips:
         from opacus.validators import ModuleValidator
 

@@ -1,4 +1,4 @@
-"""Rows of an attack's result table for reconstructed images."""
+"""Images of attackers: their pixels have a range, neighbouring ones are alike, and how near they come makes rows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from torch import Tensor
 
 from leakbound import metrics
 
+LARGEST_PIXEL = 1.0
+"""Largest absolute value of a pixel on the networks' scale."""
 COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high")
-
 _METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cosine": metrics.cosine}
 
 
@@ -46,3 +48,20 @@ def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Flo
     table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
     # Without an interval, low and high are empty columns.
     return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]
+
+
+def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, " n"]:
+    """Anisotropic total variation of each image: mean |horizontal difference| + mean |vertical difference|.
+
+    Args:
+        images: On the networks' scale.
+
+    Returns:
+        One value >= 0 per image, 0 for a constant one.
+
+    Source:
+        Geiping et al. 2020.
+    """
+    horizontal = images[..., :, 1:] - images[..., :, :-1]
+    vertical = images[..., 1:, :] - images[..., :-1, :]
+    return horizontal.abs().flatten(1).mean(1) + vertical.abs().flatten(1).mean(1)
