@@ -1,6 +1,7 @@
 import pytest
+from unit_costs import write_costs
 
-from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs, write_costs
+from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.paths import OUTPUTS
 from leakbound.jobs.work import Work
 

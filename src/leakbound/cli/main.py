@@ -24,7 +24,6 @@ app = typer.Typer(
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(as_command(step) for step in all_steps()),
     plan.plan,
-    plan.costs,
     tracking.sync,
     tracking.ui,
     tracking.tracking_server,

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from leakbound import storage
 from leakbound.jobs.work import Work
 
 COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
@@ -54,7 +53,9 @@ class UnitCosts:
         if self.device != "cpu" and work.model:
             stack = self._values.get((self.device, work.kind, _EQUAL.get(work.model, work.model), work.colors))
             if stack is None:
-                self.notes.add(f"{work.kind} of {work.model} on a GPU: not measured; measure it with `leakbound costs`")
+                self.notes.add(
+                    f"{work.kind} of {work.model} on a GPU: not measured, see tests/benchmarks/unit_costs.py"
+                )
                 return None
             return work.amount / work.slots * _between(stack, work.slots)
         return work.amount * self._cpu(work.kind, work.model, work.colors)
@@ -76,7 +77,7 @@ class UnitCosts:
             return ratio * self._cpu(_PLAIN, name, colors)
         if name in ("", _REFERENCE):
             raise ValueError(f"the table of costs has no {unit}{f' of {name}' if name else ''}")
-        self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}; measure it with `leakbound costs`")
+        self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, see tests/benchmarks/unit_costs.py")
         return self._cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:
@@ -126,14 +127,3 @@ def _is_cost(row: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return all(math.isfinite(number) and number >= 0 for number in numbers)
-
-
-def write_costs(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a table of costs, the last row of each key, in order."""
-    kept = {tuple(str(row[name]) for name in COLUMNS[:5]): row for row in rows}
-    with storage.atomic(path, sealed=False) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for key in sorted(kept):
-            row = kept[key]
-            writer.writerow({**{name: row[name] for name in COLUMNS}, "value": f"{float(row['value']):.4g}"})

@@ -1,8 +1,8 @@
 import math
 
 import pytest
+from unit_costs import measure_unit_costs
 
-from leakbound.attacks.unit_costs import measure_unit_costs
 from leakbound.jobs.costs import UnitCosts
 from leakbound.jobs.work import Work
 

@@ -1,29 +1,38 @@
-"""Times of the elementary work of training and attacks on this machine, for ``leakbound plan``.
+"""Times of the elementary work of training and attacks on this machine, for ``leakbound plan --table FILE``.
 
-Images are random: what is in them costs no time.
+    python tests/benchmarks/unit_costs.py --out FILE --model lenet resnet10 [--colors 1 3] [--device cuda]
+
+Other entries of FILE are kept; a new file begins with the packaged ones. Images are random: what
+is in them costs no time.
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 import logging
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from leakbound import models
+from leakbound import models, storage
 from leakbound.attacks.gradient_inversion import invert as match
 from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.membership import score
 from leakbound.attacks.model_inversion import invert
 from leakbound.attacks.signals import read_signals
 from leakbound.channels.channel import Channel
+from leakbound.cli.files import check_outputs, device_label, device_name
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
+from leakbound.jobs.costs import COLUMNS, PACKAGED, read_costs
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import clock_of, measure_steps
@@ -162,3 +171,40 @@ def _slope(work: Callable[[int], None], clock: Callable[[], float], few: int = 1
             moments.append(clock())
         found.append(((moments[2] - moments[1]) - (moments[1] - moments[0])) / (many - few))
     return max(min(found), 1e-9)
+
+
+def write_costs(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a table of costs, the last row of each key, in order."""
+    kept = {tuple(str(row[name]) for name in COLUMNS[:5]): row for row in rows}
+    with storage.atomic(path, sealed=False) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for key in sorted(kept):
+            row = kept[key]
+            writer.writerow({**{name: row[name] for name in COLUMNS}, "value": f"{float(row['value']):.4g}"})
+
+
+def main() -> None:
+    """Measure the networks that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="table of times, CSV")
+    parser.add_argument("--model", nargs="+", required=True, help="registered networks")
+    parser.add_argument("--colors", nargs="+", type=int, choices=(1, 3), default=[3], help="colors of their images")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="device that does the work")
+    parser.add_argument("--max-seconds", type=float, default=10.0, help="longest turn of a defense")
+    asked = parser.parse_args()
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    check_outputs(asked.out)
+    rows = read_costs(asked.out if asked.out.is_file() else PACKAGED)
+    torch.set_num_threads(1)  # a plan counts jobs of one thread each
+    label, day = device_label(device_name(asked.device)), datetime.now(UTC).date()
+    source = f"{label}, torch {torch.__version__.partition('+')[0]}, {day}"
+    for name in asked.model:
+        for colors in asked.colors:
+            found = measure_unit_costs(name, colors, asked.device, max_seconds=asked.max_seconds).to_dict("records")
+            rows += [{**row, "source": source} for row in found]
+    write_costs(asked.out, rows)
+
+
+if __name__ == "__main__":
+    main()
