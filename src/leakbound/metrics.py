@@ -6,8 +6,6 @@ stated on the pixel scale [0, 1], as the papers print them. Everything that is e
 replicas comes with a 95 % interval.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

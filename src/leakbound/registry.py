@@ -4,8 +4,6 @@ A built-in is one line here. A package of somebody else's adds one through an en
 ``leakbound.<kind>``; a configuration adds one by ``plugins: {<kind>: {<name>: "module:attribute"}}``.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Differentially private training in both currencies: ε by Opacus' accountants, nats by the capacity of its noise."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

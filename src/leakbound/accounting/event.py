@@ -1,7 +1,5 @@
 """The privacy event, all that an accountant may read of a training."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal

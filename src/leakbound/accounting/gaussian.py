@@ -5,8 +5,6 @@ its variances along the same axes, a number standing for the same variance along
 whatever the noise, an infinite noise variance passes nothing, and zero noise on a positive signal passes everything.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

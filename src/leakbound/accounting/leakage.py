@@ -5,8 +5,6 @@ Inputs are the privacy event that a training wrote and the variance ratios of it
 tell up to ln(classes) nats per record on top.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Errors are squared, summed over the coordinates unless a name says ``per dimension``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

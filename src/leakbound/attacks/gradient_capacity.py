@@ -4,8 +4,6 @@ Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and
 capacities. Real gradients of clipped length lie in few directions, so the same noise lets less through.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -7,8 +7,6 @@ it is chosen anew at each level on the attacker's own records. An attacker who k
 is shown beside as ``untuned``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

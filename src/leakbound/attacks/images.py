@@ -1,7 +1,5 @@
 """Images of attackers: their pixels have a range, neighbouring ones are alike, and how near they come makes rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

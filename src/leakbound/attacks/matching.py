@@ -7,8 +7,6 @@ outer product with the layers' inputs), which costs half to all of what vmap tak
 linear layer; any other network goes through vmap. Both are exact.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

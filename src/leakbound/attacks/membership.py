@@ -3,8 +3,6 @@
 The attacker knows the membership of some of the records, learns from them, and is scored on the others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

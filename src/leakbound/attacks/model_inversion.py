@@ -5,8 +5,6 @@ a noisier landscape. So every result stands beside its start, beside what the at
 (``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

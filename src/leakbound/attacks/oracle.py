@@ -1,7 +1,5 @@
 """Best linear estimate of images by an attacker who knows what their gradients were computed on."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 from scipy import linalg

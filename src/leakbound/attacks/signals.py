@@ -1,7 +1,5 @@
 """Signals that a white-box attacker reads from a model about a record: posteriors, loss, last-layer gradient, label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

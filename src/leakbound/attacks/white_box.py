@@ -5,8 +5,6 @@ loss threshold (a skip connection, the last layer at zero), so training can only
 held-out records; and five networks that hold out a fifth of the known records each vote together.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from itertools import pairwise

@@ -5,8 +5,6 @@ Every function here returns noise whose capacity, computed with the eigenvalues 
 still do not exceed κ.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Compression of images: without one of their principal directions. It adds no noise, so it has no finite capacity."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ The publication bounds ln det(Σ_D + σ diag β) from above instead of computing
 predicting each pixel from those before it. Both bounds are valid and cost what the exact capacity costs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

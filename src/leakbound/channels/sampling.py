@@ -18,8 +18,6 @@ sum can take depends on the image, so the low-order bits tell more than the theo
 noise, on a grid, against an attacker who knows seeds or reads low-order bits; docs/noise.md says what that leaves out.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,8 +11,6 @@ The guarantee is for the computed covariance. Its rounding, about 1e-16 λ_1, li
 without variance: there the noise must stay above it, which white noise does up to about 4 nats per existing direction.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import ClassVar, Protocol

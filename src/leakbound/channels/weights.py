@@ -1,7 +1,5 @@
 """Weights of the personalized shape: more noise inside a rectangle."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

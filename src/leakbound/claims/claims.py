@@ -1,7 +1,5 @@
 """Verdicts on a figure's claims: reproduced, contradicted or undecided."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ Quantiles of resampled replicas are too narrow for few of them: of 3, they hold 
 intervals here stand on a standard error that is unbiased for few replicas, and on Student's t.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

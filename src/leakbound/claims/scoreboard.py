@@ -1,7 +1,5 @@
 """Verdicts on all claims at a glance: counted, as text, and as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Tests for few replicas: exact or by permutation wherever that is possible."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

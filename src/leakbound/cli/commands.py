@@ -1,7 +1,5 @@
 """Commands of the steps: options from the parameters of their functions, settings and outputs checked before them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Command: check a configuration, or write the generated default and its schema."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All steps, and all jobs of a configuration."""
 
-from __future__ import annotations
-
 import importlib
 
 from leakbound.config.catalogue import Catalogue

@@ -1,7 +1,5 @@
 """Puts the commands together and turns mistakes of the user into one message each."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable

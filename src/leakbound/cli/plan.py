@@ -1,7 +1,5 @@
 """Command: the cost of a configuration before anything runs."""
 
-from __future__ import annotations
-
 import sys
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands: MLflow's store and pages, and a server for a team."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

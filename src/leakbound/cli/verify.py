@@ -1,7 +1,5 @@
 """Command: compare the files of a configuration's results with their seals."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

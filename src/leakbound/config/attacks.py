@@ -1,7 +1,5 @@
 """Settings of attacks and their facts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Mistakes of a configuration whose values are all of the right type: unknown names, levels, sizes, sweeps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 

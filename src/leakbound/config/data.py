@@ -1,7 +1,5 @@
 """Settings of datasets, and facts of the known ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Settings of what surrounds the computing: MLflow, resources of jobs, things from outside the package."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Settings of federated averaging under a mutual-information budget (PMIDP-FL)."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict

@@ -1,7 +1,5 @@
 """From plain values to settings: one sentence per mistake, with the key, the value and what is allowed."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import reprlib

@@ -1,7 +1,5 @@
 """Read, check and write configurations: one message per mistake, with the key, the value and what is allowed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

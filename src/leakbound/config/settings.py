@@ -1,7 +1,5 @@
 """Types shared by all sections of a configuration: names, lists, and the strict base class."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Strength of levels, so that those of different defenses can be matched."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pandas as pd

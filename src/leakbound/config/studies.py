@@ -1,7 +1,5 @@
 """Settings of sweeps, and of rows that need no training."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

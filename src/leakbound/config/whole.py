@@ -1,7 +1,5 @@
 """A whole configuration."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 

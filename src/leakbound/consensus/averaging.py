@@ -1,7 +1,5 @@
 """Averaging by exchange of noisy states: simulated for all repetitions at once, and in closed form."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

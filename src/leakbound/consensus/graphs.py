@@ -1,7 +1,5 @@
 """Networks of servers, and the weights with which each averages its neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import networkx as nx

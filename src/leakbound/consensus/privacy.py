@@ -8,8 +8,6 @@ increment, hence y_i(0) + φ_i(u) for all u: as many looks at one secret as ther
 add (Wang et al., Assumption 1).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass

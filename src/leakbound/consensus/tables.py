@@ -1,7 +1,5 @@
 """Tidy rows of the two tables of a configuration's consensus section."""
 
-from __future__ import annotations
-
 import math
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """The handwriting that scikit-learn carries: 1,797 grey digits of 8×8 pixels, no download."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from leakbound.config.data import DatasetConfig

@@ -1,7 +1,5 @@
 """Image datasets in the Hugging Face layout, from a folder of Parquet files or from the hub."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Snakemake compares parameters, so this is one: by content, since the folder may 
 workflow is looked at, so a file that has the size and time of change that were recorded is not read again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

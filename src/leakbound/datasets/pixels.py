@@ -1,7 +1,5 @@
 """Pixels: decode image files, resize to 32×32, bring to the scale on which networks, covariance and noise work."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

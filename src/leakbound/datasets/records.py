@@ -1,7 +1,5 @@
 """Records as a reader returns them: labels of all, and pixels only of those that are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

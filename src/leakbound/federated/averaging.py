@@ -1,7 +1,5 @@
 """Federated averaging of all replicas of a run, on clean uploads or under a mutual-information budget."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

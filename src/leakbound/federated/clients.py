@@ -3,8 +3,6 @@
 Parameters travel as vectors (clients, d) in the order of the network's own parameters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

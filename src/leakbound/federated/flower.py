@@ -9,8 +9,6 @@ A client's reply holds its parameters as one ``ArrayRecord`` with the arrays in 
 ``MetricRecord``; the mod does the rest. Parameters have to be all that is sent: buffers would count as parameters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, Literal

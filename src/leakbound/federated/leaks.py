@@ -5,8 +5,6 @@ chain rule, which also holds where a client trains on what was published before:
 each tells. The paper bounds one round alone.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an aggregate i
 10⁸ parameters and budgets of 10⁻³ nats, and no product over clients is formed.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Records of each client: alike, or with classes of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Int
 

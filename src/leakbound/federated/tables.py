@@ -1,7 +1,5 @@
 """Tidy tables of federated runs, and of what rounds tell together in closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 

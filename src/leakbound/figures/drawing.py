@@ -1,7 +1,5 @@
 """From an entry of the catalogue and its rows to picture files and a caption."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

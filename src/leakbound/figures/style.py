@@ -1,7 +1,5 @@
 """Looks of all figures: sizes, fonts, and one fixed colour and marker per series."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ ended with it, the new coordinator waits for those elsewhere that are still at w
 a cluster later finds that its run is over and does nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

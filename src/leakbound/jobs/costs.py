@@ -1,7 +1,5 @@
 """Measured times of elementary work, for the plan."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Jobs: one call of a command each, with what it is told, what it reads and what it writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Files of results: the only place where a path below ``results/<preset>`` is spelled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import PurePath
 from types import MappingProxyType

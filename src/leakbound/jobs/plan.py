@@ -1,7 +1,5 @@
 """Plan of a configuration: the cost of its jobs from measured times of the elementary work in them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sizes of datasets, known without reading them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from leakbound.config.data import IMAGE_SIDE, ORIGINALS, DatasetConfig, Original

@@ -1,7 +1,5 @@
 """Origin and cost of a configuration's results, as its finished jobs state them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

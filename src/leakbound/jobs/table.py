@@ -3,8 +3,6 @@
 Nothing here imports torch: Snakemake parses this for every job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files of a configuration's results that are not as they were written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Elementary work in a job, of which the plan knows what a unit costs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 STEP_RECORDS = 64

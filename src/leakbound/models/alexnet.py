@@ -1,7 +1,5 @@
 """AlexNet for 32×32 images: five convolutions and a wide head."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn

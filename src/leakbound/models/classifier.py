@@ -1,7 +1,5 @@
 """The common form of all networks here: images of one size, features, and a linear head."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch

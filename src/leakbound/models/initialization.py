@@ -1,7 +1,5 @@
 """First weights of any network, all drawn from one generator."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Two small convolutional networks for 32×32 images: LeNet-5 and the sigmoid LeNet of gradient inversion."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float

@@ -1,7 +1,5 @@
 """ResNet10 for 32×32 images: four residual blocks."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn

@@ -4,8 +4,6 @@ Federated averaging under a mutual-information budget adds noise of a squared no
 parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch.nn.functional as F

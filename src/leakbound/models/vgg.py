@@ -1,7 +1,5 @@
 """VGG16 for 32×32 images: thirteen convolutions and the head of the original."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn

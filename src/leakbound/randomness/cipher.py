@@ -5,8 +5,6 @@ restored virtual machine could repeat, or two threads could share, and whoever r
 no key of noise that it drew before.
 """
 
-from __future__ import annotations
-
 import os
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms

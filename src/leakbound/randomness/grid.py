@@ -7,8 +7,6 @@ deviation. Rounding comes after the ideal release and so tells nothing more; eve
 every value; and it adds at most 0.033 % to the variance of the noise. docs/noise.md bounds what is left.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from jaxtyping import Float

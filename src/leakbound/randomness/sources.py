@@ -5,8 +5,6 @@ rejects nothing, so the bytes and operations that it takes tell nothing of what 
 2⁻⁴⁶ up to 9 standard deviations; and its tails end where 126 random bits do, beyond 13 standard deviations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Protocol, get_args, runtime_checkable

@@ -4,8 +4,6 @@ They hold between machines as far as the file system carries ``flock``: local on
 Elsewhere nothing is locked, and :func:`taken` says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

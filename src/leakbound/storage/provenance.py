@@ -1,7 +1,5 @@
 """Provenance of results: code, configuration, data, device and versions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -1,7 +1,5 @@
 """Temporary files beside those that they will replace, and the removal of those that killed writers left."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

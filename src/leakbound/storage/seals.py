@@ -5,8 +5,6 @@ Each file has a seal beside it, ``.NAME.sha256``: the SHA-256 of its bytes as ``
 says ``sealed=False``: files that were published, or come from others, have none.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Privacy budgets in bits, and the ratio of signal to noise that they allow."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 Budgets ε are in (0, 500] bits; every function here raises a ``ValueError`` for others.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

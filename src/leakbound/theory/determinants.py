@@ -5,8 +5,6 @@ definite, ``noise`` is Σ_Z, positive definite, both float64, and ``client`` is 
 ``ValueError`` where a covariance is not positive definite, or there is no such client.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

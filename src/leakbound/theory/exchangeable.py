@@ -4,8 +4,6 @@ Such a matrix has two eigenvalues: a + (n − 1) b for all clients moving togeth
 differences. Everything in cases 2 and 3 of Zeng et al. 2022 follows from these two numbers.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

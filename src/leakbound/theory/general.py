@@ -9,8 +9,6 @@ Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹
 both are float64.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

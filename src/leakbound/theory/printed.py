@@ -5,8 +5,6 @@ right for independent parameters only; with it as the constraint the search for 
 returns the edge of whatever region it searches.
 """
 
-from __future__ import annotations
-
 import math
 
 from leakbound.theory.budget import BIT

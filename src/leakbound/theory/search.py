@@ -1,7 +1,5 @@
 """Case 3 by constrained numeric search, as Zeng et al. 2022 solved it, with their constraint or the correct one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``, ``noi
 to a value: ``closed_form``, ``determinants`` or ``search``; ``budget`` is the budget itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From the files of a finished job to the record of its MLflow run: pure functions, no clock and no store."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Log a finished job so that nothing is lost when the store is away: its record stays in a file until it is taken."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

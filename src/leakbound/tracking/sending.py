@@ -1,7 +1,5 @@
 """Bring one run of a store up to the state of a record; may be repeated at will."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

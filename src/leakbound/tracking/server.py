@@ -1,7 +1,5 @@
 """An MLflow server for a team: `mlflow server` for exact hosts, and with passwords unless it is for one machine."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

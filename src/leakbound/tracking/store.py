@@ -1,7 +1,5 @@
 """Stores of MLflow: addresses that keep runs safely, one writer at a time, and a schema that is ready."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

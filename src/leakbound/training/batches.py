@@ -1,7 +1,5 @@
 """Records of a step, drawn on the CPU so that every device sees the same batches, and counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 With secure noise it goes on with new noise, since nothing that repeats noise is kept; its bytes are then others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

@@ -4,8 +4,6 @@ A step changes images, differentiates, weighs the gradients of single records, a
 defense changes one of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

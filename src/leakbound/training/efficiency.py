@@ -4,8 +4,6 @@ Each repetition gives every defense its turn, so a machine that slows down slows
 is taken within a repetition.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

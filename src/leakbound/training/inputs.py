@@ -1,7 +1,5 @@
 """Members as the networks of a stack see them: clean images, fresh noise at each use, or one noisy copy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

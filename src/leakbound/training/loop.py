@@ -1,7 +1,5 @@
 """The training loop of every defense, and SGD over a stack, which most defenses are trained by."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable

@@ -7,8 +7,6 @@ assume, and can be empty; a step then adds noise alone. The gradients of a large
 records of a batch at once: clipped sums are then accumulated piece by piece, and noise is added once.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

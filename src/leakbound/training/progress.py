@@ -1,7 +1,5 @@
 """Progress of a training: a bar on a terminal, plain lines in a log."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import time

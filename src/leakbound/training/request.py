@@ -1,7 +1,5 @@
 """The two values of every trainer: a request, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The learning rate of a run, by a search of equal budget for every defense and level."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import math

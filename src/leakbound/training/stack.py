@@ -4,8 +4,6 @@ Parameters are a dictionary from name to tensor (slots, ...). One slot is comput
 batched network. Both give the same result within float32 rounding, and on a CPU the same bytes for the same slots.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal

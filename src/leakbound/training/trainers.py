@@ -1,7 +1,5 @@
 """Train a run by its defense's trainer, after checking that it can."""
 
-from __future__ import annotations
-
 import math
 from typing import cast, get_args
 

@@ -1,7 +1,5 @@
 """Noise of a shape that lets through at most a capacity."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated

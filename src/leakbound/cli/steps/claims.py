@@ -1,7 +1,5 @@
 """Verdicts on the claims of all figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal

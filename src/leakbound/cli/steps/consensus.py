@@ -1,7 +1,5 @@
 """Tables of private average consensus."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

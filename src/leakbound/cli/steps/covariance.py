@@ -1,7 +1,5 @@
 """Mean and covariance of a dataset's members."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path

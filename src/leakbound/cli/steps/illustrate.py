@@ -1,7 +1,5 @@
 """Rows of figures that need no training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

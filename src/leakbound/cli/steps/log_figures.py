@@ -1,7 +1,5 @@
 """Figures, tables and verdicts of a configuration in one MLflow run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

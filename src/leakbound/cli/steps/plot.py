@@ -1,7 +1,5 @@
 """Pictures of figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal

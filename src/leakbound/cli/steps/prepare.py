@@ -1,7 +1,5 @@
 """Images of a dataset, split into members, test and the attacker's own."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Iterator

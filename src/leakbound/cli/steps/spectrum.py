@@ -1,7 +1,5 @@
 """The data's spectrum as a shape of noise needs it, once for all capacities."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of utility against privacy in closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

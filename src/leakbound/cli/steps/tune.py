@@ -1,7 +1,5 @@
 """Learning-rate search of equal budget for each defense and level."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path

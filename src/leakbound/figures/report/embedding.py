@@ -1,7 +1,5 @@
 """Drawings inside the page: the very SVG that the plot wrote, its points leading to their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """A configuration in words for people: its data, studies, papers and families of figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

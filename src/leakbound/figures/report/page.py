@@ -1,7 +1,5 @@
 """One offline page that holds everything a configuration has shown: no request leaves it, whatever shows it."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

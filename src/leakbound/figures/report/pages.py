@@ -1,7 +1,5 @@
 """Pages kept in the repository: what the figures of all papers show, and the scoreboard of the README, as Markdown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Closed forms of the main paper: its surface, its toy example, its weights, compression as noise."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

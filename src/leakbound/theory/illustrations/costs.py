@@ -1,7 +1,5 @@
 """Costs and protection of channels in closed form: shapes, the published personalized bound, accounts over rounds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

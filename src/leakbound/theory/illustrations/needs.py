@@ -1,7 +1,5 @@
 """Checks and spectra that illustrations share: data, levels, eigenvalues."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

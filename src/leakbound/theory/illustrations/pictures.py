@@ -1,7 +1,5 @@
 """Pictures after a channel."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
