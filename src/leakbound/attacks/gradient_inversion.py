@@ -52,19 +52,17 @@ def attack(
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
 
-    A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
-    inverted varies more from network to network than from image to image.
-
     Variants: ``attack`` uses the total-variation weight that was best on auxiliary records under the same defense,
     which the attacker can simulate; ``untuned`` uses the same weight everywhere. Controls: ``prior`` is the mean
     auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate by who
     knows what the gradient was computed on, the image itself without a defense, and absent where gradients are noisy or
     incomplete.
 
-    A replica's weights, members and auxiliary records depend on the seed and the dataset only, so all levels and
-    defenses are compared on the same problems; the noise depends on the slug as well. A larger batch holds the smaller
-    one, as long as there are records for all batches; else there are fewer batches. The mean of more images is nearer
-    to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
+    A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
+    inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
+    levels and defenses are compared on the same problems; noise depends on the slug as well. A larger batch holds the
+    smaller one, as long as there are records for all batches; else there are fewer batches. The mean of more images is
+    nearer to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
@@ -98,31 +96,13 @@ def attack(
     for replica in range(replicas):
         words = (dataset.name, "gradient_inversion", replica)
         network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
-        scene = _Scene(
-            network.to(device).eval(),
-            torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device),
-            client,
-            size,
-            len(dataset.classes),
-            config,
-            partial(numpy_generator, seed, *words),
-            partial(noise_source, privacy_noise, seed, slug, *words, device=device),
-        )
-        own = scene.observe(dataset.aux, config.tuning_images, "tuning")
-        errors = [float(metrics.mse(own.truth, tried).mean()) for tried in scene.solve(own, config.tv_weights)]
-        weights = {"attack": config.tv_weights[int(np.argmin(errors))], "untuned": config.untuned_tv_weight}
-
-        observed = scene.observe(dataset.train, config.images, "images")
-        distinct = list(dict.fromkeys(weights.values()))
-        solved = dict(zip(distinct, scene.solve(observed, distinct), strict=True))
-        found = {variant: solved[weight] for variant, weight in weights.items()}
-        found["prior"] = np.broadcast_to(scene.prior.cpu().numpy(), observed.truth.shape).copy()
-        released = observed.sent.images.cpu().numpy()
-        best = oracle(client, released, moments)
-        if best is not None:
-            found["oracle"] = best
-        tables.append(_table(replica, observed, found, weights))
-        pictures.append({"truth": observed.truth, "released": released, **found})
+        prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
+        generator = partial(numpy_generator, seed, *words)
+        noise = partial(noise_source, privacy_noise, seed, slug, *words, device=device)
+        scene = _Scene(network.to(device).eval(), prior, client, size, len(dataset.classes), config, generator, noise)
+        table, found = scene.reconstruct(dataset, moments)
+        tables.append(table.assign(replica=replica))
+        pictures.append(found)
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
 
 
@@ -199,6 +179,23 @@ class _Scene:
     generator: Callable[[str], np.random.Generator]
     noise: Callable[[str], NoiseSource]
 
+    def reconstruct(self, dataset: ImageDataset, moments: Moments) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+        """Rows and pictures."""
+        own = self.observe(dataset.aux, self.config.tuning_images, "tuning")
+        errors = [float(metrics.mse(own.truth, tried).mean()) for tried in self.solve(own, self.config.tv_weights)]
+        weights = {"attack": self.config.tv_weights[int(np.argmin(errors))], "untuned": self.config.untuned_tv_weight}
+
+        observed = self.observe(dataset.train, self.config.images, "images")
+        distinct = list(dict.fromkeys(weights.values()))
+        solved = dict(zip(distinct, self.solve(observed, distinct), strict=True))
+        found = {variant: solved[weight] for variant, weight in weights.items()}
+        found["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
+        released = observed.sent.images.cpu().numpy()
+        best = oracle(self.client, released, moments)
+        if best is not None:
+            found["oracle"] = best
+        return _table(observed, found, weights), {"truth": observed.truth, "released": released, **found}
+
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
         """Choose disjoint batches, and let the client upload the gradient of each.
 
@@ -245,9 +242,7 @@ class _Scene:
         return torch.cat(found).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
 
 
-def _table(
-    replica: int, observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]
-) -> pd.DataFrame:
+def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> pd.DataFrame:
     """Rows of all variants; ``weights`` holds the total-variation weight of those that are attacks."""
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
     for variant in values.keys() - {"prior"}:
@@ -257,6 +252,6 @@ def _table(
     if "oracle" in values and not np.isfinite(values["oracle"]["psnr"]).all():
         del values["oracle"]["psnr"]
     units = observed.units.tolist()
-    tables = [rows(replica, variant, units, columns) for variant, columns in values.items()]
-    tables += [rows(replica, variant, [-1], {"tv_weight": np.array([weight])}) for variant, weight in weights.items()]
+    tables = [rows(0, variant, units, columns) for variant, columns in values.items()]
+    tables += [rows(0, variant, [-1], {"tv_weight": np.array([weight])}) for variant, weight in weights.items()]
     return pd.concat(tables, ignore_index=True)
