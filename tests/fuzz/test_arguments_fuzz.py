@@ -266,6 +266,9 @@ def assert_done_or_refused(place: Place, words: list[str], example: Example) -> 
 
 
 def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
+    known = next(one for one in EXAMPLES if one.command == "theory")
+    told = json.dumps({**json.loads(known.settings), "seed": 7_301_994})
+    assert assert_done_or_refused(place, place.words(known, told, known.inputs), known)
     done = 0
 
     @tried("settings")
@@ -287,7 +290,7 @@ def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
 
     check()
     assert COUNTS["settings"] >= asked("settings")
-    assert done
+    assert done or asked("settings") < SHARES["settings"]  # a sample may hold none that can be carried out
 
 
 def test_files_of_another_kind_are_refused(place):
