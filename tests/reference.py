@@ -123,11 +123,7 @@ def _fano(inputs: Values) -> dict[str, Any]:
 
 def _metropolis(inputs: Values) -> dict[str, Any]:
     weights = metropolis_weights(graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
-    return {
-        "W": weights,
-        "second_largest_abs_eigenvalue": convergence_rate(weights),
-        "chi": contraction(weights),
-    }
+    return {"W": weights, "second_largest_abs_eigenvalue": convergence_rate(weights), "chi": contraction(weights)}
 
 
 def observed_level(
@@ -281,10 +277,7 @@ def _pmidp(inputs: Values) -> dict[str, Any]:
 
 def _composition(inputs: Values) -> dict[str, Any]:
     budget, rounds = float(inputs["epsilon"]), inputs["T"]
-    return {
-        "linear": rounds * budget,
-        "static_secret": federated.static_leak(budget, inputs["d"], rounds),
-    }
+    return {"linear": rounds * budget, "static_secret": federated.static_leak(budget, inputs["d"], rounds)}
 
 
 def _clip(inputs: Values) -> dict[str, Any]:

@@ -45,12 +45,7 @@ def test_knowing_the_candidates_beats_the_linear_attacker_and_respects_the_capac
     spectrum = SHAPES.get(name).decompose(moments)
     channel = SHAPES.get(name).calibrate(spectrum, 3.0)
     found = accounting.empirical_bayes(
-        candidates,
-        channel.variances,
-        np.random.default_rng(3),
-        draws=3000,
-        basis=channel.basis,
-        gain=channel.gain,
+        candidates, channel.variances, np.random.default_rng(3), draws=3000, basis=channel.basis, gain=channel.gain
     )
     gain = np.ones(8) if channel.gain is None else channel.gain
     passing = gain > 0

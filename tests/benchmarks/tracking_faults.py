@@ -32,16 +32,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from stored_rows import (
-    compare,
-    conclude,
-    expected_rows,
-    faults,
-    made_record,
-    server_store,
-    stored_rows,
-    table,
-)
+from stored_rows import compare, conclude, expected_rows, faults, made_record, server_store, stored_rows, table
 from team_server import COMMAND, TeamServer, team_server
 
 from leakbound import storage

@@ -165,10 +165,7 @@ def test_printed_calibration_meets_its_bound_and_adds_more_noise_than_needed(see
     printed = PersonalizedPrinted.calibrate(spectrum, capacity)
     sharper = per_index_scale(spectrum.bound, capacity)
     scale = float(printed.variances[0] / weights[0])
-    for reached in (
-        printed_capacity(spectrum.bound, scale),
-        printed_capacity(spectrum.bound, sharper, per_index=True),
-    ):
+    for reached in (printed_capacity(spectrum.bound, scale), printed_capacity(spectrum.bound, sharper, per_index=True)):
         assert reached <= capacity
         assert reached == pytest.approx(capacity, rel=1e-9, abs=0)
     assert exact.variances[0] / weights[0] <= sharper * (1 + 1e-8) <= scale * (1 + 2e-8)

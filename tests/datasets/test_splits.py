@@ -53,11 +53,7 @@ def test_every_split_has_equally_frequent_classes_equally_often():
         assert np.bincount(raw.train.labels[rows]).tolist() == [each] * 5
 
 
-@given(
-    counts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
-    share=st.floats(0, 1),
-    seed=st.integers(0, 2**31),
-)
+@given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=6), share=st.floats(0, 1), seed=st.integers(0, 2**31))
 def test_every_beginning_of_the_order_holds_classes_in_proportion(counts, share, seed):
     labels = np.repeat(np.arange(len(counts)), counts)
     order = stratified_order(labels, np.random.default_rng(seed))

@@ -90,12 +90,7 @@ def trained(
 
 
 def inverted_gradients(
-    dataset: str,
-    defense: str,
-    level: float | None,
-    replicas: int,
-    generator: np.random.Generator,
-    batch_size: int = 1,
+    dataset: str, defense: str, level: float | None, replicas: int, generator: np.random.Generator, batch_size: int = 1
 ) -> RunResults:
     hidden = 1 - leak(defense, level) + CHANNELS.get(defense, 0.0)
     if defense == "compression":

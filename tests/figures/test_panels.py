@@ -55,10 +55,7 @@ def test_one_network_alone_leaves_the_look_to_the_defense(make_study):
 def test_rows_of_panels_show_their_own_rows_and_controls(studies):
     options = {
         "where": {"defense": "natural"},
-        "rows": {
-            "AUC": {"metric": "auc", "variant": "white_box"},
-            "accuracy": {"metric": "test_accuracy"},
-        },
+        "rows": {"AUC": {"metric": "auc", "variant": "white_box"}, "accuracy": {"metric": "test_accuracy"}},
         "controls": [{"label": "undefended", "where": {"defense": "none"}}],
         "chance": 0.5,
         "chance_rows": ["AUC"],

@@ -295,10 +295,7 @@ def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
 
 def test_files_of_another_kind_are_refused(place):
     @tried("input files")
-    @given(
-        st.sampled_from([one for one in EXAMPLES if one.inputs]),
-        st.data(),
-    )
+    @given(st.sampled_from([one for one in EXAMPLES if one.inputs]), st.data())
     def check(example, data):
         option = data.draw(st.sampled_from(sorted(example.inputs)))
         kind = data.draw(st.sampled_from([one for one in (*KINDS, *WRONG) if one != example.inputs[option]]))

@@ -5,9 +5,9 @@ import pytest
 
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.data import size_of
 from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
-from leakbound.jobs.sizes import size_of
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)

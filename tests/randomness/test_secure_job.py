@@ -21,10 +21,7 @@ from leakbound.training.checkpoint import Checkpoint
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 SEED = 7_301_994
 ROUNDS = 3
-DEFENSES = {
-    "white": {"mechanism": "channel", "shape": "white"},
-    "dpsgd": {"mechanism": "dpsgd"},
-}
+DEFENSES = {"white": {"mechanism": "channel", "shape": "white"}, "dpsgd": {"mechanism": "dpsgd"}}
 
 
 def call(command: str, settings: dict, **files: object) -> None:

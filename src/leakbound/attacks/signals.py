@@ -57,10 +57,7 @@ class Signals:
 
 @torch.no_grad()
 def read_signals(
-    model: nn.Module,
-    images: Float[Tensor, "n colors height width"],
-    labels: Int[Tensor, " n"],
-    batch_size: int = 500,
+    model: nn.Module, images: Float[Tensor, "n colors height width"], labels: Int[Tensor, " n"], batch_size: int = 500
 ) -> Signals:
     """Show the records to a model and keep what an attacker can use.
 

@@ -10,15 +10,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 
 from leakbound.claims import intervals, statistics
-from leakbound.claims.outcomes import (
-    ClaimOptions,
-    ClaimTest,
-    Outcome,
-    exact_outcome,
-    exact_steps,
-    outcome,
-    undecidable,
-)
+from leakbound.claims.outcomes import ClaimOptions, ClaimTest, Outcome, exact_outcome, exact_steps, outcome, undecidable
 from leakbound.claims.selection import Columns, SelectionError, require, select, select_ranked, split
 from leakbound.config.catalogue import Conditions
 

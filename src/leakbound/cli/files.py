@@ -183,15 +183,9 @@ def _expected(path: Path, command: str) -> Iterator[None]:
 def write_provenance(
     path: Path, plain: dict[str, Any], inputs: Mapping[str, Path | None], device: str | None, began: float, **facts: Any
 ) -> None:
-    """Write where the result of a job comes from.
+    """Write where a result comes from: settings as they came, inputs that were given, device if torch is used, times.
 
-    Args:
-        path: The record, JSON.
-        plain: Settings of the job as they came.
-        inputs: Role to file; those that were not given are left out.
-        device: Torch device that computed; None where torch is not used.
-        began: Start of the job, seconds since 1970.
-        **facts: Anything else worth keeping, plain values.
+    ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth keeping.
     """
     from leakbound.storage.provenance import collect
 

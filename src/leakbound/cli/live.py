@@ -17,11 +17,9 @@ PresetOption = Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name
 
 @contextmanager
 def watching(live: str | None, **facts: Any) -> Iterator[Callable[[pd.DataFrame], None] | None]:
-    """Receiver of the curves of a training while they grow; None without a server.
+    """Receiver of the curves of a training while they grow, for the server at ``live``; None without one.
 
-    Args:
-        live: Address of the server.
-        **facts: Name and place of the run there, as :class:`leakbound.tracking.RunFacts` takes them.
+    The other arguments are those of :class:`leakbound.tracking.RunFacts`.
     """
     if live is None:
         yield None

@@ -49,14 +49,7 @@ class TrainingSettings(DefendedSettings):
 
 
 def training_settings(table: RunTable, run: Run, slug: str, kept: set[str]) -> dict[str, Any]:
-    """Plain values that a search or a training of a run depends on.
-
-    Args:
-        table: The run table.
-        run: The run.
-        slug: Name that seeds derive from.
-        kept: Settings of ``training`` that count.
-    """
+    """Plain values that a search or training of a run depends on; ``slug`` makes the seeds, ``kept`` are settings that count."""
     config, defense = table.config, table.defense_of(run)
     return {
         "dataset": run.dataset,

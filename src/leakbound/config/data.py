@@ -39,6 +39,7 @@ ORIGINALS = {
     "celeba": Original(colors=3, classes=2, train=162770, test=19962),
 }
 """Reader to what is known of its dataset."""
+_UNKNOWN = Original(colors=3, classes=10, train=60000, test=10000)
 
 
 class DatasetConfig(Settings):
@@ -56,3 +57,38 @@ class DatasetConfig(Settings):
     """Records that the attacker owns, disjoint from both, drawn from the original training split."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
+
+
+@dataclass(frozen=True)
+class DatasetSize:
+    """Sizes of the prepared splits.
+
+    Attributes:
+        known: Whether the reader is one of ours; else sizes that are not configured are guessed.
+    """
+
+    colors: int
+    classes: int
+    members: int
+    test: int
+    aux: int
+    known: bool
+
+    @property
+    def pixels(self) -> int:
+        """Values of one image."""
+        return self.colors * IMAGE_SIDE**2
+
+    @property
+    def images(self) -> int:
+        """Images of all splits."""
+        return self.members + self.test + self.aux
+
+
+def size_of(name: str, config: DatasetConfig) -> DatasetSize:
+    """Sizes of the splits that ``prepare`` would make."""
+    reader = config.reader or name
+    original = ORIGINALS.get(reader, _UNKNOWN)
+    members = max(original.train - config.aux, 1) if config.members is None else config.members
+    test = config.test or original.test
+    return DatasetSize(original.colors, original.classes, members, test, config.aux, reader in ORIGINALS)

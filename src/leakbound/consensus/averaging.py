@@ -81,11 +81,7 @@ def reported_mean_error(noise_variances: Float[np.ndarray, " m"], delta: float, 
 
 
 def trajectories(
-    weights: Float[np.ndarray, "n n"],
-    states: Float[np.ndarray, " n"],
-    scheme: Scheme,
-    runs: int,
-    draws: Draws,
+    weights: Float[np.ndarray, "n n"], states: Float[np.ndarray, " n"], scheme: Scheme, runs: int, draws: Draws
 ) -> Iterator[Float[np.ndarray, "runs n"]]:
     """States y(0), y(1) = W(y(0) + θ(0)), … of all repetitions, without end.
 

@@ -177,11 +177,7 @@ def _log_density(
 
 
 def masked_level(
-    secret: Secret,
-    graph: nx.Graph,
-    mask_variance: float,
-    server: int,
-    colluders: Collection[int] = (),
+    secret: Secret, graph: nx.Graph, mask_variance: float, server: int, colluders: Collection[int] = ()
 ) -> float:
     """Level of pairwise masks after all messages, ½ Δ² [(v I + σ_r² L)⁻¹]_ii; it does not grow with time.
 

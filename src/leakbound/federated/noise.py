@@ -73,10 +73,7 @@ def log_noise_unit(max_param_norms: Clients, mi_budgets: Clients, dimension: int
 
 
 def server_noise(
-    max_param_norms: Clients,
-    mi_budgets: Clients,
-    dimension: int,
-    weights: Clients | None = None,
+    max_param_norms: Clients, mi_budgets: Clients, dimension: int, weights: Clients | None = None
 ) -> AggregateNoise:
     """Noise that the server adds so that the average tells at most ε_k of each client, σ_s = max_k p_k α_k.
 
@@ -98,10 +95,7 @@ def server_noise(
 
 
 def client_noise(
-    max_param_norms: Clients,
-    mi_budgets: Clients,
-    dimension: int,
-    weights: Clients | None = None,
+    max_param_norms: Clients, mi_budgets: Clients, dimension: int, weights: Clients | None = None
 ) -> AggregateNoise:
     """Equal noise that every client adds so that the average tells at most ε_k of each, σ_c = max_k p_k α_k / ‖p‖.
 

@@ -78,11 +78,9 @@ def new_job(
     name: str,
     settings: Mapping[str, Any],
     *,
-    inputs: Mapping[str, Files] | None = None,
     uses: Mapping[str, Sequence[str]] | None = None,
     modules: Sequence[str] = (),
-    purpose: str = "",
-    work: Callable[[], Iterable[Work]] = tuple,
+    **facts: Any,
 ) -> Job:
     """A job whose settings also say which of the things that it looks up come from outside the package.
 
@@ -90,13 +88,10 @@ def new_job(
         config: The configuration.
         step: Kind of the job.
         name: Name of the job.
-        settings: All that it depends on beside files, plain values.
-        inputs: Command-line option to what it reads.
-        uses: Kind of registered things to the names of those that the command looks up; None for a command that
-            looks up none.
+        settings: All else that it depends on beside files, plain values.
+        uses: Kind of registered things to the names of those that the command looks up; None if it looks up none.
         modules: Modules that it finds by other means, for the code fingerprint.
-        purpose: Study that asks for it first, or another heading of the plan.
-        work: Elementary work in it, for the plan.
+        **facts: Inputs, purpose and work of the job.
     """
     found = [*modules]
     if uses is not None:
@@ -108,7 +103,7 @@ def new_job(
             if outside := {one: target for one, target in targets.items() if one in declared[kind]}:
                 own[kind] = outside
         settings = {**settings, "plugins": own}
-    return Job(step, name, config.root, settings, inputs or {}, tuple(found), purpose, work)
+    return Job(step, name, config.root, settings, modules=tuple(found), **facts)
 
 
 @dataclass(frozen=True)

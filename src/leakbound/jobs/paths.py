@@ -35,16 +35,8 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "federated": {"rows": "tables/federated/{name}.parquet"},
         "illustrate": {"out": "illustrations/{name}.parquet"},
         "tabulate": {"out": "tables/{name}.parquet"},
-        "plot": {
-            "svg": "figures/{name}.svg",
-            "png": "figures/{name}.png",
-            "shown": "figures/{name}.parquet",
-        },
-        "claims": {
-            "out": "claims.parquet",
-            "scoreboard": "scoreboard.md",
-            "counts": "tables/scoreboard.parquet",
-        },
+        "plot": {"svg": "figures/{name}.svg", "png": "figures/{name}.png", "shown": "figures/{name}.parquet"},
+        "claims": {"out": "claims.parquet", "scoreboard": "scoreboard.md", "counts": "tables/scoreboard.parquet"},
         "log": {"marker": "tracking/{name}.json"},
         "log_figures": {"marker": "tracking/figures.json"},
         "report": {"out": "report.html"},
@@ -74,14 +66,7 @@ def names_of(step: str) -> str:
 
 
 def output(root: P, step: str, name: str, role: str) -> P:
-    """A file that a job writes.
-
-    Args:
-        root: Folder of the configuration's results.
-        step: Kind of the job.
-        name: Name of the job.
-        role: Option of the command that takes the path.
-    """
+    """The file that a job of a step writes for one option of its command, below the folder ``root`` of all results."""
     return root / OUTPUTS[step][role].format(name=name)
 
 

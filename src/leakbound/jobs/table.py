@@ -8,12 +8,12 @@ from typing import Any
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
+from leakbound.config.data import DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, output
 from leakbound.jobs.runs import Run, level_text, runs_of
-from leakbound.jobs.sizes import DatasetSize, size_of
 from leakbound.jobs.work import STEP_RECORDS, Work
 
 _ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
@@ -149,10 +149,7 @@ class RunTable:
         if names is None:
             return {}
         spectrum, channel = names
-        return {
-            "channel": self.file("calibrate", channel),
-            "spectrum": self.file("spectrum", spectrum),
-        }
+        return {"channel": self.file("calibrate", channel), "spectrum": self.file("spectrum", spectrum)}
 
     def spectra(self) -> dict[str, tuple[str, ChannelDefense]]:
         """Name of every spectrum that a run needs, to its dataset and the settings of a defense that needs it."""

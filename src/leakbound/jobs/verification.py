@@ -28,13 +28,7 @@ class Finding:
 
 
 def findings(root: Path, files: Iterable[Path], made: Mapping[Path, Job]) -> list[Finding]:
-    """Files that are damaged or unsealed, and seals without a file.
-
-    Args:
-        root: Folder of the results.
-        files: Those that are compared with their seals.
-        made: File to the job that writes it.
-    """
+    """Files that are damaged or unsealed, and seals without a file; ``made`` says which job writes a file."""
     return [*(found for path in files if (found := _examined(path, made))), *_stale(root)]
 
 

@@ -111,11 +111,7 @@ def _case3(settings: CorrelatedCase, seed: int) -> Rows:
         for least in settings.boxes:
             for variant in ("boxed", "boxed_printed"):
                 release = search_exchangeable_noise(
-                    signal,
-                    budget,
-                    as_printed=variant == "boxed_printed",
-                    least_variance=least,
-                    reach=settings.reach,
+                    signal, budget, as_printed=variant == "boxed_printed", least_variance=least, reach=settings.reach
                 )
                 told = {**where, "variant": variant, "box": least, "method": "search"}
                 rows += _metrics(told, _released(release, budget))

@@ -38,11 +38,7 @@ class ShuffledBatches:
 
     def state(self) -> dict[str, Any]:
         """All that the next batches depend on."""
-        return {
-            "generator": self._generator.get_state(),
-            "pending": self._pending.clone(),
-            "uses": self.uses.clone(),
-        }
+        return {"generator": self._generator.get_state(), "pending": self._pending.clone(), "uses": self.uses.clone()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""

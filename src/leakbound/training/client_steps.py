@@ -124,10 +124,7 @@ class ClientStep:
         return Upload(released.mean(1), dict(zip(sums, sent, strict=True)))
 
     def _summed(
-        self,
-        model: nn.Module,
-        images: Float[Tensor, "n records colors height width"],
-        labels: Int[Tensor, "n records"],
+        self, model: nn.Module, images: Float[Tensor, "n records colors height width"], labels: Int[Tensor, "n records"]
     ) -> Gradients:
         """Sum over each batch of its records' weighted gradients."""
         count, size = labels.shape
@@ -301,10 +298,7 @@ class UnknownStep(ClientStep):
 
 
 def client_step(
-    defense: Defense,
-    level: float | None,
-    channel: Channel | None = None,
-    moments: Callable[[], Moments] | None = None,
+    defense: Defense, level: float | None, channel: Channel | None = None, moments: Callable[[], Moments] | None = None
 ) -> ClientStep:
     """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
     kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")

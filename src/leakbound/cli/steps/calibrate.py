@@ -35,11 +35,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def calibrate(
-    asked: CalibrateSettings,
-    spectrum: Path,
-    out: Path,
-) -> None:
+def calibrate(asked: CalibrateSettings, spectrum: Path, out: Path) -> None:
     """Find the noise that lets through at most the given capacity, and check the stored channel."""
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES

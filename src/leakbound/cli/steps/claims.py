@@ -45,13 +45,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def claims(
-    asked: ClaimsSettings,
-    root: Path,
-    out: Path,
-    scoreboard: Path,
-    counts: Path,
-) -> None:
+def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, counts: Path) -> None:
     """Test every claim of every figure on its rows."""
     import pandas as pd
 

@@ -46,13 +46,7 @@ def _work() -> Iterator[Work]:
     yield Work("disk", 2e5)
 
 
-def plot(
-    asked: PlotSettings,
-    rows: Path,
-    svg: Path,
-    png: Path,
-    shown: Path,
-) -> None:
+def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows."""
     from leakbound.claims.selection import select
     from leakbound.config.strength import with_stated_strength

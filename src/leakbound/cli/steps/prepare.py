@@ -59,12 +59,7 @@ def originals(job: Job, table: RunTable) -> str:
     return json.dumps(original_hashes(job.name, settings, known), sort_keys=True)
 
 
-def prepare(
-    asked: PrepareSettings,
-    plain: dict[str, Any],
-    out: Path,
-    provenance: Path,
-) -> None:
+def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
     """Read a dataset's images and split them into members, test and the attacker's own."""
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals

@@ -46,11 +46,7 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
     yield Work("disk", 8 * pixels**2)
 
 
-def spectrum(
-    asked: SpectrumSettings,
-    moments: Path,
-    out: Path,
-) -> None:
+def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
     """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
     from leakbound.channels.weights import box_weights
     from leakbound.registry import SHAPES

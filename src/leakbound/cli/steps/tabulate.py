@@ -39,11 +39,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def tabulate(
-    asked: TabulateSettings,
-    root: Path,
-    out: Path,
-) -> None:
+def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
     """Gather what the runs of a study have written into one tidy table."""
     from leakbound.claims.tables import tabulate as gather
 

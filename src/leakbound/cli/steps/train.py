@@ -46,11 +46,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "train",
                 slug,
-                {
-                    **training_settings(table, run, slug, _KEPT),
-                    "rounds": run.rounds,
-                    "replicas": run.replicas,
-                },
+                {**training_settings(table, run, slug, _KEPT), "rounds": run.rounds, "replicas": run.replicas},
                 inputs={
                     "dataset": table.file("prepare", run.dataset),
                     **table.channel_files(run),

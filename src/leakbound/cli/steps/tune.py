@@ -43,11 +43,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def tune(
-    asked: TuneSettings,
-    dataset: Path,
-    out: Path,
-    channel: Path | None = None,
-    spectrum: Path | None = None,
+    asked: TuneSettings, dataset: Path, out: Path, channel: Path | None = None, spectrum: Path | None = None
 ) -> None:
     """Try each learning rate on a held-out part of the members; every defense and level tries equally many."""
     from leakbound.training.search import search_learning_rate
