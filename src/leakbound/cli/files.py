@@ -45,10 +45,6 @@ class JobSettings(Settings):
 def read_settings(text: str, kind: type[J]) -> J:
     """Settings from the command line; what they name from outside the package is registered.
 
-    Args:
-        text: JSON.
-        kind: Model of the command's settings.
-
     Raises:
         typer.BadParameter: If ``text`` is not a JSON object.
         ConfigError: With every mistake in it.
@@ -183,7 +179,7 @@ def _expected(path: Path, command: str) -> Iterator[None]:
 def write_provenance(
     path: Path, plain: dict[str, Any], inputs: Mapping[str, Path | None], device: str | None, began: float, **facts: Any
 ) -> None:
-    """Write where a result comes from: settings as they came, inputs that were given, device if torch is used, times.
+    """Write where a result comes from: settings as they came, inputs that were given, device if any, times.
 
     ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth keeping.
     """

@@ -49,7 +49,7 @@ class TrainingSettings(DefendedSettings):
 
 
 def training_settings(table: RunTable, run: Run, slug: str, kept: set[str]) -> dict[str, Any]:
-    """Plain values that a search or training of a run depends on; ``slug`` makes the seeds, ``kept`` are settings that count."""
+    """Plain values that a search or training of a run depends on; ``kept`` are the settings of training that count."""
     config, defense = table.config, table.defense_of(run)
     return {
         "dataset": run.dataset,

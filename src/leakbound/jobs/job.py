@@ -146,13 +146,9 @@ class Step:
 class JobList:
     """Jobs of a configuration: the final ones, and those that make what these read.
 
-    Args:
-        table: Runs and figures of the configuration.
-        steps: All steps, in the order of the chain.
-
     Attributes:
-        table: As given.
-        steps: Name to step.
+        table: Runs and figures of the configuration.
+        steps: Name to step, in the order of the chain.
     """
 
     def __init__(self, table: RunTable, steps: Iterable[Step]) -> None:
