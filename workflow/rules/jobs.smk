@@ -67,8 +67,8 @@ def patterns(step):
     if step.name == "plot":
         found["svg"] = report(
             found["svg"],
-            category=lambda w: w.name.partition("/")[0],
-            labels=lambda w: {"figure": w.name.partition("/")[2], "shows": TABLE.figures[w.name].title},
+            category=lambda w: Path(w.name).parent.name,
+            labels=lambda w: {"figure": Path(w.name).name, "shows": TABLE.figures[w.name].title},
             caption="../report/figure.rst",
         )
     return found

@@ -72,7 +72,7 @@ class Machine:
 
 
 def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) -> str:
-    """Plan of a configuration: jobs, hours and disk of each study, and the time of all; ``source`` is that of the times."""
+    """Plan of a configuration: jobs, hours and disk of each study, and the time of all; ``source`` names the times."""
     estimates = [estimate(job, costs) for job in jobs]
     purposes = list(dict.fromkeys(job.purpose for job in jobs))
     body = [_line(name, [one for one in estimates if one.job.purpose == name]) for name in purposes]
