@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from leakbound import metrics
+from leakbound.config.attacks import AttackConfig
 
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
 """Columns that tell runs apart."""
@@ -17,7 +18,7 @@ COLUMNS = (*IDENTITY, "replica", "source", "variant", "unit", "metric", "value",
 SETTING = ("dataset", "model", "rounds", "batch_size")
 SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", "gain")
 _ALL = -1
-_SUMMARIES = {"model_inversion": "median", "gradient_inversion": "mean"}
+_OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ class RunResults:
     attacks: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def tabulate(runs: Iterable[RunResults]) -> pd.DataFrame:
+def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_UNITS) -> pd.DataFrame:
     """Put the results of runs, in any order, into one tidy table.
 
     A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
-    attacks' rows, and summaries over an attack's units with unit −1: the median over classes of model inversion, the
-    mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and
-    for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``runs``:
+    attacks' rows, and summaries over an attack's units with unit −1, as ``over_units`` has them: the median over
+    classes of model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``,
+    training minus test accuracy, and for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``runs``:
     ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
     by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
     for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start
@@ -60,7 +61,7 @@ def tabulate(runs: Iterable[RunResults]) -> pd.DataFrame:
     Returns:
         Table with the columns ``COLUMNS``, sorted, so that equal runs give equal tables.
     """
-    frames = [frame for run in runs for frame in _run_frames(run)]
+    frames = [frame for run in runs for frame in _run_frames(run, over_units)]
     if not frames:
         return _typed(pd.DataFrame(columns=list(COLUMNS)))
     rows = _typed(pd.concat(frames, ignore_index=True))
@@ -69,7 +70,7 @@ def tabulate(runs: Iterable[RunResults]) -> pd.DataFrame:
     return rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
 
 
-def _run_frames(run: RunResults) -> list[pd.DataFrame]:
+def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
     """All rows of one run but the derived ones."""
     failed = [replica for replica, bad in enumerate(run.diverged) if bad]
     counted = pd.DataFrame(
@@ -82,9 +83,9 @@ def _run_frames(run: RunResults) -> list[pd.DataFrame]:
         frames.append(last[["replica", "metric", "value"]].assign(source=source))
     for name, attack in sorted(run.attacks.items()):
         frames.append(attack.assign(source=name))
-        if name in _SUMMARIES:
+        if how := over_units.get(name):
             units = attack[(attack["unit"] >= 0) & attack["metric"].isin(SIMILARITIES)]
-            summary = units.groupby(["replica", "variant", "metric"])["value"].agg(_SUMMARIES[name])
+            summary = units.groupby(["replica", "variant", "metric"])["value"].agg(how)
             frames.append(summary.reset_index().assign(unit=_ALL, source=name))
     identity = {column: getattr(run, column) for column in IDENTITY}
     kept = [frames[0], *(frame[~frame["replica"].isin(failed)] for frame in frames[1:])]

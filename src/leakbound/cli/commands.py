@@ -64,7 +64,7 @@ def as_command(step: Step) -> Callable[..., None]:
         if name not in ("asked", "plain"):
             hint = list[str] if hints[name] == _NAMED else hints[name]
             if get_origin(hint) is not Annotated:
-                hint = Annotated[hint, typer.Option(help=_HELP[name])]
+                hint = Annotated[hint, typer.Option(help=_HELP.get(name, f"See {function.__module__}."))]
             default = [] if hints[name] == _NAMED else parameter.default
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default))
     run.__name__, run.__doc__ = function.__name__, function.__doc__

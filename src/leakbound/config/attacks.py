@@ -85,6 +85,12 @@ class GradientInversionConfig(Attack):
     knows_defense: ClassVar[bool] = True
     over_units: ClassVar[Literal["mean", "median"] | None] = "mean"
 
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence for a defense that does not say what its clients upload."""
+        unknown = defense.client_step == Defense.client_step
+        return "gradient_inversion needs the client_step of the defense; its class states none" if unknown else None
+
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
     tuning_images: Count = 4
@@ -131,6 +137,8 @@ class AttackConfig(Settings):
     def _of_their_classes(cls, values: Any, info: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
+        if taken := sorted({*values} & {*ATTACKS.builtin}):
+            raise ValueError(f"{taken[0]} is built in: its settings are attacks.{taken[0]}")
         kinds = {
             name: type(given) if isinstance(given, Attack) else class_of(ATTACKS, name, Attack, info.context)
             for name, given in values.items()

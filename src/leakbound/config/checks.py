@@ -114,7 +114,8 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     known = config.attacks.all()
     for where, name in _listed(f"{key}.attacks", study.attacks).items():
         if name not in known:
-            yield from unknown_name(where, name, "attack", sorted(known))
+            hint = f"; declare it under attacks.custom, e.g. {name}: {{}}" if name in config.plugins.attacks else ""
+            yield from (f"{one}{hint}" for one in unknown_name(where, name, "attack", sorted(known)))
             continue
         attack = known[name]
         if attack.trained and 0 in study.rounds:

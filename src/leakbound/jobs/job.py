@@ -155,7 +155,12 @@ class JobList:
         self.table = table
         self.steps = {step.name: step for step in steps}
         every = [job for step in self.steps.values() for job in step.jobs(table)]
-        made_by = {path: job for job in every for path in job.outputs.values()}
+        made_by: dict[str, Job] = {}
+        for path, job in ((path, job) for job in every for path in job.outputs.values()):
+            if (other := made_by.setdefault(path, job)) is not job:
+                raise ValueError(
+                    f"{path}: {other.step} {other.name} and {job.step} {job.name} both write it; rename one"
+                )
         waiting = [job for job in every if self.steps[job.step].final]
         wanted: set[tuple[str, str]] = set()
         while waiting:

@@ -3,7 +3,7 @@
 Nothing here imports torch: Snakemake parses this for every job.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from leakbound import registry
@@ -76,8 +76,9 @@ class RunTable:
         if study is None:
             return False
         asked = {"dataset": study.datasets, "model": study.models, "defense": set(study.defenses) - {"none"}}
-        missing = set(registry.ATTACKS.names()) - set(study.attacks)
-        wanted = figure.admitted("source", registry.ATTACKS.names()) if "source" in figure.select else ()
+        attacks = registry.ATTACKS.names(self.config.plugins.attacks)
+        missing = set(attacks) - set(study.attacks)
+        wanted = figure.admitted("source", attacks) if "source" in figure.select else ()
         return not missing & set(wanted) and all(figure.admitted(column, names) for column, names in asked.items())
 
     def all_federated(self) -> dict[str, FederatedRun]:
@@ -127,6 +128,11 @@ class RunTable:
         for table in tables:
             others = {one for one in tables if one != table}
             yield table, section.model_dump(mode="json", exclude=others, exclude_none=True)
+
+    def over_units(self, attacks: Iterable[str]) -> dict[str, str]:
+        """Attack to the summary of its rows over units, for those that have one."""
+        known = {name: self.config.attacks.all()[name].over_units for name in attacks}
+        return {name: how for name, how in known.items() if how is not None}
 
     def strength_settings(self) -> dict[str, Any]:
         """Way in which levels of declared defenses protect more, where their names do not tell it."""

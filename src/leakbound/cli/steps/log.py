@@ -60,8 +60,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         studies = {name for name, slugs in table.studies.items() if slug in slugs}
         shown = [key for key, figure in table.figures.items() if figure.study in studies]
         facts = {**run.facts(), "mechanism": config.defense(run.defense).mechanism}
-        known = {name: config.attacks.all()[name].over_units for name in attacks}
-        facts["over_units"] = {name: how for name, how in known.items() if how is not None}
+        facts["over_units"] = table.over_units(attacks)
         yield _job(table, facts, shown, files, table.first_study[slug])
     if section is None:
         return

@@ -13,7 +13,7 @@ import typer
 from leakbound import storage
 from leakbound.cli.files import check_outputs, plain_settings
 from leakbound.cli.job_list import job_list
-from leakbound.cli.steps import log
+from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.reading import check, load
 from leakbound.config.whole import Config
@@ -34,6 +34,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
     shown = [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
     shown += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
     shown += [path for job in log.jobs(table) for path in job.outputs.values()]
+    shown += [job.outputs["provenance"] for step in (train, attack, measure, federate) for job in step.jobs(table)]
     settings = table.config.model_dump(mode="json")
     yield new_job(table.config, "report", "report", settings, inputs={"shown": shown}, purpose="figures")
 

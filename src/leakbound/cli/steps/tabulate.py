@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings
@@ -24,6 +26,7 @@ class TabulateSettings(JobSettings):
 
     study: Name
     runs: dict[Line, Names]
+    over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -33,7 +36,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "tabulate",
             study,
-            {"study": study, "runs": {slug: table.attacks[slug] for slug in slugs}},
+            {
+                "study": study,
+                "runs": {slug: table.attacks[slug] for slug in slugs},
+                "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
+            },
             inputs={"runs": [path for slug in slugs for path in table.records(slug).values()]},
             purpose=study,
         )
@@ -43,7 +50,8 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
     """Gather what the runs of a study have written into one tidy table."""
     from leakbound.claims.tables import tabulate as gather
 
-    storage.write_rows(out, gather(_finished(root, slug, attacks) for slug, attacks in asked.runs.items()))
+    runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
+    storage.write_rows(out, gather(runs, asked.over_units))
 
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
