@@ -19,6 +19,7 @@ from leakbound.cli.main import main
 
 from .conftest import Project
 
+STUDY = {"models": ["lenet"], "defenses": {"none": []}, "rounds": [1], "batch_sizes": [8]}
 ONE, OTHER = (f"digits/lenet/{variant}/n20-b32" for variant in ("white-4", "personalized-4"))
 
 
@@ -203,7 +204,7 @@ def test_images_are_prepared_again_when_their_original_files_are_edited(fresh, t
         {
             "preset": "tiny",
             "datasets": {"mine": {"reader": "parquet", "members": 20, "test": 20, "aux": 10}},
-            "studies": {},
+            "studies": {"own": {**STUDY, "datasets": ["mine"]}},  # images that nothing uses are not made
             "tracking": {"enabled": False},
         }
     )
