@@ -50,9 +50,9 @@ def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_U
     """Put the results of runs, in any order, into one tidy table.
 
     A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
-    attacks' rows, and summaries over an attack's units with unit −1, as ``over_units`` has them: the median over
-    classes of model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``,
-    training minus test accuracy, and for each replica of a run whose undefended counterpart (same dataset, model, rounds, batch size) is in ``runs``:
+    attacks' rows, and summaries over an attack's units with unit −1 as ``over_units`` has them: the median over classes
+    of model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training
+    minus test accuracy, and for each replica of a run whose undefended counterpart (same setting) is in ``runs``:
     ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
     by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
     for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start

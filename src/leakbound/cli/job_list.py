@@ -2,7 +2,6 @@
 
 import importlib
 
-from leakbound.config.catalogue import Catalogue
 from leakbound.config.reading import load_catalogue
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList, Step
@@ -15,6 +14,6 @@ def all_steps() -> list[Step]:
     return [importlib.import_module(f"leakbound.cli.steps.{name}").STEP for name in OUTPUTS]
 
 
-def job_list(config: Config, catalogue: Catalogue | None = None) -> JobList:
-    """All jobs of a configuration, by default with the catalogue of figures that it names."""
-    return JobList(RunTable(config, catalogue or load_catalogue(config.catalogue, config)), all_steps())
+def job_list(config: Config) -> JobList:
+    """All jobs of a configuration, with its catalogue of figures."""
+    return JobList(RunTable(config, load_catalogue(config.catalogue, config)), all_steps())

@@ -1,9 +1,8 @@
 """Command: the cost of a configuration before anything runs."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,19 +13,12 @@ from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.plan import Machine, plan_text
 
 
-class Device(StrEnum):
-    """Device that trains and attacks."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 def plan(
     configfile: ConfigOption = Path("config/config.yaml"),
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=1, max=100_000, help="Jobs side by side, one CPU thread each.")
     ] = 2,
-    device: Annotated[Device | None, typer.Option(help="Device that trains; by default as configured.")] = None,
+    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="By default as configured.")] = None,
     gpu_jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Of these, jobs that share the GPU.")] = 1,
     table: Annotated[Path | None, typer.Option(help="Times of elementary work, CSV; by default the package's.")] = None,
 ) -> None:
@@ -35,7 +27,7 @@ def plan(
     config = made.table.config
     training = (config.resources.tune, config.resources.train, config.resources.attack)
     on_gpu = config.device == "cuda" or any(asked.gpu for asked in training)
-    where = device or (Device.cuda if on_gpu else Device.cpu)
-    costs = UnitCosts(read_costs(table or PACKAGED), where.value)
+    where = device or ("cuda" if on_gpu else "cpu")
+    costs = UnitCosts(read_costs(table or PACKAGED), where)
     source = "as the package brings them" if table is None else f"from {table}"
     sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))

@@ -9,7 +9,6 @@ import typer
 from leakbound import storage
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
-from leakbound.config.catalogue import Catalogue
 from leakbound.jobs.verification import findings, sealed_files
 
 
@@ -24,10 +23,8 @@ def verify(
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
-    runs = job_list(config, Catalogue(figures=()))  # a catalogue that does not fit hinders nobody
-    made = {Path(path): job for job in runs for path in job.outputs.values()}
     files = list(sealed_files(root))
-    found = findings(root, files, made)
+    found = findings(root, files)
     for finding in found:
         deleted = remove and finding.kind != "unsealed"
         if deleted:

@@ -84,14 +84,8 @@ def new_job(
 ) -> Job:
     """A job whose settings also say which of the things that it looks up come from outside the package.
 
-    Args:
-        config: The configuration.
-        step: Kind of the job.
-        name: Name of the job.
-        settings: All else that it depends on beside files, plain values.
-        uses: Kind of registered things to the names of those that the command looks up; None if it looks up none.
-        modules: Modules that it finds by other means, for the code fingerprint.
-        **facts: Inputs, purpose and work of the job.
+    ``uses`` is the kind of registered things to the names that the command looks up, None if it looks up none;
+    ``modules`` are found by other means and count for the code fingerprint; ``facts`` are inputs, purpose and work.
     """
     found = [*modules]
     if uses is not None:
@@ -156,11 +150,9 @@ class JobList:
         self.steps = {step.name: step for step in steps}
         every = [job for step in self.steps.values() for job in step.jobs(table)]
         made_by: dict[str, Job] = {}
-        for path, job in ((path, job) for job in every for path in job.outputs.values()):
-            if (other := made_by.setdefault(path, job)) is not job:
-                raise ValueError(
-                    f"{path}: {other.step} {other.name} and {job.step} {job.name} both write it; rename one"
-                )
+        for path, one in [(path, job) for job in every for path in job.outputs.values()]:
+            if (other := made_by.setdefault(path, one)) is not one:
+                raise ValueError(f"{path}: {other.step} {other.name} and {one.step} {one.name} both write it")
         waiting = [job for job in every if self.steps[job.step].final]
         wanted: set[tuple[str, str]] = set()
         while waiting:

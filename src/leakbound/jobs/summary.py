@@ -1,7 +1,6 @@
 """Origin and cost of a configuration's results, as its finished jobs state them."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from leakbound.storage.provenance import settings_hash, versions
 def summary(root: Path, made: JobList) -> dict[str, Any]:
     """Origin of a configuration's results as its jobs state it, and the time that each step took."""
     config = made.table.config
-    jobs = [storage.read_json(path) for path in _records(root, made)]
+    computed = [job for job in made if "provenance" in job.outputs and job.step != "prepare"]
+    jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
     known = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
     prepared = {name: path for name, path in known if path.is_file()}  # large files may have been left elsewhere
     return {
@@ -29,13 +29,6 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
         "data": {name: storage.read_json(path)["content"] for name, path in prepared.items()},
         "steps": _costs(root, made),
     }
-
-
-def _records(root: Path, made: JobList) -> Iterator[Path]:
-    """Provenance of all jobs that compute something from prepared images."""
-    for job in made:
-        if "provenance" in job.outputs and job.step != "prepare":
-            yield output(root, job.step, job.name, "provenance")
 
 
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:

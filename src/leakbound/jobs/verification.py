@@ -1,12 +1,13 @@
 """Files of a configuration's results that are not as they were written."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from leakbound import storage
-from leakbound.jobs.job import Job
+from leakbound.jobs.paths import OUTPUTS
 
 _OF_SNAKEMAKE = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
@@ -27,9 +28,9 @@ class Finding:
     reason: str
 
 
-def findings(root: Path, files: Iterable[Path], made: Mapping[Path, Job]) -> list[Finding]:
-    """Files that are damaged or unsealed, and seals without a file; ``made`` says which job writes a file."""
-    return [*(found for path in files if (found := _examined(path, made))), *_stale(root)]
+def findings(root: Path, files: Iterable[Path]) -> list[Finding]:
+    """Files below ``root`` that are damaged or unsealed, and seals without a file."""
+    return [*(found for path in files if (found := _examined(path, root))), *_stale(root)]
 
 
 def sealed_files(root: Path) -> Iterator[Path]:
@@ -41,24 +42,26 @@ def sealed_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _examined(path: Path, made: Mapping[Path, Job]) -> Finding | None:
+def _examined(path: Path, root: Path) -> Finding | None:
     """The fault of a file; none if it has none."""
     if not storage.seal_of(path).is_file():
         return Finding(path, "unsealed", "nobody knows whether it is whole; if a job made it, delete it")
     try:
         storage.check(path)
-        owner = _owner(path, made.get(path))
+        owner = _owner(path, root)
     except storage.DamagedFileError as error:
         return Finding(path, "damaged", error.reason)
     return Finding(path, "damaged", f"its folder is that of {owner}, moved here") if owner else None
 
 
-def _owner(path: Path, job: Job | None) -> str | None:
-    """The run whose provenance this is if it lies where a job of another one writes: a moved folder is whole."""
-    if job is None or path != Path(job.outputs.get("provenance", "")):
-        return None
-    slug = storage.read_json(path).get("settings", {}).get("slug")
-    return slug if slug not in (None, job.settings.get("slug")) else None
+def _owner(path: Path, root: Path) -> str | None:
+    """The run whose provenance lies where that of another one belongs: a folder moved with its seals is whole."""
+    for step, name in (("train", "(.+)"), ("attack", "(.+)/[^/]+")):
+        form = re.escape(OUTPUTS[step]["provenance"]).replace(r"\{name\}", name)
+        if place := re.fullmatch(form, path.relative_to(root).as_posix()):
+            slug = storage.read_json(path).get("settings", {}).get("slug")
+            return slug if slug not in (None, place[1]) else None
+    return None
 
 
 def _stale(root: Path) -> Iterator[Finding]:
