@@ -218,6 +218,10 @@ def test_settings_from_outside_are_parsed_by_their_own_class():
         ),
         ({"defenses": {"own": 3}}, "defenses.own = 3: should be a valid mapping"),
         (
+            {"attacks": {"custom": {"gradient_inversion": {"images": 5}}}},
+            "attacks.custom: gradient_inversion is built in: its settings are attacks.gradient_inversion",
+        ),
+        (
             {"defenses": {"own": {"mechanism": "mine", "strength": 3, "strenght": 3}}},
             "defenses.own.strenght: unknown setting; known: .*strength; did you mean 'strength'",
         ),

@@ -1,3 +1,4 @@
+import dataclasses
 import re
 from collections import Counter
 from pathlib import Path
@@ -327,3 +328,19 @@ def test_every_setting_reaches_a_job(trail):
         inner = inner.setdefault(key, {})
     inner[trail[-1]] = CHANGES[trail]
     assert all_settings(reading.check(values, "test")) != all_settings(QUICK), f"{trail} reaches no job"
+
+
+def test_two_jobs_of_one_file_are_refused():
+    tabulate = next(step for step in all_steps() if step.name == "tabulate")
+    twice = dataclasses.replace(tabulate, jobs=lambda table: [*tabulate.jobs(table), *tabulate.jobs(table)])
+    with pytest.raises(
+        ValueError, match=r"tables/capacity\.parquet: tabulate capacity and tabulate capacity both write"
+    ):
+        JobList(RunTable(QUICK, CATALOGUE), [*all_steps(), twice])
+
+
+def test_report_waits_for_all_whose_provenance_it_shows_even_where_nothing_is_logged_or_drawn():
+    quiet = QUICK.model_copy(update={"tracking": QUICK.tracking.model_copy(update={"enabled": False})})
+    jobs = job_list(quiet, figures=())
+    read = set(jobs.job("report", "report").input_files())
+    assert {job.outputs["provenance"] for job in jobs.of("train", "attack")} <= read
