@@ -108,7 +108,7 @@ def examples() -> Iterator[Example]:
     alike: Counter[tuple[str, ...]] = Counter()
     for job in JobList(table, all_steps()):
         inputs = dict(pair for role, files in job.inputs.items() for pair in inputs_of(role, files))
-        command, key = job.step.replace("_", "-"), (job.step, *job.uses.get("attacks", ()), *inputs)
+        command, key = job.step.replace("_", "-"), (job.step, job.settings.get("attack", ""), *inputs)
         alike[key] += 1
         if command != "report" and alike[key] <= (1 if command in LONG else 2):
             yield Example(command, job.settings_text(), inputs, tuple(job.outputs))
