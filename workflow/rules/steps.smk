@@ -24,7 +24,7 @@ for step in JOBS.steps.values():
         resources:
             **requests(step),
         params:
-            command=step.name.replace("_", "-"),
             **parameters(step),
+            command=step.name.replace("_", "-"),
         shell:
             "leakbound {params.command} --settings {params.settings:q} {params.files} > {log} 2>&1"
