@@ -70,24 +70,22 @@ tracking-server: .venv/ready $(if $(LEAKBOUND_TRACKING_DATABASE),,tracking-datab
 	leakbound tracking-server --folder $(TRACKING_FOLDER) --host $(TRACKING_HOST) --port $(TRACKING_PORT) $(TRACKING_OPTIONS)
 
 # It listens on no network, only on a socket in a folder that nobody else can enter, and knows its user from the system.
-# PostgreSQL refuses to be root: then it is the user postgres. Debian keeps its programs off the PATH.
+# Like the server above it, it refuses to be root. Debian keeps its programs off the PATH.
 POSTGRES_FOLDER = $(abspath $(TRACKING_FOLDER))/postgres
-AS_ROOT := $(filter 0,$(shell id -u))
-POSTGRES = $(if $(AS_ROOT),runuser -u postgres --) \
-  env PATH="$$PATH:$(shell ls -d /usr/lib/postgresql/*/bin 2> /dev/null | sort -V | tail -n 1)"
+POSTGRES = env PATH="$$PATH:$(shell ls -d /usr/lib/postgresql/*/bin 2> /dev/null | sort -V | tail -n 1)"
 tracking-database: $(TRACKING_FOLDER)/postgres
-	@cd / && if ! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null; then \
+	@if ! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null; then \
 	  $(POSTGRES) pg_ctl start -w -t 120 -D $(POSTGRES_FOLDER) -l $(POSTGRES_FOLDER)/server.log \
 	    -o "-k $(POSTGRES_FOLDER) -c listen_addresses= -c max_connections=200"; fi
 
 tracking-database-stop:
-	@cd / && ! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null || \
+	@! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null || \
 	  $(POSTGRES) pg_ctl stop -w -t 120 -m fast -D $(POSTGRES_FOLDER)
 
 $(TRACKING_FOLDER)/postgres: # whole or not at all
-	@install -d -m $(if $(AS_ROOT),711,700) $(TRACKING_FOLDER)
-	@rm -rf $@.new && install -d -m 700 $(if $(AS_ROOT),-o postgres) $@.new
-	@cd / && $(POSTGRES) initdb -D $(POSTGRES_FOLDER).new --username="$$(id -un)" --encoding=UTF8 --no-locale \
+	@install -d -m 700 $(TRACKING_FOLDER)
+	@rm -rf $@.new && install -d -m 700 $@.new
+	@$(POSTGRES) initdb -D $(POSTGRES_FOLDER).new --username="$$(id -un)" --encoding=UTF8 --no-locale \
 	  --auth-local=peer --auth-host=reject --data-checksums > /dev/null
 	@mv $@.new $@
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -28,6 +29,25 @@ def installed() -> bool:
     return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
 
+def unprivileged() -> list[str]:
+    """Words before a command that must not be root, which neither MLflow's server nor PostgreSQL may be.
+
+    Root becomes the user `nobody`, who may still read what is below /root.
+    """
+    if os.geteuid() != 0:
+        return []
+    user = pwd.getpwnam("nobody")
+    powers = ["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override", "--bounding-set=-all,+dac_override"]
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *powers, "--"]
+
+
+def owned(path: Path) -> None:
+    """Give a folder to the account that :func:`unprivileged` commands run as."""
+    if os.geteuid() == 0:
+        user = pwd.getpwnam("nobody")
+        os.chown(path, user.pw_uid, user.pw_gid)
+
+
 def free_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as probe:
@@ -40,16 +60,17 @@ class TeamServer:
 
     Args:
         workers: Processes that answer.
+        passwords: Whether it asks for passwords on this machine too.
     """
 
-    def __init__(self, workers: int = 4) -> None:
+    def __init__(self, workers: int = 4, *, passwords: bool = False) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="leakbound-server-"))
-        self._home.chmod(0o711)  # PostgreSQL runs as another user where root starts it
+        owned(self._home)
         self.folder, self.log = self._home / "server", self._home / "server.log"
         self.database = f"postgresql:///postgres?host={self.folder / 'postgres'}"
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
-        self.host, self._workers = "", workers
+        self.host, self._workers, self._passwords = "", workers, passwords
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -70,10 +91,13 @@ class TeamServer:
     def begin(self, host: str = "127.0.0.1", **environment: str) -> None:
         """Start it without waiting until it answers."""
         self._make("tracking-database")
+        self._let_root_in()
         own = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "LEAKBOUND_"))}
         own |= {"LEAKBOUND_TRACKING_DATABASE": self.database, **environment}
         words = ["--folder", self.folder, "--host", host, "--port", self.port, "--workers", self._workers]
-        command = [*COMMAND, "tracking-server", *map(str, words)]
+        if not self._passwords and host == "127.0.0.1":
+            words.append("--no-passwords")
+        command = [*unprivileged(), *COMMAND, "tracking-server", *map(str, words)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)
         self.host = host
@@ -119,10 +143,25 @@ class TeamServer:
         shutil.rmtree(self._home)
 
     def _make(self, target: str) -> None:
-        words = ["make", "--silent", "--directory", str(_CHECKOUT), target, f"TRACKING_FOLDER={self.folder}"]
+        words = [
+            *unprivileged(),
+            "make",
+            "--silent",
+            "--directory",
+            str(_CHECKOUT),
+            target,
+            f"TRACKING_FOLDER={self.folder}",
+        ]
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             sys.exit(f"make {target} fails: {done.stdout}")
+
+    def _let_root_in(self) -> None:
+        """PostgreSQL knows its users from the system; who runs this looks at the rows that the server stored."""
+        if os.geteuid() == 0:
+            sql = "DO $$ BEGIN CREATE ROLE root SUPERUSER LOGIN; EXCEPTION WHEN duplicate_object THEN END $$"
+            psql = ["psql", "-q", "-h", str(self.folder / "postgres"), "-d", "postgres", "-c", sql]
+            subprocess.run([*unprivileged(), *psql], check=True)
 
     def _said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")[-2000:]

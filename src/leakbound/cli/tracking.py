@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,9 +21,10 @@ tracking:
   uri: {address}
 """
 _LOGIN = """
-It asks for passwords; that of the administrator is in {file}, or what {variable} held at the first start.
-Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.
+It asks for a name and a password: {admin}, and what is in {file}, or what {variable} held at the first start.
 """
+_JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
+_AccountsOption = Annotated[bool, typer.Option(help="Ask for them; only a server for this machine may do without.")]
 
 
 def sync(
@@ -46,49 +48,93 @@ def sync(
 def ui(
     configfile: ConfigOption = Path("config/config.yaml"),
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
+    passwords: _AccountsOption = True,
+    folder: Annotated[Path, typer.Option(help="Holds the account.")] = Path("results/ui"),
 ) -> None:
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
-    from leakbound import tracking
     from leakbound.config import reading
+    from leakbound.tracking.store import is_server, sqlite_file
 
     uri = reading.load(configfile).tracking.uri
-    if uri.startswith("http"):
+    if is_server(uri):
         sys.stdout.write(f"The runs are at {uri}\n")
         return
-    tracking.upgrade_store(uri)
-    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    sys.stdout.write(f"Runs: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n")
-    sys.stdout.flush()
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
-    os.execv(sys.executable, [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"])
+    file = sqlite_file(uri)
+    said = f"Runs: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n"
+    _serve(
+        uri if file is None else f"sqlite:///{file}",
+        folder,
+        Path("mlruns") if file is None else file.parent / "mlartifacts",
+        port=port,
+        workers=1,
+        passwords=passwords,
+        said=said,
+    )
 
 
 def tracking_server(
     folder: Annotated[Path, typer.Option(help="Holds artifacts and accounts.")] = _FOLDER,
     database: Annotated[str, typer.Option(envvar=_DATABASE, help="Holds the runs.")] = "postgresql:///mlflow",
-    host: Annotated[str, typer.Option(help="Any but this machine's own asks for passwords.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on, by default for this machine alone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 5000,
-    admin: Annotated[str, typer.Option(help="Name of the administrator, where passwords are asked for.")] = "admin",
+    passwords: _AccountsOption = True,
+    admin: Annotated[str, typer.Option(help="Name of the administrator.")] = "admin",
     name: Annotated[list[str] | None, typer.Option(help="Further name of this machine; may be repeated.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 4,
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
-    from leakbound.tracking import server
+    from leakbound.tracking.server import bracketed
 
     if re.search(r"://[^/@]*:[^/@]*@|[?&]password=", database) and database != os.environ.get(_DATABASE):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
-    os.umask(0o077)
-    words = server.server_words(folder, host, port, workers)
-    environment = server.server_environment(database, host, port, name or [])
-    if asks := not server.is_local(host):
-        environment |= server.prepare_accounts(folder, admin)
-    server.prepare_database(database)
     called = socket.getfqdn() if host in ("0.0.0.0", "::") else host
-    said = _NOTES.format(address=f"http://{server.bracketed(called)}:{port}")
-    said += _LOGIN.format(file=folder / "admin-password", variable=server.PASSWORD) if asks else ""
+    said = _NOTES.format(address=f"http://{bracketed(called)}:{port}")
+    _serve(
+        database,
+        folder,
+        folder / "artifacts",
+        host=host,
+        port=port,
+        workers=workers,
+        passwords=passwords,
+        admin=admin,
+        names=name or [],
+        said=said,
+        jobs=_JOBS,
+    )
+
+
+def _serve(
+    database: str,
+    folder: Path,
+    artifacts: Path,
+    *,
+    port: int,
+    workers: int,
+    passwords: bool,
+    said: str,
+    host: str = "127.0.0.1",
+    admin: str = "admin",
+    names: Sequence[str] = (),
+    jobs: str = "",
+) -> None:
+    """Become MLflow's server, after everything that could be wrong has been looked at."""
+    from leakbound.tracking import server
+
+    os.umask(0o077)
+    server.refuse_root()
+    password = server.given_password(admin)
+    words = server.server_words(artifacts, host, port, workers, passwords=passwords)
+    environment = server.server_environment(database, artifacts, host, port, names)
+    server.prepare_database(database)
+    server.prepare_folder(folder)
+    if passwords:
+        environment = server.prepare_accounts(folder, admin, password, environment)
+        said += _LOGIN.format(admin=admin, file=folder / "admin-password", variable=server.PASSWORD) + jobs
     sys.stdout.write(said)
     sys.stdout.flush()
+    os.chdir(folder)  # where nobody else puts a configuration that the server would read
     os.execve(sys.executable, words, environment)

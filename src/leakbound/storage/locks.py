@@ -5,7 +5,7 @@ Elsewhere nothing is locked, and :func:`taken` says so.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -15,8 +15,14 @@ class UnlockableError(OSError):
 
 
 def opened(path: Path) -> IO[str]:
-    """Lock file, open, made with its folder if need be; closing it releases the lock. Children do not inherit it."""
+    """Lock file, open, made with its folder if need be; closing it releases the lock. Children do not inherit it.
+
+    Nobody else may open it: who only reads a file can hold its lock too, and so keep its owner from working.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(0o600)
+    with suppress(OSError):  # made by an earlier version, or by a colleague who shares it
+        path.chmod(0o600)
     return path.open("a+", encoding="utf-8")
 
 

@@ -1,22 +1,26 @@
-"""An MLflow server for a team: `mlflow server` for exact hosts, and with passwords unless it is for one machine."""
+"""MLflow's server, for one user's pages or a team: `mlflow server` with an application that does what runs need."""
 
 import ipaddress
 import os
 import re
 import secrets
 import socket
+import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from leakbound.tracking.application import ARTIFACTS
 from leakbound.tracking.store import failures, is_database, reason, sqlite_file, upgrade_store
 
 PASSWORD = "LEAKBOUND_TRACKING_PASSWORD"
 """Environment variable with the administrator's password, read when accounts are first made."""
 _SHORTEST_PASSWORD = 12  # characters, as MLflow has it
-_PRIVATE = ("MLFLOW_TRACKING_", "MLFLOW_AUTH_", PASSWORD, "LEAKBOUND_TRACKING_DATABASE")  # of the user as a client
-# MLflow's Flask application: its default one mounts an assistant that carries out commands for any client on this
-# machine. Workers have minutes, as they start slowly on a busy machine and files may be large.
+_PRIVATE = ("MLFLOW_", "_MLFLOW_", "GUNICORN_", "LEAKBOUND_TRACKING_")  # of the user as a client, or against the below
+_EVERYWHERE = ("0.0.0.0", "::")
+# Under its default server MLflow mounts an assistant that carries out commands for any client on this machine. Workers
+# have minutes, as they start slowly on a busy machine and files may be large.
 _GUNICORN = "--worker-class gthread --threads 8 --timeout 600 --no-control-socket"
 _ACCOUNTS = """\
 [mlflow]
@@ -55,29 +59,46 @@ def prepare_database(database: str) -> None:
         raise ValueError(f"the database does not take MLflow's tables: {reason(error)}\n{known}") from error
 
 
-def server_words(folder: Path, host: str, port: int, workers: int) -> list[str]:
+def refuse_root() -> None:
+    """Refuse to serve as root.
+
+    Raises:
+        ValueError: If this process is root.
+    """
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        raise ValueError(
+            "not as root: whoever found a hole in MLflow would have the whole machine. Start it from an ordinary "
+            "account, e.g. runuser -u NAME -- leakbound ..., to which the folder of the results belongs"
+        )
+
+
+def server_words(artifacts: Path, host: str, port: int, workers: int, *, passwords: bool) -> list[str]:
     """Words of the command that serves, which everybody on the machine can read.
 
     Raises:
-        ValueError: If ``host`` and ``port`` cannot be listened on.
+        ValueError: If ``host`` and ``port`` cannot be listened on, or would let others in without a password.
     """
+    if not (passwords or is_local(host)):
+        raise ValueError(f"--host {host}: others than this machine need passwords; leave out --no-passwords")
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except (OSError, UnicodeError) as error:
         raise ValueError(f"--host {host} --port {port}: cannot be listened on ({error}); give another") from error
     words = [sys.executable, "-m", "mlflow", "server", "--host", bracketed(host), "--port", str(port)]
-    words += ["--workers", str(workers), f"--gunicorn-opts={_GUNICORN}"]
-    words += ["--serve-artifacts", "--artifacts-destination", str(folder.absolute() / "artifacts")]
-    return words if is_local(host) else [*words, "--app-name", "basic-auth"]
+    words += ["--workers", str(workers), f"--gunicorn-opts={_GUNICORN}", "--serve-artifacts"]
+    words += ["--artifacts-destination", str(artifacts.absolute())]
+    return [*words, "--app-name", "leakbound" if passwords else "leakbound-without-passwords"]
 
 
-def server_environment(database: str, host: str, port: int, names: list[str]) -> dict[str, str]:
+def server_environment(database: str, artifacts: Path, host: str, port: int, names: Sequence[str]) -> dict[str, str]:
     """Environment of a server: the address of its database, and the only names by which clients may call it.
 
     Raises:
         ValueError: If one of ``names`` may stand for others.
     """
-    hosts = {host, "localhost", "127.0.0.1", "::1", *names}
+    hosts = {"localhost", "127.0.0.1", "::1", *names}
+    if host not in _EVERYWHERE:  # which is no name, but browsers take it for this machine
+        hosts.add(host)
     if not is_local(host):
         hosts |= {socket.gethostname(), socket.getfqdn()}
         with suppress(OSError):  # a machine that does not know its own name
@@ -87,25 +108,55 @@ def server_environment(database: str, host: str, port: int, names: list[str]) ->
             raise ValueError(f"--name {name!r}: may hold letters, digits and . : - _ only")
     allowed = [f"{bracketed(one)}{end}" for one in sorted(hosts) for end in ("", f":{port}")]
     return {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)} | {
+        ARTIFACTS: str(artifacts.absolute()),
         "MLFLOW_BACKEND_STORE_URI": database,
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(allowed),
+        "MLFLOW_SERVER_ENABLE_GRAPHQL_AUTH": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONSAFEPATH": "1",  # no code from the folder that it is started in
     }
 
 
-def prepare_accounts(folder: Path, admin: str) -> dict[str, str]:
-    """Environment of a server that asks for passwords; its first administrator gets one.
+def given_password(admin: str) -> str | None:
+    """The administrator's password from the environment, if there is one.
 
     Raises:
-        ValueError: If the name or the given password cannot be taken.
+        ValueError: If the name or the password cannot be taken.
     """
     if not re.fullmatch(r"[\w.@-]+", admin):
         raise ValueError(f"--admin {admin!r}: may hold letters, digits and . @ - _ only")
     password = os.environ.get(PASSWORD)
     if password is not None and len(password) < _SHORTEST_PASSWORD:
         raise ValueError(f"{PASSWORD}: has {len(password)} characters; it needs at least {_SHORTEST_PASSWORD}")
+    return password
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder of a server, or close it to others.
+
+    Raises:
+        ValueError: If it belongs to another account, which could change what is in it.
+    """
     folder.mkdir(0o700, parents=True, exist_ok=True)
+    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
+        raise ValueError(f"--folder {folder}: belongs to another account; give one of your own")
+    folder.chmod(0o700)
+
+
+def prepare_accounts(folder: Path, admin: str, password: str | None, environment: dict[str, str]) -> dict[str, str]:
+    """Environment of a server that asks for passwords, whose accounts are there; the first administrator gets one.
+
+    Args:
+        folder: Keeps the accounts, and a password that was made up.
+        admin: Name of the first administrator.
+        password: Of the administrator, if there is none yet.
+        environment: From :func:`server_environment`.
+
+    Raises:
+        ValueError: If MLflow cannot make the account.
+    """
     accounts, settings, kept = (folder.absolute() / name for name in ("accounts.db", "accounts.ini", "admin-password"))
     database = str(accounts).replace("%", "%%")  # a sign of its own in such files
     settings.write_text(_ACCOUNTS.format(database=database, admin=admin), encoding="utf-8")
@@ -114,11 +165,16 @@ def prepare_accounts(folder: Path, admin: str) -> dict[str, str]:
             kept.touch(0o600)
             kept.write_text(secrets.token_urlsafe(18), encoding="utf-8")
         password = kept.read_text(encoding="utf-8").strip() if kept.exists() else None
-    return {
+    environment = environment | {
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),  # the same for all workers
         **({} if password is None else {"MLFLOW_AUTH_ADMIN_PASSWORD": password}),
     }
+    making = [sys.executable, "-c", "from mlflow.server import auth; auth.bootstrap_admin_user()"]  # before workers do
+    done = subprocess.run(making, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{accounts}: MLflow cannot make the account of {admin} in it: {done.stderr[-500:].strip()}")
+    return environment
 
 
 def bracketed(host: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +97,23 @@ def upgrade_store(uri: str) -> None:
 
 
 def _make(database: Path | None) -> None:
-    """Make a SQLite file with all tables, if it is not there: MLflow cannot continue migrations that broke off."""
-    if database is None or database.exists():
+    """Make a SQLite file with all tables, if it is not there: MLflow cannot continue migrations that broke off.
+
+    Runs tell of records, so the file and the artifacts beside it are nobody else's to read.
+    """
+    if database is None:
         return
     from mlflow.db import upgrade
 
-    with atomic(database, sealed=False) as temporary:
-        upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
+    artifacts = database.parent / "mlartifacts"
+    artifacts.mkdir(0o700, parents=True, exist_ok=True)
+    if not database.exists():
+        with atomic(database, sealed=False) as temporary:
+            temporary.touch(0o600)
+            upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
+    with suppress(OSError):  # of an earlier version, or shared by a colleague
+        database.chmod(0o600)
+        artifacts.chmod(0o700)
 
 
 def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
