@@ -102,7 +102,7 @@ def prepared(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["tracking-server", "ui"])
+@pytest.fixture(scope="module", params=["tracking-server", pytest.param("ui", marks=pytest.mark.slow)])
 def served(request, tmp_path_factory) -> Iterator[Server]:
     """A server as leakbound starts it, by a user whose environment would weaken it."""
     home, port = prepared(tmp_path_factory.mktemp("served")), free_port()
