@@ -281,10 +281,23 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
             "figures": ",".join(facts.figures),
             "diverged_replicas": ",".join(map(str, sorted(diverged))),
             **{name: provenance.get(name) for name in ("commit", "dirty", "settings_hash", "device")},
+            **_bounds(provenance),
             "mlflow.source.name": "leakbound",
             "mlflow.source.git.commit": provenance.get("commit"),
         }
     )
+
+
+def _bounds(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Stated bounds of a training, of one replica and of all together, as tags and as the run's description."""
+    if "released" not in provenance:
+        return {}
+    found = provenance.get("leakage")
+    if not isinstance(found, Mapping):
+        return {"bound_replica": "none", "bound_replicas": "none", "mlflow.note.content": "No bound on what it tells."}
+    one, together = (found[name]["stated"] for name in ("replica", "replicas"))
+    note = f"Weights tell of one record at most {one} by one replica, {together} by all {found['count']} together."
+    return {"bound_replica": one, "bound_replicas": together, "mlflow.note.content": note}
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
