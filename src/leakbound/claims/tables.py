@@ -173,5 +173,5 @@ def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     text = dict.fromkeys(("run", "dataset", "model", "defense", "source", "variant", "metric"), "str")
     real = dict.fromkeys(("level", "value", "low", "high"), "float64")
     whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
-    rows = rows.assign(variant=rows["variant"].fillna(""), unit=rows["unit"].fillna(_ALL))
+    rows = rows.assign(variant=rows["variant"].astype(object).fillna(""), unit=rows["unit"].fillna(_ALL))
     return rows.astype({**text, **real, **whole})

@@ -61,15 +61,9 @@ def reference(
 
 def _unpublishable(path: Path, config: Config) -> list[str]:
     """Datasets whose pictures the rows of a figure hold though their readers do not let them be published."""
-    from leakbound.datasets import may_be_published
-    from leakbound.registry import DATASETS
+    from leakbound.datasets.pictures import withheld
 
-    rows = storage.read_rows(path)
-    if "metric" not in rows or not (pixels := rows[rows["metric"] == "pixel"]).size:
-        return []
-    shown = sorted({str(name) for name in pixels["dataset"]}) if "dataset" in pixels else sorted(config.datasets)
-    readers = {name: config.datasets[name].reader or name for name in shown if name in config.datasets}
-    return [name for name in shown if not may_be_published(DATASETS.get(readers.get(name, name)))]
+    return withheld(storage.read_rows(path), {name: one.reader or name for name, one in config.datasets.items()})
 
 
 def figures(
