@@ -10,23 +10,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from chain import ROOT, run_jobs
 from matplotlib.image import imread
 from private_photos import GRAY
-
-from calling import called, words_of
-from leakbound.cli.job_list import job_list
-from leakbound.config import reading
 
 _EMBEDDED = re.compile(rb"data:image/(png|svg\+xml);base64,([A-Za-z0-9+/=\s]+)")
 FIGURE = "tan2024/fig05"
 FOLDERS = ("results/private/figures", "results/mlartifacts/*/*/*/artifacts/figures")
 
 
-def configuration(folder: Path, reader: str) -> dict:
+def configuration(reader: str) -> dict:
     return {
         "preset": "private",
         "replicas": 1,
-        "catalogue": "config/pictures.yaml",
         "plugins": {"datasets": {"photos": f"private_photos:{reader}"}},
         "datasets": {"photos": {"members": 40, "test": 20, "aux": 20}},
         "training": {"learning_rates": [0.01], "search_rounds": 1, "evaluations": 1},
@@ -41,23 +37,16 @@ def configuration(folder: Path, reader: str) -> dict:
             }
         },
         "illustrations": {"noisy_images": {"dataset": "photos", "levels": {"natural": [4.0]}, "images": 2}},
-        "tracking": {"uri": f"sqlite:///{folder}/results/mlflow.db"},
     }
 
 
 def run_all(folder: Path, reader: str, monkeypatch) -> Path:
     """Run every job of the configuration, as the workflow would; returns the folder of results."""
-    root = Path(__file__).parents[2]
-    (folder / "config").mkdir(parents=True)
-    figures = yaml.safe_load((root / "config/figures/tan2024.yaml").read_text())["figures"]
+    figures = yaml.safe_load((ROOT / "config/figures/tan2024.yaml").read_text())["figures"]
     chosen = [{**one, "claims": []} for one in figures if one["id"] == "fig05"]
-    (folder / "config/pictures.yaml").write_text(yaml.safe_dump({"figures": chosen}))
-    (folder / "config/private.yaml").write_text(yaml.safe_dump(configuration(folder, reader)))
-    monkeypatch.chdir(folder)
-    for job in job_list(reading.load(Path("config/private.yaml"))):
-        outcome = called(*words_of(job))
-        assert outcome.code == 0, outcome.err
-    return folder / "results"
+    (folder / "config").mkdir(parents=True)
+    (folder / "config/figures.yaml").write_text(yaml.safe_dump({"figures": chosen}))
+    return run_jobs(folder, configuration(reader), monkeypatch)[0].parent
 
 
 def pictures_in(content: bytes) -> Iterator[bytes]:

@@ -148,6 +148,16 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
     yield Release("times", False, "nobody has bounded what the time of a step tells of its records")
 
 
+def dataset_releases(secure: bool) -> list[Release]:
+    """All that jobs leave which prepare a dataset and draw its figures."""
+    hashed = "keyed by a secret that does not leave" if secure else "singles out the true records among candidates"
+    return [
+        Release("hash of prepared images", secure, hashed),
+        Release("mean and covariance of members", False, "statistics of the members"),
+        Release("pictures of members", False, "shown only if the reader says that they may be published"),
+    ]
+
+
 def attack_releases(targets: bool) -> list[Release]:
     """All that an attack leaves; its ``targets`` are single members where it looks at gradients."""
     pictures = "targets and reconstructions of members" if targets else "what weights tell of classes of members"

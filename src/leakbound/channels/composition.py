@@ -11,7 +11,7 @@ from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 
 
-def composed_capacity(looks: Sequence[tuple[Channel, float]], moments: Moments) -> float:
+def composed_capacity(looks: Sequence[tuple[Channel, int]], moments: Moments) -> float:
     """Most that independent looks through channels of any shapes tell of one record, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
 
     P_i = A_i N_i⁻¹ A_i is the precision of a look through channel i. Precisions of independent looks add whatever their
@@ -30,10 +30,10 @@ def composed_capacity(looks: Sequence[tuple[Channel, float]], moments: Moments) 
     """
     pixels, turned = np.zeros(moments.dimension), list[tuple[np.ndarray, np.ndarray]]()
     for channel, count in looks:
-        if not 0 <= count < math.inf or channel.dimension != moments.dimension:
+        if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
                 f"{count} looks through {channel.dimension} axes at records of {moments.dimension} values: the number "
-                "is finite and >= 0, the dimensions agree"
+                "is >= 0, the dimensions agree"
             )
         if not count:
             continue
@@ -70,7 +70,7 @@ def _variances(covariance: Float[np.ndarray, "d d"], basis: Float[np.ndarray, "d
     return clip_eigenvalues(np.einsum("ij,ij->j", basis, covariance @ basis))
 
 
-def _precision(channel: Channel, covariance: Float[np.ndarray, "d d"], looks: float) -> Float[np.ndarray, " d"] | None:
+def _precision(channel: Channel, covariance: Float[np.ndarray, "d d"], looks: int) -> Float[np.ndarray, " d"] | None:
     """Precision of all looks along the channel's axes; None if one shows what varies without noise."""
     gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
     bare = (channel.variances == 0) & (gain > 0)

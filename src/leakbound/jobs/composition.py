@@ -11,7 +11,7 @@ from typing import Any
 from leakbound import storage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.leakage import looks
-from leakbound.accounting.statement import dp_bounds
+from leakbound.accounting.statement import dataset_releases, dp_bounds
 from leakbound.channels.channel import Channel
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
@@ -63,6 +63,8 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
 def _told(root: Path, made: JobList, dataset: str) -> _Told:
     """Uses of a dataset's members, as the finished jobs state them."""
     table, told = made.table, _Told()
+    secure = table.config.privacy_noise == "secure"
+    told.released.update((one.item, one.covered, one.why) for one in dataset_releases(secure))
     searches = {job.name: job for job in made.of("tune")}
     searched = set()
     for job in made.of("train"):
@@ -70,14 +72,14 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
         if run.dataset != dataset:
             continue
         record = _record(root, job, told)
-        told.runs[job.name] = record["leakage"]
+        bounds = told.runs[job.name] = record["leakage"] if "released" in record else None  # None: of an older version
         events = [PrivacyEvent(**event) for event in record["events"]]
-        _account(told, made, run, job.name, "trainings", events if record["leakage"] else [])
+        _account(told, made, run, job.name, "trainings", events if bounds else [])
         search = table.search_name(run)
         if search not in searched:
             searched.add(search)
             trials = list(_trials(searches[search], table.defense_of(run).learning_rates, events[0]))
-            _account(told, made, run, f"search of {search}", "searches", trials if record["leakage"] else [])
+            _account(told, made, run, f"search of {search}", "searches", trials if bounds else [])
     for job in made.of("attack"):
         if table.runs[job.name.rpartition("/")[0]].dataset == dataset:
             _record(root, job, told)
