@@ -263,3 +263,22 @@ def test_page_table_and_mlflow_state_both_figures(results):
             assert kept.tolist() == [one[which]["record"]]
     assert "digits/lenet/none/n5-b16" in page
     assert "not covered" in page
+
+
+@pytest.mark.parametrize(
+    ("leakage", "bounds"),
+    [
+        ([{"leak_total": 40.0}, {"leak_total": 50.0}], ("50 nats", "90 nats")),
+        ([{"leak_total": 40.0}, {"leak_total": None}], ("none", "none")),
+        ([{"leak_total": 40.0}], ("none", "none")),  # the other replica diverged
+        (None, ("none", "none")),
+    ],
+)
+def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, bounds):
+    from leakbound.tracking import RunFacts, describe
+
+    facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "federated")
+    record = {"started": 0.0, "seconds": 1.0, "diverged": [False, False], "released": [], "leakage": leakage}
+    tags = describe(facts, None, {}, record).tags
+    assert (tags["bound_replica"], tags["bound_replicas"]) == bounds
+    assert all(bound in tags["mlflow.note.content"] for bound in bounds if bound != "none")

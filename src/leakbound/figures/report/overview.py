@@ -53,7 +53,7 @@ def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Dataset to what everything together tells of one of its members: jobs with a bound, nats, ε, jobs without."""
+    """Dataset to what all trainings tell of one member: how many have a bound, nats, ε, and how many have none."""
     return [
         [
             style.written(name),
@@ -62,7 +62,7 @@ def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
             told["dp"]["stated"] if told["dp"] else "–",
             f"{told['federated']:.4g}" if told["federated"] else "–",
             f"{told['record']:.4g}",
-            f"none: {len(told['unbounded'])} jobs have none" if told["unbounded"] else f"{told['record']:.4g}",
+            f"no bound: {len(told['unbounded'])} have none" if told["unbounded"] else f"{told['record']:.4g}",
         ]
         for name, told in provenance.get("leakage", {}).items()
     ]
