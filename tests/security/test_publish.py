@@ -282,6 +282,14 @@ def test_empty_folder_is_filled(project):
     assert files_in(Path("out")) == FILES
 
 
+def test_what_a_killed_publication_left_is_removed_by_the_next(project):
+    left = Path(".out.a1b2c3d4")
+    left.mkdir()
+    (left / "weights.safetensors").write_bytes(b"half")
+    assert publish("dpsgd-1").code == 0
+    assert not left.exists()
+
+
 def test_nothing_stays_of_a_publication_that_could_not_be_written(project, monkeypatch):
     """The disk is full at the third file."""
     written = []
