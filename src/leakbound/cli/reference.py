@@ -37,6 +37,7 @@ def reference(
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
     kept = [path for path in made.files() if path.startswith(f"{root}/tables/") and path.endswith(".parquet")]
     kept += [path for path in made.files("claims") if path not in kept]
+    kept = [path for path in kept if not (path.endswith(".parquet") and _unpublishable(Path(path), config))]
     for job in made.of("plot"):
         if secret := _unpublishable(Path(job.outputs["shown"]), config):
             sys.stdout.write(
