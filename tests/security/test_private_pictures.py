@@ -14,9 +14,12 @@ from chain import ROOT, run_jobs
 from matplotlib.image import imread
 from private_photos import GRAY
 
+from calling import called
+from leakbound.datasets.pictures import withheld
+
 _EMBEDDED = re.compile(rb"data:image/(png|svg\+xml);base64,([A-Za-z0-9+/=\s]+)")
 FIGURE = "tan2024/fig05"
-FOLDERS = ("results/private/figures", "results/mlartifacts/*/*/*/artifacts/figures")
+FOLDERS = ("results/private/figures", "kept/figures", "results/mlartifacts/*/*/*/artifacts/figures")
 
 
 def configuration(reader: str) -> dict:
@@ -80,6 +83,7 @@ def holding_photos(folder: Path, *kinds: str) -> set[str]:
 def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_no_store(tmp_path, monkeypatch, reader):
     """Of one that does the same search finds them in the figure, in the report and in MLflow's artifacts."""
     root = run_all(tmp_path, reader, monkeypatch)
+    assert called("reference", "--configfile", "config/config.yaml", "--out", "kept").code == 0
     assert holding_photos(root / "private/illustrations", ".parquet")  # which no page and no store takes
     shutil.rmtree(root / "private/illustrations")
     found = holding_photos(tmp_path, ".png", ".svg", ".html", ".parquet")
@@ -92,3 +96,19 @@ def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_n
     else:
         assert found == set()
         assert "pictures of photos" in drawing
+
+
+@pytest.mark.parametrize(
+    ("shown", "private"),
+    [
+        ({"metric": ["pixel"], "dataset": ["digits"]}, []),
+        ({"metric": ["pixel", "pixel"], "dataset": ["digits", "faces"]}, ["faces"]),
+        ({"metric": ["pixel"], "dataset": ["nobody_knows"]}, ["nobody_knows"]),
+        ({"metric": ["pixel"]}, ["faces", "mine"]),  # they may be of any
+        ({"metric": ["mse"], "dataset": ["faces"]}, []),
+        ({"value": [1.0]}, []),
+    ],
+)
+def test_gate_lets_through_only_pictures_that_a_reader_vouches_for(shown, private):
+    readers = {"digits": "digits", "faces": "celeba", "mine": "parquet"}
+    assert withheld(pd.DataFrame(shown), readers) == private
