@@ -28,7 +28,8 @@ def composed_capacity(looks: Sequence[tuple[Channel, int]], moments: Moments) ->
     Raises:
         ValueError: If a number of looks is negative, or a channel has another dimension than the moments.
     """
-    pixels, turned = np.zeros(moments.dimension), list[tuple[np.ndarray, np.ndarray]]()
+    pixels = np.zeros(moments.dimension)
+    turned: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # axes with the precisions along them, by their identity
     for channel, count in looks:
         if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
@@ -43,14 +44,15 @@ def composed_capacity(looks: Sequence[tuple[Channel, int]], moments: Moments) ->
         if channel.basis is None:
             pixels += precision
         else:
-            turned.append((precision, channel.basis))
+            axes, known = turned.get(id(channel.basis), (channel.basis, 0.0))
+            turned[id(axes)] = (axes, known + precision)
     if not turned:
         root = np.sqrt(pixels)
         return _half_log_determinant(root[:, None] * moments.covariance * root)
-    basis = turned[0][1]
+    basis = next(iter(turned.values()))[0]
     root = np.sqrt(_variances(moments.covariance, basis))
     total = _seen_along(basis, pixels, None)
-    for precision, axes in turned:
+    for axes, precision in turned.values():
         total += _seen_along(basis, precision, axes)
     return _half_log_determinant(root[:, None] * total * root)
 
