@@ -119,8 +119,9 @@ def test_run_says_where_it_comes_from(finished):
     assert event["uses"] == 6  # 20 steps of 32 records out of 120: five or six times each
     assert provenance["settings"]["rounds"] == 20
     assert provenance["inputs"].keys() == {"dataset", "trials", "channel", "spectrum"}
-    leakage = provenance["leakage"]
-    assert leakage["record"] <= leakage["linear"] <= leakage["printed"]
+    one, both = (provenance["leakage"][name] for name in ("replica", "replicas"))
+    assert one["record"] <= one["linear"] <= one["printed"]
+    assert one["record"] < both["record"] < 2 * one["record"]
 
 
 def test_every_run_is_in_mlflow_once(finished):

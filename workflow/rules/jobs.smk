@@ -88,7 +88,7 @@ def parameters(step):
     if step.watched is not None:
         found["watched"] = lambda w: step.watched(job_of(step, w), TABLE)
     if step.name == "plot":
-        found["caption"] = lambda w: TABLE.caption(w.name)
+        found["caption"] = lambda w: TABLE.caption_markup(w.name)
     if step.resumes:
         found["files"] = lambda w: f"{job_of(step, w).options()} --code {code(job_of(step, w))}"
     return found

@@ -1,7 +1,15 @@
 """Accounting: from the uses of records in a training to the most that it can have leaked."""
 
-from leakbound.accounting.dp import dp_capacity, dp_capacity_from_epsilon, dp_noise_multiplier, epsilon, poisson_epsilon
-from leakbound.accounting.leakage import Leakage, leakage
+from leakbound.accounting.dp import (
+    composed_epsilon,
+    dp_capacity,
+    dp_capacity_from_epsilon,
+    dp_noise_multiplier,
+    epsilon,
+    poisson_epsilon,
+    record_information,
+)
+from leakbound.accounting.leakage import Leakage, composed_leakage, leakage
 from leakbound.accounting.reconstruction import (
     EmpiricalBayes,
     batch_capacity,
@@ -17,6 +25,8 @@ __all__ = [
     "EmpiricalBayes",
     "Leakage",
     "batch_capacity",
+    "composed_epsilon",
+    "composed_leakage",
     "dequantized_error_bound",
     "dp_capacity",
     "dp_capacity_from_epsilon",
@@ -29,4 +39,5 @@ __all__ = [
     "leakage",
     "poisson_epsilon",
     "posterior",
+    "record_information",
 ]

@@ -4,6 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+DP_MECHANISMS = ("dpsgd", "dppsac")
+"""Mechanisms that the accountants of DP were derived for."""
+
 
 @dataclass(frozen=True)
 class PrivacyEvent:
@@ -40,6 +43,14 @@ class PrivacyEvent:
     def sample_rate(self) -> float:
         """Probability that a record takes part in a step."""
         return self.batch_size / self.population
+
+    @property
+    def bound(self) -> Literal["nats", "epsilon"] | None:
+        """Kind of bound that an accountant was derived for; None for training without one, as by clipping alone."""
+        if self.mechanism == "channel":
+            return "nats"
+        private = self.mechanism in DP_MECHANISMS and self.sampling == "poisson" and self.noise_multiplier
+        return "epsilon" if private else None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -6,7 +6,8 @@ tell up to ln(classes) nats per record on top.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -17,10 +18,10 @@ from leakbound.accounting.gaussian import gaussian_capacity
 
 @dataclass(frozen=True)
 class Leakage:
-    """Leakage of one training, in nats, as published and as bounded correctly.
+    """Leakage of one training, or of several through the same channel, in nats, as published and as bounded correctly.
 
     Attributes:
-        uses: k, looks with independent noise that the attacker gets at the most used record; 1 for frozen noise.
+        uses: k, looks with independent noise that the attacker gets at the most used record; 1 per training if frozen.
         printed: n·κ for n steps, as published: neither tight nor about one record.
         linear: k·κ, a valid and loose bound for one record that adds leakages instead of precisions.
         record: ½ Σ ln(1 + k μ_i/σ), what everything an attacker ever sees tells of one record, at most.
@@ -54,6 +55,39 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
     Source:
         Tan et al. 2024, Section V, for the published total.
     """
+    return composed_leakage([event], ratios)
+
+
+def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> Leakage:
+    """Leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
+
+    Their noise is independent, so looks add as they do within a training: R equal trainings leak what one with R times
+    the uses leaks. Frozen noise is drawn once for each training. Arguments and errors are those of :func:`leakage`;
+    trainings through channels that differ compose by :func:`leakbound.channels.composition.composed_capacity`.
+
+    Raises:
+        ValueError: If there are no events, or they are not of one channel and one set of records.
+    """
+    if not events:
+        raise ValueError("there are no events, so there is nothing to account for")
+    for event in events:
+        _check(event, ratios)
+    first = events[0]
+    if any(_law(event) != _law(first) for event in events):
+        raise ValueError("the events are of other channels or records; compose them by `channels.composed_capacity`")
+    uses, steps = sum(map(looks, events)), sum(event.steps for event in events)
+    record = _capacity(ratios, uses) if uses else 0.0
+    capacity = first.capacity or 0.0
+    return Leakage(uses, _total(steps, capacity), _total(uses, capacity), record, _total(first.population, record))
+
+
+def looks(event: PrivacyEvent) -> int:
+    """Looks with independent noise at the most used record of a training through a channel: one if it is frozen."""
+    return event.uses if event.noise == "fresh" else min(event.uses, 1)
+
+
+def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
+    """Refuse an event that the accountant was not derived for, or whose channel has other ratios."""
     if event.mechanism != "channel":
         raise ValueError(
             f"mechanism {event.mechanism!r}: this accountant composes data-space channels only; for DP-SGD and DP-PSAC "
@@ -71,11 +105,11 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
             f"the variance ratios have a capacity of {reached:.6g} nats, the event states {capacity:.6g}: they belong "
             "to another channel; compute them from the channel file of this run"
         )
-    uses = event.uses if event.noise == "fresh" else min(event.uses, 1)
-    record = _capacity(ratios, uses) if uses else 0.0
-    return Leakage(
-        uses, _total(event.steps, capacity), _total(uses, capacity), record, _total(event.population, record)
-    )
+
+
+def _law(event: PrivacyEvent) -> PrivacyEvent:
+    """An event without its counts: the law of its noise, and the records."""
+    return replace(event, steps=0, uses=0, batch_size=0)
 
 
 def _total(count: int, nats: float) -> float:

@@ -5,6 +5,7 @@ Sampling, which needs torch, is in :mod:`leakbound.channels.sampling`.
 
 from leakbound.channels.calibration import noise_scale
 from leakbound.channels.channel import Channel, Spectrum, channel_capacity, signal_to_noise
+from leakbound.channels.composition import composed_capacity
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.channels.shapes import (
@@ -32,6 +33,7 @@ __all__ = [
     "White",
     "box_weights",
     "channel_capacity",
+    "composed_capacity",
     "estimate_moments",
     "noise_scale",
     "principal_direction",

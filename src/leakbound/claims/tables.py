@@ -49,7 +49,8 @@ class RunResults:
 def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_UNITS) -> pd.DataFrame:
     """Put the results of runs, in any order, into one tidy table.
 
-    A run adds the last value of each training metric (source ``training``; ``epsilon`` has source ``accounting``), its
+    A run adds the last value of each training metric (source ``training``; ``epsilon``, of one replica, has source
+    ``accounting``, and so have the rows of :func:`accounting_rows` that are given with the attacks), its
     attacks' rows, and summaries over an attack's units with unit −1 as ``over_units`` has them: the median over classes
     of model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training
     minus test accuracy, and for each replica of a run whose undefended counterpart (same setting) is in ``runs``:
@@ -68,6 +69,21 @@ def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_U
     rows = _typed(pd.concat([rows, *_improvements(rows)], ignore_index=True))
     order = ["dataset", "model", "rounds", "batch_size", "defense", "level", "replica", "source", "variant", "metric"]
     return rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
+
+
+def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
+    """Bounds that a run's provenance states as rows of an attack, variants ``replica`` and ``replicas`` (all together).
+
+    Replica -1 stands for all. Metrics are ``record``, ``dataset``, ``linear`` and ``printed`` in nats, and ``epsilon``.
+    """
+    found = [
+        {"variant": variant, "metric": metric, "value": float(value)}
+        for variant in ("replica", "replicas")
+        for metric, value in (leakage or {}).get(variant, {}).items()
+        if metric not in ("uses", "delta", "accountant", "stated")
+    ]
+    frame = pd.DataFrame(found, columns=["variant", "metric", "value"])
+    return frame.assign(replica=_ALL, unit=_ALL, low=np.nan, high=np.nan)
 
 
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
@@ -157,5 +173,5 @@ def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     text = dict.fromkeys(("run", "dataset", "model", "defense", "source", "variant", "metric"), "str")
     real = dict.fromkeys(("level", "value", "low", "high"), "float64")
     whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
-    rows = rows.assign(variant=rows["variant"].fillna(""), unit=rows["unit"].fillna(_ALL))
+    rows = rows.assign(variant=rows["variant"].astype(object).fillna(""), unit=rows["unit"].fillna(_ALL))
     return rows.astype({**text, **real, **whole})

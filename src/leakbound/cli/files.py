@@ -145,6 +145,14 @@ def read_moments(path: Path) -> Moments:
         return Moments.from_arrays(storage.read_arrays(path))
 
 
+def covariance_of(path: Path) -> str:
+    """Records, ``aux`` or ``members``, whose covariance a file of moments, a spectrum or a channel comes from.
+
+    A file that does not say is taken to be of the members, which nobody should publish.
+    """
+    return storage.read_metadata(path).get("covariance_of", "members")
+
+
 def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel | None, Spectrum | None]:
     """Channel as `calibrate` wrote it, with the axes of its spectrum; nothing for a defense without one.
 

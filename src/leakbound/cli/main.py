@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound import __version__
-from leakbound.cli import configuration, plan, reference, tracking, verify
+from leakbound.cli import configuration, plan, publish, reference, tracking, verify
 from leakbound.cli.commands import as_command
 from leakbound.cli.job_list import all_steps
 from leakbound.jobs import coordination
@@ -22,6 +22,7 @@ app = typer.Typer(
 COMMANDS: tuple[Callable[..., Any], ...] = (
     *(as_command(step) for step in all_steps()),
     plan.plan,
+    publish.publish,
     tracking.sync,
     tracking.ui,
     tracking.tracking_server,

@@ -37,6 +37,7 @@ def reference(
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
     kept = [path for path in made.files() if path.startswith(f"{root}/tables/") and path.endswith(".parquet")]
     kept += [path for path in made.files("claims") if path not in kept]
+    kept = [path for path in kept if not (path.endswith(".parquet") and _unpublishable(Path(path), config))]
     for job in made.of("plot"):
         if secret := _unpublishable(Path(job.outputs["shown"]), config):
             sys.stdout.write(
@@ -61,15 +62,9 @@ def reference(
 
 def _unpublishable(path: Path, config: Config) -> list[str]:
     """Datasets whose pictures the rows of a figure hold though their readers do not let them be published."""
-    from leakbound.datasets import may_be_published
-    from leakbound.registry import DATASETS
+    from leakbound.datasets.pictures import withheld
 
-    rows = storage.read_rows(path)
-    if "metric" not in rows or not (pixels := rows[rows["metric"] == "pixel"]).size:
-        return []
-    shown = sorted({str(name) for name in pixels["dataset"]}) if "dataset" in pixels else sorted(config.datasets)
-    readers = {name: config.datasets[name].reader or name for name in shown if name in config.datasets}
-    return [name for name in shown if not may_be_published(DATASETS.get(readers.get(name, name)))]
+    return withheld(storage.read_rows(path), {name: one.reader or name for name, one in config.datasets.items()})
 
 
 def figures(

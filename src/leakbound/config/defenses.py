@@ -76,6 +76,11 @@ class Defense(Settings):
         """Settings of the channel that puts noise on the images; None without one."""
         return None
 
+    @property
+    def budget(self) -> dict[str, Any]:
+        """δ and accountant of ε, as :func:`leakbound.accounting.statement.stated_bounds` takes them; none without ε."""
+        return {}
+
     @classmethod
     def modules(cls) -> tuple[str, ...]:
         """Modules of its settings, trainer and client step, for fingerprints of code."""
@@ -191,6 +196,11 @@ class DPSGD(Defense):
         """Message unless the level is a noise multiplier."""
         allowed = level is not None and 0 <= level < math.inf
         return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """δ and accountant."""
+        return {"delta": self.delta, "accountant": self.accountant}
 
     def on(self, dataset: str) -> DPSGD:
         """These settings on one dataset, with the δ that holds there."""

@@ -1,5 +1,6 @@
 """From an entry of the catalogue and its rows to picture files and a caption."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -9,18 +10,30 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from leakbound import storage
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
+from leakbound.figures.plots.plot import placeholder
 from leakbound.registry import PLOTS
 
+_WITHHELD = "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
 
-def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path) -> None:
+
+def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequence[str] = ()) -> None:
     """Write the picture of the rows that a figure shows to ``<stem>.svg`` and ``.png``; equal rows give equal bytes.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All that it shows.
+        stem: Files without their suffix.
+        withheld: Datasets whose pictures were left out of the rows; the figure says so and shows nothing else.
 
     Raises:
         ConfigError: If an option of the plot is wrong.
         SelectionError: If the rows lack what the plot needs.
     """
     with style.applied():
-        picture = PLOTS.get(figure.plot)(rows, options=figure.options)
+        if withheld:
+            picture = placeholder(_WITHHELD.format(", ".join(withheld)))
+        else:
+            picture = PLOTS.get(figure.plot)(rows, options=figure.options)
         facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows)}
         with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
             FigureCanvasSVG(picture).print_svg(path, metadata=facts)

@@ -12,6 +12,8 @@ from leakbound.storage.provenance import settings_hash, versions
 
 def summary(root: Path, made: JobList) -> dict[str, Any]:
     """Origin of a configuration's results as its jobs state it, and the time that each step took."""
+    from leakbound.jobs.composition import composed
+
     config = made.table.config
     computed = [job for job in made if "provenance" in job.outputs and job.step != "prepare"]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
@@ -27,6 +29,7 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
         "versions": versions(),
         "diverged_replicas": sum(sum(job.get("diverged", [])) for job in jobs),
         "data": {name: storage.read_json(path)["content"] for name, path in prepared.items()},
+        "leakage": composed(root, made),
         "steps": _costs(root, made),
     }
 

@@ -3,6 +3,7 @@
 Nothing here imports torch: Snakemake parses this for every job.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -104,6 +105,10 @@ class RunTable:
     def size(self, dataset: str) -> DatasetSize:
         """Sizes of a dataset's splits, known without reading it."""
         return size_of(dataset, self.config.datasets[dataset])
+
+    def readers(self) -> dict[str, str]:
+        """Dataset to the name of its reader."""
+        return {name: settings.reader or name for name, settings in self.config.datasets.items()}
 
     def searches(self) -> dict[str, Run]:
         """Name of each learning-rate search to the run that it stands for, the shortest if it stands for several."""
@@ -213,6 +218,13 @@ class RunTable:
         seeds = study.replicas or self.config.replicas
         datasets, models = figure.admitted("dataset", study.datasets), figure.admitted("model", study.models)
         return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {seeds} seeds."
+
+    def caption_markup(self, key: str) -> str:
+        """The same as reStructuredText, as Snakemake's own report reads it, in which nothing is a directive or markup.
+
+        A caption that begins with ``.. include::`` would otherwise bring a file of the user's into that report.
+        """
+        return re.sub(r"([^\w\s]|_)", r"\\\1", " ".join(self.caption(key).split()))
 
     def rows_file(self, figure: FigureConfig) -> str:
         """File of the rows that a figure shows."""

@@ -281,10 +281,35 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
             "figures": ",".join(facts.figures),
             "diverged_replicas": ",".join(map(str, sorted(diverged))),
             **{name: provenance.get(name) for name in ("commit", "dirty", "settings_hash", "device")},
+            **_bounds(provenance),
             "mlflow.source.name": "leakbound",
             "mlflow.source.git.commit": provenance.get("commit"),
         }
     )
+
+
+def _bounds(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Stated bounds of a training, of one replica and of all together, as tags and as the run's description."""
+    if not {"released", "leakage"} <= provenance.keys():
+        return {}
+    found, federated = provenance["leakage"], isinstance(provenance["leakage"], list)
+    if federated:
+        found = _federated_bounds(found, len(provenance["diverged"]))
+    if found is None:
+        return {"bound_replica": "none", "bound_replicas": "none", "mlflow.note.content": "It has no bound."}
+    one, together = (found[name]["stated"] for name in ("replica", "replicas"))
+    told = "averages tell of one client" if federated else "weights tell of one record"
+    note = f"Its {told} at most {one} by one replica, {together} by all {found['count']} together."
+    return {"bound_replica": one, "bound_replicas": together, "mlflow.note.content": note}
+
+
+def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> dict[str, Any] | None:
+    """Bounds of all rounds for the worst client, of one replica and of all; None if one has none."""
+    totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
+    if len(totals) < replicas:
+        return None
+    figures = {"replica": max(totals), "replicas": sum(totals)}
+    return {"count": replicas, **{name: {"stated": f"{nats:.4g} nats"} for name, nats in figures.items()}}
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:

@@ -123,6 +123,7 @@ def attack(
     moments: Path | None = None,
 ) -> None:
     """Run one attack on all replicas of a run."""
+    from leakbound.accounting.statement import attack_releases
     from leakbound.registry import ATTACKS, load
 
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
@@ -147,7 +148,8 @@ def attack(
     storage.write_rows(rows, found)
     storage.write_arrays(arrays, kept)
     files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
-    write_provenance(provenance, plain, files, device, began)
+    released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
+    write_provenance(provenance, plain, files, device, began, released=released)
 
 
 def _weights(path: Path, asked: AttackSettings, config: Attack, images: ImageDataset) -> dict[str, Any]:

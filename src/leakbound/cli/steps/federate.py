@@ -18,7 +18,7 @@ from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import Device
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
-from leakbound.jobs.federated import FederatedRun, FederatedSetting
+from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import STEP_RECORDS, Work
@@ -107,6 +107,7 @@ def federate(
     preset: PresetOption = "bare",
 ) -> None:
     """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
+    from leakbound.accounting.statement import federated_releases
     from leakbound.federated.averaging import FederatedRequest
     from leakbound.federated.averaging import federate as run_federated
     from leakbound.federated.tables import curves, threat_table
@@ -145,6 +146,7 @@ def federate(
         dimension=result.dimension,
         diverged=[bool(value) for value in ends["value"]],
         leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
+        released=[one.to_dict() for one in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)],
     )
     for path in rows.parent.glob("checkpoint-*.pt"):
         path.unlink()

@@ -1,11 +1,9 @@
 """Finished runs in MLflow, one writer at a time; the files stay the truth."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
@@ -14,9 +12,6 @@ from leakbound.config.settings import Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import CURVES, SCORES, read_federated, read_record, read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OF_FEDERATED = {"provenance": "provenance", "federated": "rows"}
 Lines = Annotated[tuple[Line, ...], Strict(False)]
@@ -102,7 +97,9 @@ def log(
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}
     elif facts.get("leakage"):
-        scores["accounting"] = _leakage_rows(facts["leakage"])
+        from leakbound.claims.tables import accounting_rows
+
+        scores["accounting"] = accounting_rows(facts["leakage"])
     record = tracking.describe(
         tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
@@ -114,15 +111,6 @@ def log(
     )
     outcome = tracking.log(record, asked.uri, marker)
     sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")
-
-
-def _leakage_rows(leakage: dict[str, int | float]) -> pd.DataFrame:
-    """Leakage of a run, in nats, as an attack's rows; replica -1 stands for all replicas."""
-    import pandas as pd
-
-    known = {name: value for name, value in leakage.items() if name != "uses"}
-    columns = {"replica": -1, "variant": "leakage", "unit": -1, "metric": list(known), "value": list(known.values())}
-    return pd.DataFrame(columns).assign(low=float("nan"), high=float("nan"))
 
 
 STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import Field
+
 from leakbound import storage
 from leakbound.cli.files import JobSettings
 from leakbound.config.settings import Line, Name
@@ -13,10 +15,11 @@ from leakbound.jobs.table import RunTable
 
 
 class LogFiguresSettings(JobSettings):
-    """Name of the configuration, and the store."""
+    """Name of the configuration, the store, and the readers of its datasets."""
 
     preset: Name
     uri: Line
+    readers: dict[Name, Name] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -27,16 +30,23 @@ def jobs(table: RunTable) -> Iterator[Job]:
     files = [table.file("tabulate", name) for name in table.tables]
     files += [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
     files += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
-    settings = {"preset": config.preset, "uri": config.tracking.uri}
-    yield new_job(config, "log_figures", "figures", settings, inputs={"files": files}, purpose="figures")
+    readers = table.readers()
+    settings = {"preset": config.preset, "uri": config.tracking.uri, "readers": readers}
+    uses = {"datasets": sorted({*readers.values()})}
+    yield new_job(config, "log_figures", "figures", settings, uses=uses, inputs={"files": files}, purpose="figures")
 
 
 def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
     """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
     from leakbound import tracking
+    from leakbound.datasets.pictures import withheld
+
+    def is_private(path: Path) -> bool:
+        rows = path.with_suffix(".parquet")  # beside a figure those that it shows, also of an earlier version
+        return rows.is_file() and bool(withheld(storage.read_rows(rows), asked.readers))
 
     below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
-    files = sorted(path for path in below if not path.name.startswith("."))
+    files = sorted(path for path in below if not path.name.startswith(".") and not is_private(path))
     verdicts = {}
     claims = output(root, "claims", "claims", "out")
     if claims.is_file():

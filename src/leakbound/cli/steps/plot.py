@@ -21,10 +21,12 @@ class PlotSettings(JobSettings):
 
     figure: FigureConfig
     stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
+    readers: dict[Name, Name] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each figure."""
+    readers = table.readers()
     for key, figure in table.figures.items():
         yield new_job(
             table.config,
@@ -33,9 +35,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
             {
                 "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its looks
                 **table.strength_settings(),
+                "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},
-            uses={"plots": [figure.plot]},
+            uses={"plots": [figure.plot], "datasets": sorted({*readers.values()})},
             purpose="figures",
             work=_work,
         )
@@ -47,9 +50,10 @@ def _work() -> Iterator[Work]:
 
 
 def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
-    """Draw one figure from its rows."""
+    """Draw one figure from its rows, without pictures of records that may not be published."""
     from leakbound.claims.selection import select
     from leakbound.config.strength import with_stated_strength
+    from leakbound.datasets.pictures import withheld
     from leakbound.figures.drawing import draw
 
     stem = svg.with_suffix("")
@@ -57,7 +61,9 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
     figure = asked.figure
     chosen = select(storage.read_rows(rows), figure.select)
-    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem)
+    if private := withheld(chosen, asked.readers):
+        chosen = chosen[chosen["metric"] != "pixel"]
+    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem, private)
     storage.write_rows(shown, chosen)
 
 

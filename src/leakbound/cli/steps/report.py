@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import check_outputs, plain_settings
+from leakbound.cli.files import check_outputs, plain_settings, register_plugins
 from leakbound.cli.job_list import job_list
 from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.config.execution import TrackingConfig
@@ -58,6 +58,7 @@ def report(
     if (configfile is None) == (settings is None):
         raise typer.BadParameter("give either --configfile or --settings")
     config = load(configfile) if configfile else check(plain_settings(settings or ""), "--settings")
+    register_plugins(config.plugins.model_dump())
     made = job_list(config)
     table = made.table
     root = root or Path(config.root)
@@ -85,6 +86,7 @@ def report(
 
 def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
     """The figures as they were drawn."""
+    from leakbound.datasets.pictures import withheld
     from leakbound.figures.report.page import ReportFigure
 
     for key, figure in table.figures.items():
@@ -93,6 +95,10 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
             if not path.is_file():
                 raise FileNotFoundError(f"{path}: is missing; run snakemake for this configuration first")
         rows = storage.read_rows(output(root, "plot", key, "shown"))
+        if private := withheld(rows, table.readers()):
+            raise ValueError(
+                f"{key}: shows pictures of {', '.join(private)}; run snakemake again, which leaves them out"
+            )
         pictures = {role: storage.read_bytes(path) for role, path in drawn.items()}
         yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -56,10 +56,12 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
-    from leakbound.claims.tables import RunResults
+    from leakbound.claims.tables import RunResults, accounting_rows
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0
+    record = read_record(output(root, "train", slug, "provenance"), "train") if trained else {}
+    rows = {name: output(root, "attack", f"{slug}/{name}", "rows") for name in attacks}
     return RunResults(
         run=slug,
         dataset=run.dataset,
@@ -68,17 +70,18 @@ def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
         level=run.level,
         rounds=run.rounds,
         batch_size=run.batch_size,
-        diverged=_diverged(output(root, "train", slug, "provenance")) if trained else (),
+        diverged=_diverged(record, output(root, "train", slug, "provenance")) if trained else (),
         curves=read_table(output(root, "train", slug, "rows"), CURVES, "train") if trained else None,
         attacks={
-            name: read_table(output(root, "attack", f"{slug}/{name}", "rows"), SCORES, "attack") for name in attacks
+            **{name: read_table(path, SCORES, "attack") for name, path in rows.items()},
+            "accounting": accounting_rows(record.get("leakage")),
         },
     )
 
 
-def _diverged(path: Path) -> tuple[bool, ...]:
+def _diverged(record: Mapping[str, Any], path: Path) -> tuple[bool, ...]:
     """Divergence of each replica of a training."""
-    found = read_record(path, "train").get("diverged")
+    found = record.get("diverged")
     if not isinstance(found, list) or not all(isinstance(one, bool) for one in found):
         raise storage.DamagedFileError(path, "it does not say which replicas diverged")
     return tuple(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Iterable, Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
-from leakbound.cli.files import device_name, read_channel, write_provenance
+from leakbound.cli.files import covariance_of, device_name, read_channel, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
 from leakbound.config.settings import Replicas, Steps
@@ -23,9 +22,6 @@ from leakbound.storage.tables import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from leakbound.accounting.event import PrivacyEvent
-    from leakbound.channels.channel import Channel, Spectrum
 
 _KEPT = {"momentum", "evaluations", "checkpoint_seconds", "max_stack"}
 _SHOWN = 2000  # records of each split in all points of a curve but the last
@@ -82,6 +78,7 @@ def train(
     preset: PresetOption = "bare",
 ) -> None:
     """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
+    from leakbound.training.statement import statement
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)
@@ -90,18 +87,17 @@ def train(
     began = time.time()
     facts = Run.from_slug(asked.slug, asked.replicas).facts()
     with watching(live, preset=preset, mechanism=asked.defense.mechanism, **facts) as on_rows:
-        result = train_run(
-            training_request(
-                asked,
-                dataset,
-                found,
-                rounds=asked.rounds,
-                replicas=asked.replicas,
-                learning_rate=learning_rate,
-                checkpoint=weights.with_name(f"checkpoint-{code}.pt"),
-                on_rows=on_rows,
-            )
+        request = training_request(
+            asked,
+            dataset,
+            found,
+            rounds=asked.rounds,
+            replicas=asked.replicas,
+            learning_rate=learning_rate,
+            checkpoint=weights.with_name(f"checkpoint-{code}.pt"),
+            on_rows=on_rows,
         )
+        result = train_run(request)
     storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
     storage.write_rows(rows, result.curves)
     write_provenance(
@@ -115,7 +111,8 @@ def train(
         trials=searched.astype(object).where(searched.notna(), None).to_dict("records"),  # NaN: diverged
         events=[event.to_dict() for event in result.events],
         diverged=result.diverged,
-        leakage=_leakage(max(result.events, key=lambda event: event.uses), found, source),
+        outputs={"weights": storage.check(weights)},
+        **statement(request, result.events, source, len(searched), covariance_of(channel) if channel else None),
     )
     for path in weights.parent.glob("checkpoint-*.pt"):
         path.unlink()
@@ -128,16 +125,6 @@ def _trials(path: Path) -> pd.DataFrame:
     if len(chosen) != 1 or not (math.isfinite(chosen.iloc[0]) and chosen.iloc[0] > 0):
         raise storage.DamagedFileError(path, f"it has {len(chosen)} chosen learning rates, not one above 0")
     return searched
-
-
-def _leakage(event: PrivacyEvent, channel: Channel | None, spectrum: Spectrum | None) -> dict[str, int | float] | None:
-    """Leakage of all uses of the channel, in nats; none without a channel."""
-    from leakbound.accounting.leakage import leakage
-    from leakbound.channels.channel import signal_to_noise
-
-    if channel is None or spectrum is None:
-        return None
-    return dataclasses.asdict(leakage(event, signal_to_noise(channel, spectrum)))
 
 
 STEP = Step(TrainSettings, train, jobs, resources="train", resumes=True)

@@ -91,6 +91,11 @@ def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
     lost = sorted(set(rows["metric"]) - set(shown["metric"])) if "metric" in rows.columns else []
     if lost:
         reason = f"no value of {', '.join(lost)} is defined; the caption says what it needs"
+    return placeholder(reason)
+
+
+def placeholder(reason: str) -> Figure:
+    """A picture that says why it shows nothing."""
     figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
     text = "\n".join(textwrap.wrap(f"Nothing to show: {reason}", 52))
     figure.text(0.5, 0.5, text, ha="center", va="center", color=style.CONTROL_COLOR)

@@ -1,6 +1,7 @@
 """A configuration in words for people: its data, studies, papers and families of figures."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
+
+_STATED = ("replica", "replicas")
+_NO_BOUND = ("–", "no bound", "no bound")
 
 
 def category(figure: FigureConfig) -> str:
@@ -45,6 +49,42 @@ def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
             str(hashes.get(name, ""))[:16] or "–",
         ]
         for name, values in config.datasets.items()
+    ]
+
+
+def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
+    """Dataset to what all trainings tell of one member: how many have a bound, nats, ε, and how many have none."""
+    return [
+        [
+            style.written(name),
+            ", ".join(f"{count} {kind}" for kind, count in told["jobs"].items()) or "none",
+            f"{told['channels']:.4g}",
+            told["dp"]["stated"] if told["dp"] else "–",
+            f"{told['federated']:.4g}" if told["federated"] else "–",
+            f"{told['record']:.4g}",
+            f"no bound: {len(told['unbounded'])} have none" if told["unbounded"] else f"{told['record']:.4g}",
+        ]
+        for name, told in provenance.get("leakage", {}).items()
+    ]
+
+
+def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
+    """Run to what its weights tell of one member: those of one replica, and those of all."""
+    return [
+        [run, *([str(found["count"]), *(found[name]["stated"] for name in _STATED)] if found else _NO_BOUND)]
+        for told in provenance.get("leakage", {}).values()
+        for run, found in told["runs"].items()
+    ]
+
+
+def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
+    """Item that jobs leave, if a bound covers it, why, and how many jobs leave it so."""
+    counts: Counter[tuple[str, bool, str]] = Counter()
+    for told in provenance.get("leakage", {}).values():
+        counts.update({(one["item"], one["covered"], one["why"]): one["jobs"] for one in told["released"]})
+    return [
+        [item, "covered" if covered else "not covered", why, f"{jobs:,}"]
+        for (item, covered, why), jobs in sorted(counts.items())
     ]
 
 

@@ -16,7 +16,7 @@ from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
 from leakbound.figures.report.embedding import embedded, has_points
-from leakbound.figures.report.overview import category, datasets, families, studies
+from leakbound.figures.report.overview import bounds, bounds_of_runs, category, datasets, families, releases, studies
 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of templates, style and script."""
@@ -96,6 +96,9 @@ def page(report: Report) -> str:
         papers=list(_papers(report)),
         datasets=datasets(report.config, report.provenance),
         studies=studies(report.config),
+        bounds=bounds(report.provenance),
+        bounds_of_runs=bounds_of_runs(report.provenance),
+        releases=releases(report.provenance),
         tables=sorted({figure.config.table for figure in report.figures if figure.config.table}),
     )
 

@@ -1,0 +1,88 @@
+"""Information that looks through several channels tell together of one record, in nats and float64."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+
+
+def composed_capacity(looks: Sequence[tuple[Channel, int]], moments: Moments) -> float:
+    """Most that independent looks through channels of any shapes tell of one record, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
+
+    P_i = A_i N_i⁻¹ A_i is the precision of a look through channel i. Precisions of independent looks add whatever their
+    axes, so the result is never above the sum of the channels' own capacities, and for one channel it is
+    ½ Σ ln(1 + k μ/σ).
+
+    Args:
+        looks: Channels with k_i, the number of looks with independent noise through each, >= 0.
+        moments: Mean and covariance Σ of the records that the channels were calibrated to.
+
+    Returns:
+        Nats about one record; ∞ if a look shows a direction in which records vary without noise.
+
+    Raises:
+        ValueError: If a number of looks is negative, or a channel has another dimension than the moments.
+    """
+    pixels = np.zeros(moments.dimension)
+    turned: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # axes with the precisions along them, by their identity
+    for channel, count in looks:
+        if count < 0 or channel.dimension != moments.dimension:
+            raise ValueError(
+                f"{count} looks through {channel.dimension} axes at records of {moments.dimension} values: the number "
+                "is >= 0, the dimensions agree"
+            )
+        if not count:
+            continue
+        precision = _precision(channel, moments.covariance, count)
+        if precision is None:
+            return math.inf
+        if channel.basis is None:
+            pixels += precision
+        else:
+            axes, known = turned.get(id(channel.basis), (channel.basis, 0.0))
+            turned[id(axes)] = (axes, known + precision)
+    if not turned:
+        root = np.sqrt(pixels)
+        return _half_log_determinant(root[:, None] * moments.covariance * root)
+    basis = next(iter(turned.values()))[0]
+    root = np.sqrt(_variances(moments.covariance, basis))
+    total = _seen_along(basis, pixels, None)
+    for axes, precision in turned.values():
+        total += _seen_along(basis, precision, axes)
+    return _half_log_determinant(root[:, None] * total * root)
+
+
+def _seen_along(
+    basis: Float[np.ndarray, "d d"], precision: Float[np.ndarray, " d"], axes: Float[np.ndarray, "d d"] | None
+) -> Float[np.ndarray, "d d"]:
+    """Precision matrix along other axes than its own, which are the pixels if not given."""
+    if axes is basis or (axes is None and np.all(precision == precision[0])):
+        return np.diag(precision)
+    turn = basis if axes is None else axes.T @ basis
+    return turn.T @ (precision[:, None] * turn)
+
+
+def _variances(covariance: Float[np.ndarray, "d d"], basis: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+    """Variances along principal axes, without negative rounding errors."""
+    return clip_eigenvalues(np.einsum("ij,ij->j", basis, covariance @ basis))
+
+
+def _precision(channel: Channel, covariance: Float[np.ndarray, "d d"], looks: int) -> Float[np.ndarray, " d"] | None:
+    """Precision of all looks along the channel's axes; None if one shows what varies without noise."""
+    gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
+    bare = (channel.variances == 0) & (gain > 0)
+    if bare.any():
+        signal = np.diag(covariance) if channel.basis is None else _variances(covariance, channel.basis)
+        if np.any(signal[bare] > 0):
+            return None
+    return np.divide(looks * gain**2, channel.variances, out=np.zeros_like(gain), where=channel.variances > 0)
+
+
+def _half_log_determinant(ratios: Float[np.ndarray, "d d"]) -> float:
+    """½ ln det(I + R) of a positive semidefinite matrix."""
+    return 0.5 * log_determinant(np.eye(len(ratios)) + 0.5 * (ratios + ratios.T))

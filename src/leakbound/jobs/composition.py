@@ -1,0 +1,167 @@
+"""Bounds of everything that a configuration did to the same members, composed: one statement for each dataset."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from leakbound import storage
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import looks
+from leakbound.accounting.statement import dataset_releases, dp_bounds
+from leakbound.channels.channel import Channel
+from leakbound.channels.composition import composed_capacity
+from leakbound.channels.covariance import Moments
+from leakbound.jobs.job import Job, JobList
+from leakbound.jobs.paths import output
+from leakbound.jobs.runs import Run
+from leakbound.storage.tables import read_record
+
+
+@dataclass
+class _Told:
+    """Uses of one dataset's members by all jobs.
+
+    Attributes:
+        looks: Channel's name to looks through it.
+        private: DP events, each with δ and accountant.
+        federated: Nats of federated runs, to whoever sees the averages.
+        runs: Run to the bounds that it states itself.
+        jobs: Kind to number of jobs with a bound.
+        unbounded: Names of those without.
+        released: Item with its reason to number of jobs.
+    """
+
+    looks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    private: list[tuple[PrivacyEvent, float, str]] = field(default_factory=list)
+    federated: float = 0.0
+    runs: dict[str, Any] = field(default_factory=dict)
+    jobs: Counter[str] = field(default_factory=Counter)
+    unbounded: list[str] = field(default_factory=list)
+    released: Counter[tuple[str, bool, str]] = field(default_factory=Counter)
+
+
+def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
+    """Dataset to what all trainings, searches and federated runs on its members tell together of one record.
+
+    Every noise is independent, so looks through channels add precisions, steps of DP compose by the accountant, and
+    the nats of both kinds add. Jobs without a bound are named: with them the whole has none, and the figures are those
+    of the rest.
+
+    Returns:
+        Plain values: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
+        :func:`leakbound.accounting.statement.dp_bounds`; None without any), ``federated`` (nats), ``runs`` (run to the
+        bounds that it states), ``jobs`` (kind to number with a bound), ``unbounded`` (names), ``released`` (as in the
+        provenance of a run, with the number of jobs).
+    """
+    return {name: _statement(root, made, _told(root, made, name)) for name in made.table.config.datasets}
+
+
+def _told(root: Path, made: JobList, dataset: str) -> _Told:
+    """Uses of a dataset's members, as the finished jobs state them."""
+    table, told = made.table, _Told()
+    secure = table.config.privacy_noise == "secure"
+    told.released.update((one.item, one.covered, one.why) for one in dataset_releases(secure))
+    searches = {job.name: job for job in made.of("tune")}
+    searched = set()
+    for job in made.of("train"):
+        run = table.runs[job.name]
+        if run.dataset != dataset:
+            continue
+        record = _record(root, job, told)
+        bounds = told.runs[job.name] = record["leakage"] if "released" in record else None  # None: of an older version
+        events = [PrivacyEvent(**event) for event in record["events"]]
+        _account(told, made, run, job.name, "trainings", events if bounds else [])
+        search = table.search_name(run)
+        if search not in searched:
+            searched.add(search)
+            trials = list(_trials(searches[search], table.defense_of(run).learning_rates, events[0]))
+            _account(told, made, run, f"search of {search}", "searches", trials if bounds else [])
+    for job in made.of("attack"):
+        if table.runs[job.name.rpartition("/")[0]].dataset == dataset:
+            _record(root, job, told)
+    for job in made.of("federate"):
+        if table.all_federated()[job.name].dataset == dataset:
+            record = _record(root, job, told)
+            totals = [threat.get("leak_total") for threat in record["leakage"]]
+            if len(totals) < len(record["diverged"]) or any(total is None for total in totals):
+                told.unbounded.append(f"federated/{job.name}")
+            else:
+                told.federated += sum(totals)
+                told.jobs["federated runs"] += 1
+    return told
+
+
+def _record(root: Path, job: Job, told: _Told) -> dict[str, Any]:
+    """Provenance of a job, whose releases are counted."""
+    record = read_record(output(root, job.step, job.name, "provenance"), job.step)
+    told.released.update((one["item"], one["covered"], one["why"]) for one in record.get("released", ()))
+    return record
+
+
+def _account(told: _Told, made: JobList, run: Run, name: str, kind: str, events: list[PrivacyEvent]) -> None:
+    """Add trainings to what is told; without events they have no bound."""
+    if not events:
+        told.unbounded.append(name)
+        return
+    told.jobs[kind] += 1
+    names, budget = made.table.channel_names(run), made.table.defense_of(run).budget
+    for event in events:
+        if event.bound == "nats" and names is not None:
+            told.looks[names] += looks(event)
+        else:
+            told.private.append((event, budget["delta"], budget["accountant"]))
+
+
+def _trials(search: Job, own: tuple[float, ...] | None, event: PrivacyEvent) -> Iterator[PrivacyEvent]:
+    """Events of a search's trials: short trainings like the one of the event, on the members that are not held out."""
+    training: Mapping[str, Any] = search.settings["training"]
+    population = event.population - math.ceil(training["validation_fraction"] * event.population)
+    steps = training["search_rounds"]
+    uses = math.ceil(steps * event.batch_size / population)
+    for _ in {*(own or training["learning_rates"])}:
+        yield replace(event, population=population, steps=steps, uses=uses)
+
+
+def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
+    """Composed bounds as plain values."""
+    channels, dp = 0.0, None
+    if told.looks:
+        spectrum = next(spectrum for spectrum, _ in told.looks)
+        source = Path(str(made.job("spectrum", spectrum).inputs["moments"])).relative_to(made.table.config.root)
+        moments = Moments.from_arrays(storage.read_arrays(root / source))
+        channels = composed_capacity(list(_channels(root, told.looks)), moments)
+    if told.private:
+        delta = min(delta for _, delta, _ in told.private)
+        precise = all(accountant == "prv" for *_, accountant in told.private)
+        dp = dp_bounds([event for event, *_ in told.private], delta, "prv" if precise else "rdp")
+    return {
+        "record": channels + (dp["record"] if dp else 0.0) + told.federated,
+        "channels": channels,
+        "dp": dp,
+        "federated": told.federated,
+        "runs": told.runs,
+        "jobs": dict(told.jobs),
+        "unbounded": told.unbounded,
+        "privacy_noise": made.table.config.privacy_noise,
+        "released": [
+            {"item": item, "covered": covered, "why": why, "jobs": jobs}
+            for (item, covered, why), jobs in sorted(told.released.items())
+        ],
+    }
+
+
+def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tuple[Channel, int]]:
+    """Channels with the looks through each; those of one spectrum share its axes."""
+
+    @cache
+    def basis(spectrum: str) -> Any:
+        return storage.read_arrays(output(root, "spectrum", spectrum, "out")).get("basis")
+
+    for (spectrum, name), count in counts.items():
+        arrays, metadata = storage.read_arrays_and_metadata(output(root, "calibrate", name, "out"))
+        turned = metadata["axes"] != "pixels"
+        yield Channel.from_arrays(arrays, metadata, basis(spectrum) if turned else None), count

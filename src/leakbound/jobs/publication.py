@@ -1,0 +1,154 @@
+"""Files of one replica that may leave: its weights, its channel, its event, and what they tell, and nothing else."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leakbound import __version__, storage
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.statement import Release, refusals, stated_bounds
+from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
+from leakbound.config.defenses import Defense
+from leakbound.jobs.job import Job, JobList
+from leakbound.jobs.paths import output
+from leakbound.storage.tables import read_record
+
+_README = """\
+# One trained replica
+
+`weights.safetensors` holds the weights of one replica of {run}, `event.json` what its training did to the private
+records{channel}. `statement.json` has the numbers of this page.
+
+* What these weights tell of one record, given all others, is at most **{one}**.{labels}
+* {count} replicas were trained on the same records. Each one that is published adds to this: {all} for all of them.
+  So do other runs on the same records. Whether others have been published, these files cannot know.
+* The bound holds for a replica that was not chosen by its results, and as long as only these files leave.
+
+leakbound {version}: `leakbound.accounting` computes the numbers anew from the event{ratios}.
+"""
+
+
+class NotCoveredError(ValueError):
+    """A run that may not be published; the message has every reason."""
+
+
+def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str, bytes]:
+    """Name to content of the files that may leave of one replica.
+
+    Args:
+        root: Folder of the configuration's results.
+        made: Its jobs.
+        slug: Name of the run.
+        replica: Which of its networks.
+
+    Raises:
+        NotCoveredError: If something that they tell is not covered by the stated bound, or the files do not belong
+            together.
+        DamagedFileError: If a file does not match its seal.
+    """
+    from safetensors.numpy import save
+
+    files = {name: output(root, "train", slug, name) for name in ("weights", "provenance")}
+    record, weights = read_record(files["provenance"], "train"), storage.read_arrays(files["weights"])
+    found = [*_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)]
+    if not found:
+        found = refusals([Release(**one) for one in record["released"]])
+        if record["diverged"][replica]:
+            found.append(f"replica {replica}: it diverged, so its weights are no result")
+    if found:
+        raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *found]))
+    channel, ratios = _channel(root, made, slug, record)
+    statement, event = _statement(record, made.table.defense_of(made.table.runs[slug]), ratios, replica)
+    kept = {name: np.ascontiguousarray(array[replica]) for name, array in sorted(weights.items())}
+    texts = {"event.json": _json(event.to_dict()), "statement.json": _json({"run": slug, **statement})}
+    return {
+        "weights.safetensors": save(kept),
+        **({} if channel is None else {"channel.safetensors": save(channel)}),
+        **{name: text.encode() for name, text in texts.items()},
+        "README.md": _readme(slug, statement, channel is not None).encode(),
+    }
+
+
+def _mismatches(
+    record: Mapping[str, Any], job: Job, digest: str, weights: Mapping[str, np.ndarray], replica: int
+) -> Iterator[str]:
+    """Facts that show that files are not of one job, or not of the configuration's."""
+    count = len(record.get("events", ()))
+    if "released" not in record or "outputs" not in record:
+        yield "provenance: it does not say what of the run is covered; train anew"
+    elif record["outputs"]["weights"] != digest:
+        yield "weights: they are not those that the provenance is about; train anew"
+    if record.get("settings") != json.loads(job.settings_text()):
+        yield "provenance: it is of other settings than the configuration has; name the one that was run"
+    if any(len(array) != count for array in weights.values()):
+        yield f"weights: they are not of {count} replicas, which the provenance is about; train anew"
+    if not 0 <= replica < count:
+        yield f"replica = {replica}: there are {count}, counted from 0"
+
+
+def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Arrays of a run's channel that may leave, and its variance ratios of one use; nothing without a channel.
+
+    Raises:
+        NotCoveredError: If the weights were trained with another channel.
+    """
+    names = made.table.channel_names(made.table.runs[slug])
+    if names is None:
+        return None, None
+    spectrum, path = output(root, "spectrum", names[0], "out"), output(root, "calibrate", names[1], "out")
+    if record["inputs"].get("channel") != storage.check(path):
+        raise NotCoveredError(f"{path}: the weights were trained with another channel; train anew")
+    source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
+    channel = Channel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
+    ratios = signal_to_noise(channel, source)
+    gain = {} if channel.gain is None else {"gain": channel.gain}
+    return {"variances": channel.variances, "ratios": ratios, **gain}, ratios
+
+
+def _statement(
+    record: Mapping[str, Any], defense: Defense, ratios: Any, replica: int
+) -> tuple[dict[str, Any], PrivacyEvent]:
+    """Bounds of 1, 2, … replicas, computed anew from the event that is published, and this event.
+
+    Raises:
+        NotCoveredError: If the provenance states others.
+    """
+    events = [PrivacyEvent(**event) for event in record["events"]]
+    options = {**defense.budget, "classes": round(math.exp(record["leakage"]["labels"]))}
+    if stated_bounds(events, ratios, **options) != record["leakage"]:
+        raise NotCoveredError("provenance: its events and channel do not give the bounds that it states; train anew")
+    event = events[replica]
+    if event.sampling == "poisson":
+        event = replace(event, uses=0)  # counted in the secret sample, and no accountant of ε reads it
+    growing = [stated_bounds([event] * count, ratios, **options) for count in range(1, len(events) + 1)]
+    return {
+        "leakbound": __version__,
+        "labels": record["leakage"]["labels"],
+        "replica": record["leakage"]["replica"],
+        "replicas": [found["replicas"] for found in growing if found],
+    }, event
+
+
+def _readme(slug: str, statement: Mapping[str, Any], has_channel: bool) -> str:
+    """Page for whoever receives the files."""
+    labels = statement["labels"]
+    return _README.format(
+        run=slug,
+        channel=", `channel.safetensors` the noise that it added to them" if has_channel else "",
+        one=statement["replica"]["stated"],
+        labels=f" Labels, which get no noise, may tell {labels:.3g} nats more." if labels else "",
+        count=len(statement["replicas"]),
+        all=statement["replicas"][-1]["stated"],
+        version=__version__,
+        ratios=" and the channel's `ratios` of signal to noise" if has_channel else "",
+    )
+
+
+def _json(value: Any) -> str:
+    """Plain values as JSON."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,47 @@
+"""Statement of a training, for its provenance: its bounds, and what of its releases they cover."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.statement import TrainingFacts, stated_bounds, training_releases
+from leakbound.channels.channel import Spectrum, signal_to_noise
+from leakbound.training.request import TrainingRequest
+
+
+def statement(
+    request: TrainingRequest,
+    events: Sequence[PrivacyEvent],
+    spectrum: Spectrum | None,
+    candidates: int,
+    covariance_of: str | None,
+) -> dict[str, Any]:
+    """Bounds for one replica and for all of them, and the list of what the run leaves.
+
+    Args:
+        request: The run.
+        events: Privacy event of each replica.
+        spectrum: Spectrum that its channel was calibrated from, if it has one.
+        candidates: Learning rates that its search tried.
+        covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``; None without a channel.
+
+    Returns:
+        ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain values of
+        :class:`leakbound.accounting.statement.Release`.
+    """
+    defense, channel = request.defense, request.channel
+    ratios = None if channel is None or spectrum is None else signal_to_noise(channel, spectrum)
+    classes = len(request.dataset.classes)
+    bounds = stated_bounds(events, ratios, **defense.budget, classes=classes)
+    facts = TrainingFacts(
+        mechanism=defense.mechanism,
+        bounded=bounds is not None,
+        clips=defense.clips,
+        secure=request.privacy_noise == "secure" if defense.draws_noise else None,
+        replicas=len(events),
+        candidates=candidates,
+        classes=classes,
+        covariance_of=covariance_of,
+        poisson=any(event.sampling == "poisson" for event in events),
+    )
+    return {"leakage": bounds, "released": [one.to_dict() for one in training_releases(facts)]}

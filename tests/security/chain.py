@@ -1,0 +1,38 @@
+"""The jobs of a configuration, run one after another in this process as the workflow would run them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calling import called, words_of
+from leakbound.cli.job_list import job_list
+from leakbound.config import reading
+from leakbound.jobs.job import Job, JobList
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_jobs(
+    folder: Path,
+    config: dict,
+    patch: pytest.MonkeyPatch,
+    steps: set[str] | None = None,
+    after: Callable[[Job], None] = lambda job: None,
+) -> tuple[Path, JobList]:
+    """Run all jobs, or those of some steps, in a folder; returns that of their results, and the jobs."""
+    (folder / "config").mkdir(parents=True, exist_ok=True)
+    if not (folder / "config/figures.yaml").exists():
+        (folder / "config/figures.yaml").write_text("figures: []\n")
+    tracking = {"uri": f"sqlite:///{folder}/results/mlflow.db"}
+    config = {"catalogue": "config/figures.yaml", "tracking": tracking, **config}
+    (folder / "config/config.yaml").write_text(yaml.safe_dump(config))
+    patch.chdir(folder)
+    made = job_list(reading.load(Path("config/config.yaml")))
+    for job in made:
+        if steps is None or job.step in steps:
+            outcome = called(*words_of(job))
+            assert outcome.code == 0, outcome.err
+            after(job)
+    return folder / "results" / config["preset"], made

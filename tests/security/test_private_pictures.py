@@ -1,0 +1,114 @@
+"""Pictures of records that nobody may see stay out of every page and store that a configuration makes."""
+
+import base64
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from chain import ROOT, run_jobs
+from matplotlib.image import imread
+from private_photos import GRAY
+
+from calling import called
+from leakbound.datasets.pictures import withheld
+
+_EMBEDDED = re.compile(rb"data:image/(png|svg\+xml);base64,([A-Za-z0-9+/=\s]+)")
+FIGURE = "tan2024/fig05"
+FOLDERS = ("results/private/figures", "kept/figures", "results/mlartifacts/*/*/*/artifacts/figures")
+
+
+def configuration(reader: str) -> dict:
+    return {
+        "preset": "private",
+        "replicas": 1,
+        "plugins": {"datasets": {"photos": f"private_photos:{reader}"}},
+        "datasets": {"photos": {"members": 40, "test": 20, "aux": 20}},
+        "training": {"learning_rates": [0.01], "search_rounds": 1, "evaluations": 1},
+        "studies": {
+            "small": {
+                "datasets": ["photos"],
+                "models": ["lenet"],
+                "defenses": {"none": []},
+                "rounds": [1],
+                "batch_sizes": [8],
+                "attacks": [],
+            }
+        },
+        "illustrations": {"noisy_images": {"dataset": "photos", "levels": {"natural": [4.0]}, "images": 2}},
+    }
+
+
+def run_all(folder: Path, reader: str, monkeypatch) -> Path:
+    """Run every job of the configuration, as the workflow would; returns the folder of results."""
+    figures = yaml.safe_load((ROOT / "config/figures/tan2024.yaml").read_text())["figures"]
+    chosen = [{**one, "claims": []} for one in figures if one["id"] == "fig05"]
+    (folder / "config").mkdir(parents=True)
+    (folder / "config/figures.yaml").write_text(yaml.safe_dump({"figures": chosen}))
+    return run_jobs(folder, configuration(reader), monkeypatch)[0].parent
+
+
+def pictures_in(content: bytes) -> Iterator[bytes]:
+    """PNG pictures in the bytes of a file, also those inside of drawings inside of pages."""
+    if content.startswith(b"\x89PNG"):
+        yield content
+    for _, encoded in _EMBEDDED.findall(content):
+        yield from pictures_in(base64.b64decode(encoded))
+
+
+def shows_photos(picture: bytes) -> bool:
+    pixels = (imread(io.BytesIO(picture), format="png")[..., :3] * 255).round().astype(int)
+    return int((abs(pixels - GRAY) <= 1).all(axis=-1).sum()) > 500
+
+
+def holding_photos(folder: Path, *kinds: str) -> set[str]:
+    """Files with pictures of the photos, or with their pixels as numbers."""
+    found = set()
+    for path in (path for path in folder.rglob("*") if path.suffix in kinds):
+        if path.suffix == ".parquet":
+            rows = pd.read_parquet(path)
+            held = "metric" in rows and bool((rows["metric"] == "pixel").any())
+        else:
+            held = any(map(shows_photos, pictures_in(path.read_bytes())))
+        if held:
+            found.add(path.relative_to(folder).as_posix())
+    return found
+
+
+@pytest.mark.parametrize("reader", ["read", "public"])
+def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_no_store(tmp_path, monkeypatch, reader):
+    """Of one that does the same search finds them in the figure, in the report and in MLflow's artifacts."""
+    root = run_all(tmp_path, reader, monkeypatch)
+    assert called("reference", "--configfile", "config/config.yaml", "--out", "kept").code == 0
+    assert holding_photos(root / "private/illustrations", ".parquet")  # which no page and no store takes
+    shutil.rmtree(root / "private/illustrations")
+    found = holding_photos(tmp_path, ".png", ".svg", ".html", ".parquet")
+    figures = [f"{folder}/{FIGURE}{suffix}" for folder in FOLDERS for suffix in (".parquet", ".png", ".svg")]
+    assert all(list(tmp_path.glob(path)) for path in figures)
+    drawing = (root / f"private/figures/{FIGURE}.svg").read_text()
+    if reader == "public":
+        assert len(found) == len(figures) + 1
+        assert "results/private/report.html" in found
+    else:
+        assert found == set()
+        assert "pictures of photos" in drawing
+
+
+@pytest.mark.parametrize(
+    ("shown", "private"),
+    [
+        ({"metric": ["pixel"], "dataset": ["digits"]}, []),
+        ({"metric": ["pixel", "pixel"], "dataset": ["digits", "faces"]}, ["faces"]),
+        ({"metric": ["pixel"], "dataset": ["nobody_knows"]}, ["nobody_knows"]),
+        ({"metric": ["pixel"]}, ["faces", "mine"]),  # they may be of any
+        ({"metric": ["mse"], "dataset": ["faces"]}, []),
+        ({"value": [1.0]}, []),
+    ],
+)
+def test_gate_lets_through_only_pictures_that_a_reader_vouches_for(shown, private):
+    readers = {"digits": "digits", "faces": "celeba", "mine": "parquet"}
+    assert withheld(pd.DataFrame(shown), readers) == private

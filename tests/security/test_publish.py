@@ -1,0 +1,305 @@
+"""`leakbound publish` writes one replica that its stated bound covers, and nothing else, or says why it may not."""
+
+import json
+import math
+import os
+import re
+import shutil
+import stat
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from chain import run_jobs
+
+from calling import assert_refused, called, files_in
+from leakbound import models, storage
+from leakbound.accounting import composed_leakage, epsilon
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.jobs.job import Job
+
+SEED = 7_301_994
+FILES = ["README.md", "event.json", "statement.json", "weights.safetensors"]
+UNBOUNDED = {
+    "none": [],
+    "parameter_noise": [0.5],
+    "gradient_compression": [0.5],
+    "large_batch": [2.0],
+    "compression": [0.0],
+    "clipped": [0.0],
+}
+CONFIG = {
+    "preset": "release",
+    "seed": SEED,
+    "privacy_noise": "secure",
+    "replicas": 3,
+    "datasets": {"digits": {"members": 60, "test": 60, "aux": 60}},
+    "defenses": {"clipped": {"mechanism": "dpsgd"}},
+    "training": {"learning_rates": [0.0123], "search_rounds": 1, "evaluations": 1},
+    "studies": {
+        "small": {
+            "datasets": ["digits"],
+            "models": ["mlp"],
+            "defenses": {
+                "natural": [4.0],
+                "rate_distortion": [4.0],
+                "natural_frozen": [4.0],
+                "dpsgd": [1.0],
+                "dppsac": [1.0],
+                "white": [4.0],
+                **UNBOUNDED,
+            },
+            "rounds": [5],
+            "batch_sizes": [16],
+            "attacks": [],
+        }
+    },
+    "tracking": {"enabled": False},
+}
+STEPS = {"prepare", "covariance", "spectrum", "calibrate", "tune", "train"}
+
+
+def after(job: Job) -> None:
+    """Let channels say whose covariance they were calibrated to."""
+    if job.step == "calibrate":
+        path = Path(job.outputs["out"])
+        arrays, metadata = storage.read_arrays_and_metadata(path)
+        law = "members" if job.name == "digits/white-4" else metadata.get("covariance_of", "aux")
+        storage.write_arrays(path, arrays, {**metadata, "covariance_of": law})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """Folder of a configuration whose trainings are finished."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("release")
+        run_jobs(folder, CONFIG, patch, STEPS, after)
+        return folder
+
+
+@pytest.fixture
+def project(trained, tmp_path, monkeypatch) -> Path:
+    """A copy of it that may be changed, as the working folder."""
+    folder = shutil.copytree(trained, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def run_of(arm: str) -> str:
+    return f"digits/mlp/{arm}/n5-b16"
+
+
+def publish(arm: str, *options: object):
+    return called("publish", run_of(arm), "--out", "out", *options)
+
+
+def header(path: Path) -> dict:
+    """Header of a safetensors file, once all of its bytes are accounted for."""
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    found = json.loads(content[8 : 8 + size])
+    assert 8 + size + max(one["data_offsets"][1] for one in found.values()) == len(content)
+    return found
+
+
+@pytest.mark.parametrize("arm", ["natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", "dppsac-1"])
+def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothing_else(project, arm):
+    outcome = publish(arm, "--replica", 1)
+    assert outcome.code == 0, outcome.err
+    channel = not arm.startswith("dp")
+    assert files_in(Path("out")) == sorted([*FILES, *(["channel.safetensors"] if channel else [])])
+    assert stat.S_IMODE(Path("out").stat().st_mode) == 0o755
+    assert {stat.S_IMODE(path.stat().st_mode) for path in Path("out").iterdir()} == {0o644}
+    assert not [path for path in project.iterdir() if path.name.startswith(".out")]
+    weights = storage.read_arrays(f"results/release/runs/{run_of(arm)}/weights.safetensors")
+    sent = storage.read_arrays("out/weights.safetensors", sealed=False)
+    network = models.build("mlp", 1, 10, torch.Generator().manual_seed(0))
+    shapes = {name: [*tensor.shape] for name, tensor in network.named_parameters()}
+    assert {name: one["shape"] for name, one in header(Path("out/weights.safetensors")).items()} == shapes
+    assert all((sent[name] == weights[name][1]).all() for name in weights)
+    assert not any((sent[name] == weights[name][other]).all() for name in weights for other in (0, 2))
+    if channel:
+        kept = {"variances", "ratios"} | ({"gain"} if arm == "rate_distortion-4" else set())
+        assert header(Path("out/channel.safetensors")).keys() == kept
+    event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
+    assert event.keys() == PrivacyEvent.__dataclass_fields__.keys()
+    assert statement.keys() == {"run", "leakbound", "labels", "replica", "replicas"}
+    assert event["uses"] == (2 if channel else 0)  # of a secret sample nothing is counted
+
+
+def test_published_text_holds_no_seed_no_hash_no_rate_and_no_measurement(project):
+    assert publish("natural-4").code == 0
+    text = "".join(path.read_text() for path in Path("out").iterdir() if path.suffix in (".md", ".json"))
+    record = storage.read_json(f"results/release/runs/{run_of('natural-4')}/provenance.json")
+    curves = storage.read_rows(f"results/release/runs/{run_of('natural-4')}/training.parquet")
+    secrets = [str(SEED), "0.0123", record["settings_hash"], *record["inputs"].values(), *record["outputs"].values()]
+    losses = [repr(value)[:9] for value in curves.loc[curves["metric"].str.endswith("loss"), "value"]]
+    secrets += losses
+    assert len(losses) == 6  # of members and of others, of three replicas
+    assert not [secret for secret in secrets if secret in text]
+    assert not re.search(r"[0-9a-f]{32}", text)
+
+
+def test_receiver_recomputes_the_bounds_from_event_and_channel_alone(project):
+    assert publish("natural-4").code == 0
+    event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
+    channel = storage.read_arrays("out/channel.safetensors", sealed=False)
+    one = PrivacyEvent(**event)
+    for count, stated in enumerate(statement["replicas"], start=1):
+        assert composed_leakage([one] * count, channel["ratios"]).record == stated["record"]
+    assert statement["replica"] == statement["replicas"][0]
+    assert len(statement["replicas"]) == 3
+    assert statement["labels"] == math.log(10)
+    assert statement["replica"]["stated"] in Path("out/README.md").read_text()
+    assert statement["replicas"][2]["stated"] in Path("out/README.md").read_text()
+
+
+def test_receiver_recomputes_epsilon_from_the_event_alone(project):
+    assert publish("dpsgd-1").code == 0
+    event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
+    found = [epsilon(PrivacyEvent(**{**event, "steps": count * event["steps"]}), 1e-5) for count in (1, 2, 3)]
+    assert [one["epsilon"] for one in statement["replicas"]] == pytest.approx(found, rel=1e-12)
+    assert statement["labels"] == 0.0
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "mlp", "cnn", "resnet10"])
+def test_networks_keep_nothing_of_records_but_trained_parameters(name):
+    """A buffer, e.g. a running mean of activations, would be learned without noise."""
+    network = models.build(name, 3 if name != "mlp" else 1, 10, torch.Generator().manual_seed(0))
+    assert dict(network.named_buffers()) == {}
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+def refused(project: Path, arm: str, *reasons: str, options: tuple = ()) -> None:
+    outcome = publish(arm, *options)
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.err
+    for reason in reasons:
+        assert reason in outcome.message
+    assert not Path("out").exists()
+    assert not [path for path in project.iterdir() if path.name.startswith(".out")]
+
+
+@pytest.mark.parametrize("arm", [name + (f"-{level[0]:g}" if level else "") for name, level in UNBOUNDED.items()])
+def test_run_without_a_bound_is_refused(project, arm):
+    refused(project, arm, "weights: no bound was derived for")
+
+
+def test_channel_calibrated_to_the_members_is_refused(project):
+    refused(project, "white-4", "channel: calibrated to mean and covariance of the members", "covariance: aux")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        (
+            {"privacy_noise": "seeded"},
+            ("noise from seeds, which whoever knows the seed subtracts", "privacy_noise: secure"),
+        ),
+        ({"training": {**CONFIG["training"], "learning_rates": [0.1, 1.0]}}, ("chosen among 2", "ln 2 = 0.69 nats")),
+    ],
+    ids=["noise from seeds", "rate chosen on the members"],
+)
+def test_run_with_something_that_no_bound_covers_is_refused(tmp_path, monkeypatch, changes, reasons):
+    study = {**CONFIG["studies"]["small"], "defenses": {"dpsgd": [1.0]}}
+    run_jobs(tmp_path, {**CONFIG, **changes, "studies": {"small": study}}, monkeypatch, STEPS)
+    refused(tmp_path, "dpsgd-1", *reasons)
+
+
+def test_diverged_replica_is_refused_and_the_others_are_not(project):
+    path = Path(f"results/release/runs/{run_of('dpsgd-1')}/provenance.json")
+    storage.write_json(path, {**storage.read_json(path), "diverged": [False, True, False]})
+    refused(project, "dpsgd-1", "replica 1: it diverged", options=("--replica", 1))
+    assert publish("dpsgd-1", "--replica", 2).code == 0
+
+
+def test_replica_that_is_not_there_is_refused(project):
+    refused(project, "dpsgd-1", "replica = 3: there are 3, counted from 0", options=("--replica", 3))
+
+
+def test_run_that_is_not_there_is_refused_with_the_nearest(project):
+    refused(project, "natural-5", "trains no such run", "did you mean 'digits/mlp/natural-4/n5-b16'?")
+
+
+def test_damaged_weights_are_refused(project):
+    path = Path(f"results/release/runs/{run_of('dpsgd-1')}/weights.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    refused(project, "dpsgd-1", "weights.safetensors: cannot be read", "its SHA-256 is")
+
+
+def test_weights_of_another_run_are_refused(project):
+    for name in ("weights.safetensors", ".weights.safetensors.sha256"):
+        shutil.copy(f"results/release/runs/{run_of('none')}/{name}", f"results/release/runs/{run_of('dpsgd-1')}/{name}")
+    refused(project, "dpsgd-1", "weights: they are not those that the provenance is about")
+
+
+def test_provenance_of_other_settings_is_refused(project):
+    path = Path("config/config.yaml")
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "replicas": 2}))
+    refused(project, "dpsgd-1", "provenance: it is of other settings than the configuration has")
+
+
+def test_channel_of_another_training_is_refused(project):
+    path = Path("results/release/channels/digits/natural-4.safetensors")
+    arrays, metadata = storage.read_arrays_and_metadata(path)
+    storage.write_arrays(path, {**arrays, "variances": 2 * arrays["variances"]}, metadata)
+    refused(project, "natural-4", "natural-4.safetensors: the weights were trained with another channel")
+
+
+def test_provenance_with_a_smaller_bound_is_refused(project):
+    path = Path(f"results/release/runs/{run_of('dpsgd-1')}/provenance.json")
+    record = storage.read_json(path)
+    record["leakage"]["replica"]["epsilon"] /= 2
+    storage.write_json(path, record)
+    refused(project, "dpsgd-1", "do not give the bounds that it states")
+
+
+@pytest.mark.parametrize("taken", ["full", "file", "link"])
+def test_folder_that_is_taken_is_left_as_it_is(project, taken):
+    out, other = Path("out"), Path("other")
+    other.mkdir()
+    if taken == "full":
+        out.mkdir()
+        (out / "mine").write_text("mine")
+    elif taken == "file":
+        out.write_text("mine")
+    else:
+        out.symlink_to(other)
+    before = [files_in(folder) for folder in (other, out) if folder.is_dir()]
+    outcome = publish("dpsgd-1")
+    assert outcome.code == 2
+    assert "must not exist, or be an empty folder" in outcome.message
+    assert [files_in(folder) for folder in (other, out) if folder.is_dir()] == before
+
+
+def test_empty_folder_is_filled(project):
+    Path("out").mkdir()
+    assert publish("dpsgd-1").code == 0
+    assert files_in(Path("out")) == FILES
+
+
+def test_what_a_killed_publication_left_is_removed_by_the_next(project):
+    left = Path(".out.a1b2c3d4")
+    left.mkdir()
+    (left / "weights.safetensors").write_bytes(b"half")
+    assert publish("dpsgd-1").code == 0
+    assert not left.exists()
+
+
+def test_nothing_stays_of_a_publication_that_could_not_be_written(project, monkeypatch):
+    """The disk is full at the third file."""
+    written = []
+
+    def full(number: int) -> None:
+        written.append(number)
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    outcome = called("publish", run_of("dpsgd-1"), "--out", "new/out")
+    assert len(written) == 3
+    assert_refused(outcome, Path("new"))
