@@ -1,15 +1,18 @@
-"""Mean and covariance of the records a client owns, in one pass and float64."""
+"""Mean and covariance of records in one pass and float64: exact for these, or shrunk for others of their law."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Num
 from scipy.linalg.blas import dsyrk
 
 from leakbound.accounting.gaussian import check_covariance
+
+_AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
+_CHUNK = 2000  # records held as float64 at once
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Moments:
         covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for the records at hand
             and not only for a population that they were drawn from.
         count: N, number of records.
+        shrinkage: Weight in [0, 1] of a multiple of the identity that the covariance was mixed with, its trace kept.
 
     Raises:
         ValueError: If the shapes disagree, an entry is not finite, or the covariance is not symmetric.
@@ -29,6 +33,7 @@ class Moments:
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
     count: int
+    shrinkage: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse moments that cannot be decomposed."""
@@ -50,7 +55,12 @@ class Moments:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Named arrays for storage."""
-        return {"mean": self.mean, "covariance": self.covariance, "count": np.array([self.count], dtype=np.int64)}
+        return {
+            "mean": self.mean,
+            "covariance": self.covariance,
+            "count": np.array([self.count], dtype=np.int64),
+            "shrinkage": np.array([self.shrinkage]),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
@@ -64,7 +74,8 @@ class Moments:
         mean, covariance = stored_array(arrays, "mean", (size,)), stored_array(arrays, "covariance", (size, size))
         if arrays["count"].shape != (1,) or arrays["count"].dtype != np.int64 or arrays["count"][0] < 1:
             raise ValueError("count: must be one whole number of at least 1")
-        return cls(mean, covariance, int(arrays["count"][0]))
+        shrinkage = float(stored_array(arrays, "shrinkage", (1,))[0])
+        return cls(mean, covariance, int(arrays["count"][0]), shrinkage)
 
 
 def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -131,3 +142,34 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     lower = np.tril_indices(len(mean), -1)
     scatter[lower] = scatter.T[lower]
     return Moments(mean, np.ascontiguousarray(scatter), count)
+
+
+def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
+    """Mean and covariance of the law that some records were drawn from, for use with other records of that law.
+
+    The covariance of N records is too small in the directions that these happened not to take, and noise that follows
+    it would protect other records less than it says. With fewer than 10 d records it is therefore shrunk towards a
+    multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I, by the weight ρ whose expected squared error is least.
+
+    Args:
+        records: (n, ...), all but the first axis flattened to d coordinates.
+
+    Returns:
+        Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
+
+    Raises:
+        ValueError: As :func:`estimate_moments`.
+
+    Source:
+        Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
+    """
+    found = estimate_moments(records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK))
+    width = found.dimension
+    if len(records) >= _AMPLE * width:
+        return found
+    from sklearn.covariance import ledoit_wolf_shrinkage
+
+    weight = float(ledoit_wolf_shrinkage(np.asarray(records, dtype=np.float64).reshape(len(records), -1)))
+    covariance = (1.0 - weight) * found.covariance
+    covariance[np.diag_indices(width)] += weight * found.total_variance / width
+    return replace(found, covariance=covariance, shrinkage=weight)

@@ -13,7 +13,7 @@ from leakbound.storage.provenance import settings_hash, versions
 def summary(root: Path, made: JobList) -> dict[str, Any]:
     """Origin of a configuration's results as its jobs state it, and the time that each step took."""
     config = made.table.config
-    computed = [job for job in made if "provenance" in job.outputs and job.step != "prepare"]
+    computed = [job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
     known = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
     prepared = {name: path for name, path in known if path.is_file()}  # large files may have been left elsewhere

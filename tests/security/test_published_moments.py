@@ -1,0 +1,177 @@
+"""What a channel is made from is known to everybody who sees it: it must tell nothing of who the members are."""
+
+import dataclasses
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from leakbound import datasets, storage
+from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
+from leakbound.cli.commands import as_command
+from leakbound.cli.files import read_moments, read_spectrum
+from leakbound.cli.job_list import all_steps, job_list
+from leakbound.config import reading
+from leakbound.config.data import DatasetConfig
+from leakbound.datasets import ImageDataset, Split
+
+COMMANDS = {step.name: as_command(step) for step in all_steps()}
+MEMBERS = 40
+SHAPE = {"shape": "white", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
+
+
+def call(command: str, settings: dict, **files: Path) -> None:
+    COMMANDS[command](settings=json.dumps(settings), **files)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    """Fewer members than the 61 directions in which digits vary, and 200 records of the same law."""
+    return datasets.prepare("digits", DatasetConfig(members=MEMBERS, test=200, aux=600), seed=0)
+
+
+def write(folder: Path, dataset: ImageDataset) -> Path:
+    path = folder / "digits.safetensors"
+    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "secret": dataset.secret}
+    storage.write_arrays(path, dataset.arrays(), metadata)
+    return path
+
+
+def made_channel(folder: Path, dataset: ImageDataset, covariance: str = "aux", capacity: float = 8.0) -> Path:
+    """Moments, spectrum and channel of a dataset as the workflow makes them."""
+    images = write(folder, dataset)
+    files = {of: folder / f"{of}.safetensors" for of in ("aux", "members")}
+    for of, path in files.items():
+        call("covariance", {"covariance": of}, dataset=images, out=path)
+    call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
+    read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
+    written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
+    call("calibrate", {"shape": "white", "capacity": capacity}, **read, **written)
+    return folder
+
+
+def outside(images: np.ndarray, mean: np.ndarray, basis: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Squared length of each record's part outside the directions in which the published law varies."""
+    centred = images.reshape(len(images), -1).astype(np.float64) - mean
+    return ((centred @ basis[:, variances <= 1e-9 * variances.max()]) ** 2).sum(1)
+
+
+def membership_auc(folder: Path, dataset: ImageDataset) -> float:
+    """AUC of an attacker who sees nothing but the published spectrum: its mean and principal directions."""
+    found = read_spectrum(folder / "spectrum.safetensors")
+    told = [outside(split.images, found.mean, found.basis, found.data_eigenvalues) for split in sides(dataset)]
+    truth = np.repeat([1, 0], [len(one) for one in told])
+    return float(roc_auc_score(truth, -np.concatenate(told)))
+
+
+def sides(dataset: ImageDataset) -> tuple[Split, Split]:
+    return dataset.train, dataset.test
+
+
+def test_span_of_the_members_moments_tells_every_member_and_that_of_aux_none(digits, tmp_path):
+    """Members and others are drawn alike, so that without knowledge an AUC of 40 and 200 is within .5 ± .15."""
+    published = {}
+    for covariance in ("aux", "members"):
+        (tmp_path / covariance).mkdir()
+        published[covariance] = membership_auc(made_channel(tmp_path / covariance, digits, covariance), digits)
+    assert published["members"] == 1.0
+    assert abs(published["aux"] - 0.5) < 0.15
+
+
+def test_channels_of_a_configuration_are_made_from_aux_unless_it_says_members():
+    for settings, of in (({}, "aux"), ({"covariance": "aux"}, "aux"), ({"covariance": "members"}, "members")):
+        config = reading.quick().model_copy(update=settings)
+        made = job_list(config)
+        assert made.of("spectrum")
+        assert {job.inputs["moments"].rpartition("/")[2] for job in made.of("spectrum")} == {f"{of}.safetensors"}
+        reading_members = {job.step for job in made if any("/members." in path for path in job.input_files())}
+        # Capacities of members stand in a provenance of their own; illustrations and attacks make no channels.
+        assert ("spectrum" in reading_members) == (of == "members")
+        assert reading_members <= {"spectrum", "calibrate", "illustrate", "attack"}
+
+
+@pytest.mark.parametrize("covariance", ["aux", "members"])
+def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, tmp_path, covariance):
+    others = dataclasses.replace(digits, train=Split(digits.test.images[:MEMBERS], digits.test.labels[:MEMBERS]))
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, dataset in zip(folders, (digits, others), strict=True):
+        folder.mkdir()
+        made_channel(folder, dataset, covariance)
+    for name in ("spectrum.safetensors", "channel.safetensors"):
+        same = (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+        assert same == (covariance == "aux")
+        assert storage.read_metadata(folders[0] / name)["covariance_of"] == covariance
+    own = [storage.read_json(folder / "channel.json") for folder in folders]
+    assert own[0]["capacity_of_members"] != own[1]["capacity_of_members"]
+    assert {one["covariance_of"] for one in own} == {covariance}
+
+
+def test_mean_of_the_members_gives_the_last_record_to_who_knows_the_others_and_that_of_aux_does_not(digits, tmp_path):
+    made_channel(tmp_path, digits)
+    known = digits.train.images[1:].reshape(MEMBERS - 1, -1).sum(axis=0, dtype=np.float64)
+    wanted = digits.train.images[0].ravel()
+    for of, tells in (("members", True), ("aux", False)):
+        mean = read_moments(tmp_path / f"{of}.safetensors").mean
+        error = np.abs(MEMBERS * mean - known - wanted).max()
+        assert (error < 1e-6) == tells
+
+
+def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_differs(digits, tmp_path, caplog):
+    """The channel is made for digits; members of thrice the contrast get more through it than it says."""
+    loud = dataclasses.replace(digits, train=Split(3 * digits.train.images, digits.train.labels))
+    cases = {"quiet": (digits, "members"), "loud": (loud, "aux")}
+    for name, (dataset, covariance) in cases.items():
+        (tmp_path / name).mkdir()
+        caplog.clear()
+        made_channel(tmp_path / name, dataset, covariance)
+        record = storage.read_json(tmp_path / name / "channel.json")
+        own, exact = record["capacity_of_members"], read_moments(tmp_path / name / "members.safetensors")
+        stored = storage.read_arrays(tmp_path / name / "channel.safetensors")["variances"]
+        basis = read_spectrum(tmp_path / name / "spectrum.safetensors").basis
+        noise = basis @ np.diag(stored) @ basis.T
+        determinant = np.linalg.slogdet(np.eye(len(noise)) + np.linalg.solve(noise, exact.covariance))[1]
+        assert own == pytest.approx(0.5 * determinant, rel=1e-3)
+        assert record["capacity"] == 8.0
+        assert record["reached"] == pytest.approx(8.0, rel=1e-9)
+        assert (record["warning"] is None) == (name == "quiet") == (caplog.text == "")
+    assert f"lets {own:.4g} nats through, not 8" in record["warning"]
+    metadata = storage.read_metadata(tmp_path / "loud" / "channel.safetensors")
+    assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of"}
+
+
+@pytest.mark.parametrize("shape", [White, Natural])
+@pytest.mark.parametrize("records", [60, 200])
+def test_channel_of_few_records_keeps_its_capacity_on_fresh_ones_of_their_law(shape, records):
+    """Without shrinking, 60 records of 40 values make a white channel that lets 14 nats of 8 through."""
+    generator = np.random.default_rng(0)
+    turned = np.linalg.qr(generator.normal(size=(40, 40)))[0]
+    law = Moments(np.zeros(40), turned @ np.diag(np.exp(-np.arange(40) / 6.0)) @ turned.T, 1)
+    drawn = generator.multivariate_normal(law.mean, law.covariance, size=records)
+    reached = [
+        channel_capacity(shape.calibrate(shape.decompose(moments), 8.0), law)
+        for moments in (estimate_moments([drawn]), population_moments(drawn))
+    ]
+    assert reached[0] > 1.02 * 8.0
+    assert reached[1] <= 8.0
+
+
+def test_shrinking_ends_at_ten_records_for_each_value_and_keeps_the_trace():
+    drawn = np.random.default_rng(1).normal(size=(50, 5)) * [5, 4, 3, 2, 1]
+    few, many = population_moments(drawn[:49]), population_moments(drawn)
+    assert 0 < few.shrinkage < 1
+    assert few.total_variance == pytest.approx(estimate_moments([drawn[:49]]).total_variance)
+    assert many.shrinkage == 0
+    np.testing.assert_array_equal(many.covariance, estimate_moments([drawn]).covariance)
+    again = Moments.from_arrays(few.arrays())
+    assert (again.shrinkage, again.count) == (few.shrinkage, 49)
+
+
+def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold_no_secret(digits, tmp_path):
+    made_channel(tmp_path, dataclasses.replace(digits, secret="5" * 64))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.*")}
+    assert modes["members.safetensors"] == modes["channel.json"] == 0o600
+    held = {path.name: b"5" * 64 in path.read_bytes() for path in tmp_path.glob("*.*")}
+    assert [name for name, found in held.items() if found and name != "digits.safetensors"] == ["members.safetensors"]
