@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -175,3 +176,23 @@ def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold
     assert modes["members.safetensors"] == modes["channel.json"] == 0o600
     held = {path.name: b"5" * 64 in path.read_bytes() for path in tmp_path.glob("*.*")}
     assert [name for name, found in held.items() if found and name != "digits.safetensors"] == ["members.safetensors"]
+
+
+def distances(moments: Moments, images: np.ndarray) -> np.ndarray:
+    """Squared length of each record's part outside the law's directions, or else its Mahalanobis distance."""
+    variances, basis = np.linalg.eigh(moments.covariance)
+    if (variances <= 1e-9 * variances.max()).any():
+        return outside(images, moments.mean, basis, variances)
+    return (((images.reshape(len(images), -1) - moments.mean) @ basis) ** 2 / variances).sum(1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("LEAKBOUND_DATA" not in os.environ, reason="needs CIFAR-10 in LEAKBOUND_DATA")
+@pytest.mark.parametrize(("members", "least", "most"), [(2000, 1.0, 1.0), (10_000, 0.65, 0.68)])
+def test_moments_of_members_of_cifar10_tell_who_they_are_as_the_guide_says(members, least, most):
+    images = datasets.prepare("cifar10", DatasetConfig(members=members, test=1000, aux=4000), 0)
+    truth = np.repeat([1, 0], 1000)
+    shown = np.concatenate([images.train.images[:1000], images.test.images])
+    exact, others = estimate_moments(np.array_split(images.train.images, 8)), population_moments(images.aux.images)
+    assert least <= roc_auc_score(truth, -distances(exact, shown)) <= most
+    assert abs(roc_auc_score(truth, -distances(others, shown)) - 0.5) < 0.05  # four standard errors
