@@ -1,5 +1,6 @@
 """Error of a noisy sum before it is rounded to the grid, as docs/noise.md bounds it, against 40 digits."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -69,7 +70,6 @@ def test_mean_error_over_the_other_number_of_a_pair_is_within_the_stated_bound()
     places = [0.0, *(10.0**power for power in range(-9, 1)), 9.0]
     edges = [0.0, *(10.0**power for power in range(-10, 2))]
     for noise in places:
-        pieces = zip(edges[:-1], edges[1:], strict=True)
-        mean = 2 * sum(integrate.quad(weighed, *piece, args=(noise,))[0] for piece in pieces)
+        mean = 2 * sum(integrate.quad(weighed, *piece, args=(noise,))[0] for piece in itertools.pairwise(edges))
         assert mean <= 2**-0.5
     assert mean > 2**-0.7  # the last place, 9: the bound is not loose

@@ -80,7 +80,7 @@ def test_honest_server_is_answered_with_the_noise_of_the_client_s_own_settings()
 def test_number_of_clients_that_a_server_makes_up_is_refused_before_training(claimed):
     """10¹⁸ took a billionth of the noise, which left the reply as it was to the last digit."""
     client = Client()
-    with pytest.raises(ValueError, match="n-clients = .* in the message: this client knows of 4"):
+    with pytest.raises(ValueError, match=r"n-clients = .* in the message: this client knows of 4"):
         client.answer({**HONEST, "n-clients": claimed})
     assert client.trained == 0
 
@@ -137,7 +137,7 @@ def test_server_cannot_ask_for_more_rounds_than_the_client_gives():
 
 
 def test_large_parameters_do_not_stretch_what_was_clipped():
-    """Near 2·10⁷ float32 has steps of 2. A change of 1.41 in each of 50 places, clipped to a norm of 10, became one of 14.
+    """Near 2·10⁷ float32 has steps of 2: a change of 1.41 in each of 50 places, clipped to 10 in all, became one of 14.
 
     The noise is that of a norm of 10. Added before the rounding, it leaves the mean where it was.
     """

@@ -1,6 +1,7 @@
 """What a channel is made from is known to everybody who sees it: it must tell nothing of who the members are."""
 
 import dataclasses
+import functools
 import json
 import os
 import stat
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.metrics import roc_auc_score
 
 from leakbound import datasets, storage
@@ -41,16 +43,26 @@ def write(folder: Path, dataset: ImageDataset) -> Path:
     return path
 
 
-def made_channel(folder: Path, dataset: ImageDataset, covariance: str = "aux", capacity: float = 8.0) -> Path:
-    """Moments, spectrum and channel of a dataset as the workflow makes them."""
+@pytest.fixture(scope="module")
+def made_channel(digits, tmp_path_factory):
+    """Makes moments, spectrum and channel of a dataset as the workflow does; moments of aux once unless told anew."""
+    known = tmp_path_factory.mktemp("known") / "aux.safetensors"
+    call("covariance", {"covariance": "aux"}, dataset=write(known.parent, digits), out=known)
+    return functools.partial(_made_channel, known)
+
+
+def _made_channel(
+    known: Path, folder: Path, dataset: ImageDataset, covariance: str = "aux", anew: bool = False
+) -> Path:
     images = write(folder, dataset)
-    files = {of: folder / f"{of}.safetensors" for of in ("aux", "members")}
+    files = {"aux": folder / "aux.safetensors" if anew else known, "members": folder / "members.safetensors"}
     for of, path in files.items():
-        call("covariance", {"covariance": of}, dataset=images, out=path)
+        if path != known:
+            call("covariance", {"covariance": of}, dataset=images, out=path)
     call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
     read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
     written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
-    call("calibrate", {"shape": "white", "capacity": capacity}, **read, **written)
+    call("calibrate", {"shape": "white", "capacity": 8.0}, **read, **written)
     return folder
 
 
@@ -72,7 +84,7 @@ def sides(dataset: ImageDataset) -> tuple[Split, Split]:
     return dataset.train, dataset.test
 
 
-def test_span_of_the_members_moments_tells_every_member_and_that_of_aux_none(digits, tmp_path):
+def test_span_of_the_members_moments_tells_every_member_and_that_of_aux_none(digits, made_channel, tmp_path):
     """Members and others are drawn alike, so that without knowledge an AUC of 40 and 200 is within .5 ± .15."""
     published = {}
     for covariance in ("aux", "members"):
@@ -95,12 +107,12 @@ def test_channels_of_a_configuration_are_made_from_aux_unless_it_says_members():
 
 
 @pytest.mark.parametrize("covariance", ["aux", "members"])
-def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, tmp_path, covariance):
+def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, made_channel, tmp_path, covariance):
     others = dataclasses.replace(digits, train=Split(digits.test.images[:MEMBERS], digits.test.labels[:MEMBERS]))
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, dataset in zip(folders, (digits, others), strict=True):
         folder.mkdir()
-        made_channel(folder, dataset, covariance)
+        made_channel(folder, dataset, covariance, anew=covariance == "aux" and dataset is others)
     for name in ("spectrum.safetensors", "channel.safetensors"):
         same = (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
         assert same == (covariance == "aux")
@@ -110,17 +122,18 @@ def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, tmp_pa
     assert {one["covariance_of"] for one in own} == {covariance}
 
 
-def test_mean_of_the_members_gives_the_last_record_to_who_knows_the_others_and_that_of_aux_does_not(digits, tmp_path):
-    made_channel(tmp_path, digits)
+def test_mean_of_the_members_gives_the_last_record_to_who_knows_the_others_and_that_of_aux_does_not(digits):
     known = digits.train.images[1:].reshape(MEMBERS - 1, -1).sum(axis=0, dtype=np.float64)
     wanted = digits.train.images[0].ravel()
-    for of, tells in (("members", True), ("aux", False)):
-        mean = read_moments(tmp_path / f"{of}.safetensors").mean
+    for tells in (True, False):
+        mean = (estimate_moments([digits.train.images]) if tells else population_moments(digits.aux.images)).mean
         error = np.abs(MEMBERS * mean - known - wanted).max()
         assert (error < 1e-6) == tells
 
 
-def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_differs(digits, tmp_path, caplog):
+def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_differs(
+    digits, made_channel, tmp_path, caplog
+):
     """The channel is made for digits; members of thrice the contrast get more through it than it says."""
     loud = dataclasses.replace(digits, train=Split(3 * digits.train.images, digits.train.labels))
     cases = {"quiet": (digits, "members"), "loud": (loud, "aux")}
@@ -159,6 +172,32 @@ def test_channel_of_few_records_keeps_its_capacity_on_fresh_ones_of_their_law(sh
     assert reached[1] <= 8.0
 
 
+def test_shrinking_that_fits_best_is_not_enough_for_noise_like_the_data_and_more_is_taken():
+    """Variances that fall as 1/i: the weight of Ledoit and Wolf lets 11 nats of 8 through."""
+    generator = np.random.default_rng(0)
+    turned = np.linalg.qr(generator.normal(size=(200, 200)))[0]
+    law = Moments(np.zeros(200), turned @ np.diag(1 / np.arange(1.0, 201)) @ turned.T, 1)
+    drawn = generator.multivariate_normal(law.mean, law.covariance, size=100)
+    raw, weight = estimate_moments([drawn]), ledoit_wolf_shrinkage(drawn)
+    identity = raw.total_variance / 200 * np.eye(200)
+    fitted = dataclasses.replace(raw, covariance=(1 - weight) * raw.covariance + weight * identity)
+    found = population_moments(drawn)
+    assert found.shrinkage > weight
+    reached = [channel_capacity(White.calibrate(White.decompose(one), 8.0), law) for one in (raw, fitted, found)]
+    assert reached[0] > 100
+    assert reached[1] > 10
+    assert 4 < reached[2] <= 8
+
+
+@pytest.mark.parametrize("images", [np.zeros((9, 1, 4, 4)), np.ones((3, 5))])
+def test_records_without_variance_are_shrunk_to_nothing_and_too_few_are_refused(images):
+    if len(images) < 4:
+        with pytest.raises(ValueError, match="3 records: the law that they come from takes at least 4"):
+            population_moments(images)
+    else:
+        assert population_moments(images).total_variance == 0
+
+
 def test_shrinking_ends_at_ten_records_for_each_value_and_keeps_the_trace():
     drawn = np.random.default_rng(1).normal(size=(50, 5)) * [5, 4, 3, 2, 1]
     few, many = population_moments(drawn[:49]), population_moments(drawn)
@@ -170,8 +209,10 @@ def test_shrinking_ends_at_ten_records_for_each_value_and_keeps_the_trace():
     assert (again.shrinkage, again.count) == (few.shrinkage, 49)
 
 
-def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold_no_secret(digits, tmp_path):
-    made_channel(tmp_path, dataclasses.replace(digits, secret="5" * 64))
+def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold_no_secret(
+    digits, made_channel, tmp_path
+):
+    made_channel(tmp_path, dataclasses.replace(digits, secret="5" * 64), anew=True)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.*")}
     assert modes["members.safetensors"] == modes["channel.json"] == 0o600
     held = {path.name: b"5" * 64 in path.read_bytes() for path in tmp_path.glob("*.*")}

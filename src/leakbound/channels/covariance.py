@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Num
+from scipy import linalg
 from scipy.linalg.blas import dsyrk
+from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import check_covariance
 
 _AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
 _CHUNK = 2000  # records held as float64 at once
+_FOLDS = 4  # parts of the records that are left out in turn
+_LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,9 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
 
     The covariance of N records is too small in the directions that these happened not to take, and noise that follows
     it would protect other records less than it says. With fewer than 10 d records it is therefore shrunk towards a
-    multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I, by the weight ρ whose expected squared error is least.
+    multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I: by the weight ρ of Ledoit and Wolf, whose expected squared error
+    is least, or by a larger one, the least under which records x that were left out have a mean of xᵀ Σ⁻¹ x of at most
+    d. As ½ ln det is concave, noise in proportion to Σ then keeps its capacity on fresh records of the law.
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates.
@@ -158,18 +164,53 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
         Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
 
     Raises:
-        ValueError: As :func:`estimate_moments`.
+        ValueError: As :func:`estimate_moments`, and for fewer than 4 records.
 
     Source:
         Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
     """
-    found = estimate_moments(records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK))
+    if len(records) < _FOLDS:
+        raise ValueError(f"{len(records)} records: the law that they come from takes at least {_FOLDS} to estimate")
+    flat = records.reshape(len(records), -1)
+    found = estimate_moments(_chunks(flat))
     width = found.dimension
-    if len(records) >= _AMPLE * width:
+    if len(flat) >= _AMPLE * width:
         return found
     from sklearn.covariance import ledoit_wolf_shrinkage
 
-    weight = float(ledoit_wolf_shrinkage(np.asarray(records, dtype=np.float64).reshape(len(records), -1)))
+    weight = _weight_for_fresh(flat, float(ledoit_wolf_shrinkage(flat.astype(np.float64))))
     covariance = (1.0 - weight) * found.covariance
     covariance[np.diag_indices(width)] += weight * found.total_variance / width
     return replace(found, covariance=covariance, shrinkage=weight)
+
+
+def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float) -> float:
+    """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
+    folds = []
+    for fold in range(_FOLDS):
+        left_out = np.arange(len(flat)) % _FOLDS == fold
+        kept = estimate_moments(_chunks(flat[~left_out]))
+        variances, basis = linalg.eigh(kept.covariance, driver="evd")
+        fresh = ((flat[left_out] - kept.mean) @ basis) ** 2
+        folds.append((np.maximum(variances, 0.0), kept.total_variance / kept.dimension, fresh.mean(axis=0)))
+
+    def excess(weight: float) -> float:
+        """Mean of xᵀ Σ⁻¹ x over d, less 1."""
+        shrunk = [(fresh, (1.0 - weight) * variances + weight * mean) for variances, mean, fresh in folds]
+        return float(np.mean([_ratios(fresh, scale).mean() for fresh, scale in shrunk])) - 1.0
+
+    low = high = least
+    while high < 1.0 and excess(high) > 0:
+        low, high = max(high, _LEAST_WEIGHT), min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
+    return high if high == low or excess(high) > 0 else float(brentq(excess, low, high, xtol=_LEAST_WEIGHT))
+
+
+def _ratios(fresh: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Quotients, 0 where nothing varies, ∞ where only the scale is 0."""
+    with np.errstate(divide="ignore"):
+        return np.divide(fresh, scale, out=np.zeros_like(fresh), where=fresh > 0)
+
+
+def _chunks(flat: Num[np.ndarray, "n d"]) -> Iterator[Num[np.ndarray, "_ d"]]:
+    """Records in parts that fit the memory as float64."""
+    return (flat[start : start + _CHUNK] for start in range(0, len(flat), _CHUNK))
