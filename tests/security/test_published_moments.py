@@ -8,18 +8,21 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.metrics import roc_auc_score
 
 from leakbound import datasets, storage
 from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
+from leakbound.claims.claims import COLUMNS
 from leakbound.cli.commands import as_command
 from leakbound.cli.files import read_moments, read_spectrum
 from leakbound.cli.job_list import all_steps, job_list
 from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
+from leakbound.figures.report.page import Report, page
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 MEMBERS = 40
@@ -237,3 +240,12 @@ def test_moments_of_members_of_cifar10_tell_who_they_are_as_the_guide_says(membe
     exact, others = estimate_moments(np.array_split(images.train.images, 8)), population_moments(images.aux.images)
     assert least <= roc_auc_score(truth, -distances(exact, shown)) <= most
     assert abs(roc_auc_score(truth, -distances(others, shown)) - 0.5) < 0.05  # four standard errors
+
+
+@pytest.mark.parametrize("covariance", ["aux", "members"])
+def test_report_warns_of_channels_that_are_made_from_members(covariance):
+    config = reading.quick().model_copy(update={"covariance": covariance})
+    facts = {"commits": {}, "dirty": False, "devices": {}, "versions": {}, "steps": {}, "data": {}, "preset": "quick"}
+    facts |= {"config_hash": "", "jobs": 0, "diverged_replicas": 0}
+    text = page(Report(config, [], pd.DataFrame(columns=list(COLUMNS)), facts))
+    assert ("such a channel gives\nits members away" in text) == (covariance == "members")
