@@ -155,6 +155,7 @@ def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_dif
         assert record["reached"] == pytest.approx(8.0, rel=1e-9)
         assert (record["warning"] is None) == (name == "quiet") == (caplog.text == "")
     assert f"lets {own:.4g} nats through, not 8" in record["warning"]
+    assert f"{own:.3g}" not in caplog.text  # a statistic of the members
     metadata = storage.read_metadata(tmp_path / "loud" / "channel.safetensors")
     assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of"}
 
@@ -192,13 +193,18 @@ def test_shrinking_that_fits_best_is_not_enough_for_noise_like_the_data_and_more
     assert 4 < reached[2] <= 8
 
 
-@pytest.mark.parametrize("images", [np.zeros((9, 1, 4, 4)), np.ones((3, 5))])
-def test_records_without_variance_are_shrunk_to_nothing_and_too_few_are_refused(images):
-    if len(images) < 4:
-        with pytest.raises(ValueError, match="3 records: the law that they come from takes at least 4"):
-            population_moments(images)
-    else:
-        assert population_moments(images).total_variance == 0
+@pytest.mark.parametrize("records", [2, 3, 9])
+def test_records_without_variance_are_shrunk_to_nothing(records):
+    assert population_moments(np.ones((records, 1, 4, 4))).total_variance == 0
+
+
+def test_fewest_records_are_shrunk_to_equal_noise_and_a_single_one_is_refused():
+    drawn = np.random.default_rng(0).normal(size=(3, 5))
+    assert population_moments(drawn[:2]).shrinkage == 1
+    assert 0 < population_moments(drawn).shrinkage <= 1
+    for count in (0, 1):
+        with pytest.raises(ValueError, match=f"records = {count}: the law that they come from takes at least 2"):
+            population_moments(drawn[:count])
 
 
 def test_shrinking_ends_at_ten_records_for_each_value_and_keeps_the_trace():

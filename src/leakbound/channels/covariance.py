@@ -15,7 +15,7 @@ from leakbound.accounting.gaussian import check_covariance
 
 _AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
 _CHUNK = 2000  # records held as float64 at once
-_FOLDS = 4  # parts of the records that are left out in turn
+_FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
 _LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
 
 
@@ -164,13 +164,13 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
         Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
 
     Raises:
-        ValueError: As :func:`estimate_moments`, and for fewer than 4 records.
+        ValueError: As :func:`estimate_moments`, and for fewer than 2 records.
 
     Source:
         Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
     """
-    if len(records) < _FOLDS:
-        raise ValueError(f"{len(records)} records: the law that they come from takes at least {_FOLDS} to estimate")
+    if len(records) < 2:
+        raise ValueError(f"records = {len(records)}: the law that they come from takes at least 2 to estimate")
     flat = records.reshape(len(records), -1)
     found = estimate_moments(_chunks(flat))
     width = found.dimension
@@ -186,9 +186,9 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
 
 def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float) -> float:
     """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
-    folds = []
-    for fold in range(_FOLDS):
-        left_out = np.arange(len(flat)) % _FOLDS == fold
+    folds, parts = [], min(_FOLDS, len(flat))
+    for fold in range(parts):
+        left_out = np.arange(len(flat)) % parts == fold
         kept = estimate_moments(_chunks(flat[~left_out]))
         variances, basis = linalg.eigh(kept.covariance, driver="evd")
         fresh = ((flat[left_out] - kept.mean) @ basis) ** 2

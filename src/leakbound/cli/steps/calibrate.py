@@ -72,8 +72,10 @@ def calibrate(
     told = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
     own = channel_capacity(channel, read_moments(members))
     warning = _warning(own, asked.capacity)
-    if warning is not None:
-        logger.warning("%s: %s", out, warning)
+    if warning is not None:  # without the number, which is the members': a log is read by more people
+        logger.warning(
+            "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
+        )
     storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **told})
     write_provenance(
         provenance,
