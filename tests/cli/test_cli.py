@@ -97,9 +97,11 @@ def test_finished_training_leaves_no_checkpoint(prepared):
 def test_calibrated_channel_states_what_it_reaches(prepared):
     out = prepared / "channel.safetensors"
     settings = json.dumps({"shape": "natural", "capacity": 8.0})
-    run("calibrate", "--settings", settings, "--spectrum", prepared / "spectrum.safetensors", "--out", out)
+    read = ["--spectrum", prepared / "spectrum.safetensors", "--members", prepared / "moments.safetensors"]
+    run("calibrate", "--settings", settings, *read, "--out", out, "--provenance", prepared / "channel.json")
     metadata = storage.read_metadata(out)
     assert 8.0 * (1 - 1e-9) <= float(metadata["reached"]) <= 8.0
+    assert metadata["covariance_of"] == storage.read_json(prepared / "channel.json")["covariance_of"] == "aux"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ def images(count: int, generator: np.random.Generator) -> Split:
 @pytest.fixture(scope="session")
 def dataset() -> ImageDataset:
     generator = np.random.default_rng(0)
-    return ImageDataset("bars", ("a", "b", "c", "d"), *(images(count, generator) for count in (200, 80, 10)))
+    return ImageDataset(
+        "bars", ("a", "b", "c", "d"), *(images(count, generator) for count in (200, 80, 10)), secret="s" * 64
+    )
 
 
 @pytest.fixture(scope="session")

@@ -77,6 +77,7 @@ def client_app(request: averaging.FederatedRequest) -> ClientApp:
 
     mod = PersonalizedNoise(
         lambda context: float(budgets[client_of(context)]),
+        n_clients=CLIENTS,
         max_param_norm=4.0,
         clip_rate=config.clip_rate,
         clipped=config.clipped,
@@ -133,7 +134,7 @@ def test_noise_that_nobody_seeded_differs_from_run_to_run_and_is_on_the_grid():
 
     def reply_of() -> tuple[np.ndarray, float]:
         message = Message(RecordDict({"arrays": arrays, "config": config}), dst_node_id=1, message_type="train")
-        context = Context(1, 1, {"mi-budget": 2.0}, RecordDict(), {})
+        context = Context(1, 1, {"mi-budget": 2.0, "n-clients": 1}, RecordDict(), {})
 
         def train(received: Message, _: Context) -> Message:
             content = RecordDict({"arrays": received.content["arrays"].copy(), "metrics": MetricRecord({"loss": 1.0})})

@@ -66,7 +66,7 @@ SMALL = {
 LONG = ("tune", "train", "attack", "measure", "federate", "log", "log-figures")
 """Commands that take long, or that start MLflow, once all is right: only tried with something that is not."""
 KIND_OF = {"attacks": "table", "channels": "channel", "curves": "table", "federated": "table", "provenance": "record"}
-KIND_OF |= {"rows": "table", "spectra": "spectrum"}
+KIND_OF |= {"members": "moments", "rows": "table", "spectra": "spectrum"}
 """Option to the kind of file that it reads, where its name does not say it."""
 
 
@@ -390,6 +390,7 @@ def test_json_that_is_nested_too_deeply_is_refused(place):
     assert f"{place.file('deep')}: cannot be read (its values are nested too deeply)" in outcome.message
 
 
+CALIBRATE = ("calibrate", "--members", "{moments}", "--out", "{out}", "--provenance", "{out}.json")
 PROGRAMS = [
     ["no-such-command"],
     ["plan", "--configfile", "{noise}"],
@@ -398,9 +399,9 @@ PROGRAMS = [
     ["covariance", "--dataset", "{weights}", "--out", "{out}"],
     ["covariance", "--dataset", "{cut}", "--out", "{out}"],
     ["covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
-    ["calibrate", "--settings", '{"shape": "natural", "capacity": NaN}', "--spectrum", "{spectrum}", "--out", "{out}"],
-    ["calibrate", "--settings", '{"shape": "natural", "capacity": 4}', "--spectrum", "{moments}", "--out", "{out}"],
-    ["calibrate", "--settings", "[" * 5000, "--spectrum", "{spectrum}", "--out", "{out}"],
+    [*CALIBRATE, "--settings", '{"shape": "natural", "capacity": NaN}', "--spectrum", "{spectrum}"],
+    [*CALIBRATE, "--settings", '{"shape": "natural", "capacity": 4}', "--spectrum", "{moments}"],
+    [*CALIBRATE, "--settings", "[" * 5000, "--spectrum", "{spectrum}"],
     ["report", "--settings", '{"preset": 1}'],
     ["ui", "--port", "70000"],
 ]

@@ -58,7 +58,7 @@ def test_grid_points_have_the_probabilities_of_the_rounded_normal_law(signal):
     std, count = 1.7, 400_000
     step = spacing(std)
     released = perturbed(torch.full((count,), signal), std, SecureNoise()).double().numpy()
-    points = np.arange(math.floor((signal - 9) / step), math.ceil((signal + 9) / step) + 1)
+    points = np.arange(math.floor((signal - 9 * std) / step), math.ceil((signal + 9 * std) / step) + 1)
     exact = float(np.float32(signal))
     edges = (np.append(points, points[-1] + 1) - 0.5) * step
     expected = count * np.diff(stats.norm.cdf(edges, exact, std))

@@ -35,14 +35,15 @@ def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("secure")
     images, moments = folder / "digits.safetensors", folder / "moments.safetensors"
     config = {"members": 60, "test": 60, "aux": 60}
-    settings = {"dataset": "digits", "config": config, "seed": SEED}
+    settings = {"dataset": "digits", "config": config, "seed": SEED, "privacy_noise": "secure"}
     call("prepare", settings, out=images, provenance=folder / "digits.json")
     call("covariance", {}, dataset=images, out=moments)
     weights = {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}
     shape, found = {"shape": "white", "weights": weights}, folder / "spectrum.safetensors"
     call("spectrum", shape, moments=moments, out=found)
     channel = folder / "channel.safetensors"
-    call("calibrate", {"shape": "white", "capacity": 8.0}, spectrum=found, out=channel)
+    files = {"members": moments, "provenance": folder / "channel.json"}
+    call("calibrate", {"shape": "white", "capacity": 8.0}, spectrum=found, out=channel, **files)
     trial = {"learning_rate": 0.05, "validation_accuracy": 0.5, "diverged": False, "chosen": True}
     storage.write_rows(folder / "trials.parquet", pd.DataFrame([trial]))
     return folder

@@ -24,7 +24,7 @@ def handwriting(members: int = 400, others: int = 300) -> ImageDataset:
     order = np.random.default_rng(0).permutation(len(labels))
     ends = np.cumsum([members, others, 100])
     splits = [Split(images[rows], labels[rows].astype(np.int64)) for rows in np.split(order, ends)[:3]]
-    return ImageDataset("digits", tuple("0123456789"), *splits)
+    return ImageDataset("digits", tuple("0123456789"), *splits, secret="s" * 64)
 
 
 @pytest.fixture(scope="session")

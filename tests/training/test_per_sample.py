@@ -171,7 +171,7 @@ def test_event_states_poisson_sampling_and_noise(request_for):
     for event in result.events:
         assert (event.mechanism, event.sampling, event.steps, event.sample_rate) == ("dppsac", "poisson", 5, 0.08)
         assert (event.noise_multiplier, event.max_grad_norm) == (0.7, 2.0)
-        assert event.uses >= 1
+        assert event.uses == 5  # who was drawn is secret: a record may have been in every step
         assert event.shape is None
 
 

@@ -19,7 +19,8 @@ class PrivacyEvent:
         population: Records that could be drawn.
         batch_size: Records in a step; the expected number under Poisson sampling.
         steps: Optimisation steps done.
-        uses: Most often that any one record was used, counted.
+        uses: Most often that any one record was used: counted for shuffled batches; under Poisson sampling, whose
+            draws are secret, the number of steps, which bounds it.
         shape: Channel shape, if a channel.
         capacity: κ in nats per use, if a channel.
         noise: ``fresh`` or ``frozen``, if a channel.

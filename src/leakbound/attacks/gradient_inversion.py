@@ -66,7 +66,7 @@ def attack(
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
-        moments: Mean and covariance of the members, for the oracle.
+        moments: Mean and covariance that the channel was made from, for the oracle; else of the members.
         defense: What the client does.
         level: As the defense means it, e.g. capacity κ of the channel; None without a defense.
         replicas: Number of networks.

@@ -7,7 +7,7 @@ from leakbound.channels.calibration import noise_scale
 from leakbound.channels.channel import Channel, Spectrum, channel_capacity, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.compression import PrincipalDirection, principal_direction
-from leakbound.channels.covariance import Moments, estimate_moments
+from leakbound.channels.covariance import Moments, estimate_moments, population_moments
 from leakbound.channels.shapes import (
     LeastPower,
     Natural,
@@ -36,6 +36,7 @@ __all__ = [
     "composed_capacity",
     "estimate_moments",
     "noise_scale",
+    "population_moments",
     "principal_direction",
     "signal_to_noise",
 ]

@@ -165,8 +165,8 @@ class Channel:
 def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
     """Variance ratios of signal and noise along the axes that decouple both: the capacity is ½ Σ ln(1 + ratio).
 
-    With a spectrum they come from its eigenvalues. With moments they are computed anew from the covariance: along the
-    pixels as generalised eigenvalues of (covariance, noise), along a basis as variances of the data on its axes.
+    With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are computed anew
+    as generalised eigenvalues of (covariance after the gain, noise).
 
     Args:
         channel: A calibrated channel; only its stored noise is used, not the capacity that it states.
@@ -178,27 +178,40 @@ def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.nd
     Raises:
         ValueError: If dimensions or shapes disagree.
     """
-    if source.dimension != channel.dimension:
-        raise ValueError(f"the channel has {channel.dimension} axes, the data {source.dimension}")
-    if isinstance(source, Spectrum) and source.shape != channel.shape:
+    if isinstance(source, Moments):
+        bare, scaled = _scaled(channel, source)
+        # Rounding, divided by the noise of directions without variance, can be below 0 by more than rounding.
+        return np.concatenate([bare, np.maximum(linalg.eigvalsh(scaled), 0.0)[::-1]]) if scaled.size else bare
+    _check_dimension(channel, source)
+    if source.shape != channel.shape:
         raise ValueError(f"the spectrum is of shape {source.shape!r}, the channel of shape {channel.shape!r}")
     noise = channel.variances
     if channel.basis is not None:
-        if isinstance(source, Moments):
-            signal = clip_eigenvalues(np.einsum("ij,ij->j", channel.basis, source.covariance @ channel.basis))
-        elif source.data_eigenvalues is None:
+        if source.data_eigenvalues is None:
             raise ValueError(f"the spectrum of shape {source.shape!r} holds no variances along principal directions")
-        else:
-            signal = source.data_eigenvalues
+        signal = source.data_eigenvalues
         return _ratio(signal if channel.gain is None else channel.gain**2 * signal, noise)
-    if isinstance(source, Spectrum):
-        scale = noise if source.weights is None else noise / source.weights
-        return _ratio(source.eigenvalues, scale)
-    deviations = np.sqrt(noise)
-    if not np.all((deviations > 0) & np.isfinite(deviations)):
-        return _ratio(np.diag(source.covariance), noise)
-    scaled = source.covariance / np.outer(deviations, deviations)
-    return clip_eigenvalues(linalg.eigvalsh(scaled))[::-1]
+    return _ratio(source.eigenvalues, noise if source.weights is None else noise / source.weights)
+
+
+def _check_dimension(channel: Channel, source: Spectrum | Moments) -> None:
+    """Refuse data of another dimension."""
+    if source.dimension != channel.dimension:
+        raise ValueError(f"the channel has {channel.dimension} axes, the data {source.dimension}")
+
+
+def _scaled(channel: Channel, moments: Moments) -> tuple[Float[np.ndarray, " bare"], Float[np.ndarray, "axes axes"]]:
+    """Ratios on axes without noise, 0 or ∞, or with infinite noise, 0; and A Σ Aᵀ over the noise on all other axes."""
+    _check_dimension(channel, moments)
+    basis, noise = channel.basis, channel.variances
+    signal = moments.covariance if basis is None else basis.T @ moments.covariance @ basis
+    if channel.gain is not None:
+        signal = channel.gain[:, None] * signal * channel.gain
+    signal = 0.5 * (signal + signal.T)  # a product rounds the two halves differently
+    variances = clip_eigenvalues(np.diag(signal))
+    noisy = (noise > 0) & np.isfinite(noise)
+    deviations = np.sqrt(noise[noisy])
+    return _ratio(variances[~noisy], noise[~noisy]), signal[np.ix_(noisy, noisy)] / np.outer(deviations, deviations)
 
 
 def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
@@ -206,7 +219,8 @@ def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
 
     Args:
         channel: A calibrated channel; the capacity that it states is not used.
-        source: Spectrum that it was calibrated from, or moments of the data (slower, and independent of the spectrum).
+        source: Spectrum that it was calibrated from, or moments of these or other records (slower, and independent of
+            the spectrum).
 
     Raises:
         ValueError: If dimensions or shapes disagree.

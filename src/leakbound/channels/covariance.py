@@ -1,15 +1,22 @@
-"""Mean and covariance of the records a client owns, in one pass and float64."""
+"""Mean and covariance of records in one pass and float64: exact for these, or shrunk for others of their law."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Num
+from scipy import linalg
 from scipy.linalg.blas import dsyrk
+from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import check_covariance
+
+_AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
+_CHUNK = 2000  # records held as float64 at once
+_FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
+_LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class Moments:
         covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for the records at hand
             and not only for a population that they were drawn from.
         count: N, number of records.
+        shrinkage: Weight in [0, 1] of a multiple of the identity that the covariance was mixed with, its trace kept.
 
     Raises:
         ValueError: If the shapes disagree, an entry is not finite, or the covariance is not symmetric.
@@ -29,6 +37,7 @@ class Moments:
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
     count: int
+    shrinkage: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse moments that cannot be decomposed."""
@@ -50,7 +59,12 @@ class Moments:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Named arrays for storage."""
-        return {"mean": self.mean, "covariance": self.covariance, "count": np.array([self.count], dtype=np.int64)}
+        return {
+            "mean": self.mean,
+            "covariance": self.covariance,
+            "count": np.array([self.count], dtype=np.int64),
+            "shrinkage": np.array([self.shrinkage]),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
@@ -64,7 +78,8 @@ class Moments:
         mean, covariance = stored_array(arrays, "mean", (size,)), stored_array(arrays, "covariance", (size, size))
         if arrays["count"].shape != (1,) or arrays["count"].dtype != np.int64 or arrays["count"][0] < 1:
             raise ValueError("count: must be one whole number of at least 1")
-        return cls(mean, covariance, int(arrays["count"][0]))
+        shrinkage = float(stored_array(arrays, "shrinkage", (1,))[0])
+        return cls(mean, covariance, int(arrays["count"][0]), shrinkage)
 
 
 def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -131,3 +146,71 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     lower = np.tril_indices(len(mean), -1)
     scatter[lower] = scatter.T[lower]
     return Moments(mean, np.ascontiguousarray(scatter), count)
+
+
+def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
+    """Mean and covariance of the law that some records were drawn from, for use with other records of that law.
+
+    The covariance of N records is too small in the directions that these happened not to take, and noise that follows
+    it would protect other records less than it says. With fewer than 10 d records it is therefore shrunk towards a
+    multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I: by the weight ρ of Ledoit and Wolf, whose expected squared error
+    is least, or by a larger one, the least under which records x that were left out have a mean of xᵀ Σ⁻¹ x of at most
+    d. As ½ ln det is concave, noise in proportion to Σ then keeps its capacity on fresh records of the law.
+
+    Args:
+        records: (n, ...), all but the first axis flattened to d coordinates.
+
+    Returns:
+        Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
+
+    Raises:
+        ValueError: As :func:`estimate_moments`, and for fewer than 2 records.
+
+    Source:
+        Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
+    """
+    if len(records) < 2:
+        raise ValueError(f"records = {len(records)}: the law that they come from takes at least 2 to estimate")
+    flat = records.reshape(len(records), -1)
+    found = estimate_moments(_chunks(flat))
+    width = found.dimension
+    if len(flat) >= _AMPLE * width:
+        return found
+    from sklearn.covariance import ledoit_wolf_shrinkage
+
+    weight = _weight_for_fresh(flat, float(ledoit_wolf_shrinkage(flat.astype(np.float64))))
+    covariance = (1.0 - weight) * found.covariance
+    covariance[np.diag_indices(width)] += weight * found.total_variance / width
+    return replace(found, covariance=covariance, shrinkage=weight)
+
+
+def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float) -> float:
+    """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
+    folds, parts = [], min(_FOLDS, len(flat))
+    for fold in range(parts):
+        left_out = np.arange(len(flat)) % parts == fold
+        kept = estimate_moments(_chunks(flat[~left_out]))
+        variances, basis = linalg.eigh(kept.covariance, driver="evd")
+        fresh = ((flat[left_out] - kept.mean) @ basis) ** 2
+        folds.append((np.maximum(variances, 0.0), kept.total_variance / kept.dimension, fresh.mean(axis=0)))
+
+    def excess(weight: float) -> float:
+        """Mean of xᵀ Σ⁻¹ x over d, less 1."""
+        shrunk = [(fresh, (1.0 - weight) * variances + weight * mean) for variances, mean, fresh in folds]
+        return float(np.mean([_ratios(fresh, scale).mean() for fresh, scale in shrunk])) - 1.0
+
+    low = high = least
+    while high < 1.0 and excess(high) > 0:
+        low, high = max(high, _LEAST_WEIGHT), min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
+    return high if high == low or excess(high) > 0 else float(brentq(excess, low, high, xtol=_LEAST_WEIGHT))
+
+
+def _ratios(fresh: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Quotients, 0 where nothing varies, ∞ where only the scale is 0."""
+    with np.errstate(divide="ignore"):
+        return np.divide(fresh, scale, out=np.zeros_like(fresh), where=fresh > 0)
+
+
+def _chunks(flat: Num[np.ndarray, "n d"]) -> Iterator[Num[np.ndarray, "_ d"]]:
+    """Records in parts that fit the memory as float64."""
+    return (flat[start : start + _CHUNK] for start in range(0, len(flat), _CHUNK))

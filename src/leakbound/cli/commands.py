@@ -23,6 +23,7 @@ _HELP = {
     "dataset": "Prepared images, written by `prepare`.",
     "federated": "Rows of a federated run, Parquet.",
     "marker": "Record of what was sent, and whether it arrived.",
+    "members": "Mean and covariance of the members, written by `covariance`.",
     "moments": "Mean and covariance, written by `covariance`.",
     "out": "Result, in the format that its suffix says.",
     "png": "The same picture, PNG, beside it under the same name.",

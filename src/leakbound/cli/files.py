@@ -126,7 +126,7 @@ def read_dataset(path: Path) -> ImageDataset:
         classes = json.loads(metadata["classes"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        return ImageDataset.from_arrays(metadata["name"], tuple(map(str, classes)), arrays)
+        return ImageDataset.from_arrays(metadata["name"], tuple(map(str, classes)), arrays, metadata.get("secret", ""))
 
 
 def read_spectrum(path: Path) -> Spectrum:
@@ -185,20 +185,30 @@ def _expected(path: Path, command: str) -> Iterator[None]:
 
 
 def write_provenance(
-    path: Path, plain: dict[str, Any], inputs: Mapping[str, Path | None], device: str | None, began: float, **facts: Any
+    path: Path,
+    plain: dict[str, Any],
+    inputs: Mapping[str, Path | None],
+    device: str | None,
+    began: float,
+    *,
+    private: bool = False,
+    **facts: Any,
 ) -> None:
     """Write where a result comes from: settings as they came, inputs that were given, device if any, times.
 
-    ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth keeping.
+    ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth keeping. Of a
+    channel it says whose covariance made it. Files of secret records hold a secret, so their hashes tell nothing.
     """
     from leakbound.storage.provenance import collect
 
     files = {role: file for role, file in inputs.items() if file is not None}
     seconds = time.time() - began
+    if "channel" in files:
+        facts["covariance_of"] = covariance_of(files["channel"])
     record = collect(
         plain, inputs=files, device=device_label(device) if device else "cpu", seconds=seconds, started=began, **facts
     )
-    storage.write_json(path, record)
+    storage.write_json(path, record, private=private)
 
 
 def device_name(asked: str) -> str:

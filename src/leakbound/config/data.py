@@ -7,6 +7,8 @@ from pydantic import Field
 
 from leakbound.config.settings import Line, Name, Records, Settings
 
+CovarianceOf = Literal["aux", "members"]
+"""Records whose mean and covariance a channel is made from: the attacker's own, or those that it is to protect."""
 IMAGE_SIDE = 32
 """Pixels of a row and of a column of every prepared image."""
 MOST_COLORS = 3

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from leakbound.config.data import CovarianceOf
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
 
@@ -35,6 +36,8 @@ class IllustrationConfig(Settings):
     """Images shown."""
     weights: BoxWeights = BoxWeights()
     """β of the personalized shapes."""
+    covariance: CovarianceOf = "members"
+    """Records whose mean and covariance are shown; no channel that leaves is made from them."""
 
 
 class EfficiencyConfig(Settings):

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from leakbound.config.attacks import AttackConfig
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.config.data import DatasetConfig
+from leakbound.config.data import CovarianceOf, DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
@@ -28,6 +28,9 @@ class Config(Settings):
     privacy_noise: PrivacyNoise = "seeded"
     """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it; secure
     comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
+    covariance: CovarianceOf = "aux"
+    """Records whose mean and covariance channels are made from: aux are the attacker's and nobody's secret; members, as
+    published, makes channels that give their members away (docs/guide.md)."""
     replicas: Replicas = 3
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,6 +41,8 @@ class ImageDataset:
         train: The members.
         test: The non-members.
         aux: Records that the attacker owns, disjoint from both.
+        secret: Random text that hashes of the records are made with, so that nobody can try candidates for a record
+            by them; empty for records that are public, whose hashes are to be compared.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ImageDataset:
     train: Split
     test: Split
     aux: Split
+    secret: str = field(default="", repr=False)
 
     @property
     def colors(self) -> int:
@@ -59,7 +62,9 @@ class ImageDataset:
         return {f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS}
 
     @classmethod
-    def from_arrays(cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray]) -> ImageDataset:
+    def from_arrays(
+        cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray], secret: str = ""
+    ) -> ImageDataset:
         """The dataset whose :meth:`arrays` were stored.
 
         Raises:
@@ -78,11 +83,11 @@ class ImageDataset:
             if not 0 <= labels.min() <= labels.max() < len(classes):
                 raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
             splits[split] = Split(images, labels)
-        return cls(name, tuple(classes), **splits)
+        return cls(name, tuple(classes), **splits, secret=secret)
 
     def content_hash(self) -> str:
-        """SHA-256 of all images and labels, independent of how they are stored."""
-        return arrays_hash(self.arrays())
+        """SHA-256 of the secret, all images and labels, independent of how they are stored."""
+        return arrays_hash(self.arrays(), self.secret)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound import __version__, storage
+from leakbound import __version__
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
 from leakbound.federated import clients, leaks, noise, partition
@@ -24,7 +24,7 @@ from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
 from leakbound.storage.provenance import settings_hash
 from leakbound.training import stack
-from leakbound.training.checkpoint import Checkpoint
+from leakbound.training.checkpoint import Checkpoint, records_hash
 
 logger = logging.getLogger("leakbound")
 COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
@@ -296,7 +296,7 @@ def _identity(request: FederatedRequest) -> str:
     unused = {"checkpoint_seconds", "replicas", "sweeps", "models"}
     return settings_hash(
         {
-            "arrays": storage.arrays_hash(request.dataset.arrays()),
+            "arrays": records_hash(request.dataset, request.dataset.arrays(), request.privacy_noise),
             "run": asdict(request.run),
             "config": request.config.model_dump(mode="json", exclude=unused),
             "versions": [__version__, torch.__version__],

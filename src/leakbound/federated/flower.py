@@ -2,26 +2,30 @@
 
 Flower needs an environment of its own (``make .venv-flower/ready``): it asks for older versions of what the rest uses.
 
-    client_app = ClientApp(mods=[PersonalizedNoise(mi_budget=10.0, max_param_norm=10.0)])
+    client_app = ClientApp()
+    @client_app.train(mods=[PersonalizedNoise(mi_budget=10.0, n_clients=100, max_param_norm=10.0)])
     strategy = PersonalizedAveraging(n_clients=100)
 
-A client's reply holds its parameters as one ``ArrayRecord`` with the arrays in the order it was sent, and a
-``MetricRecord``; the mod does the rest. Parameters have to be all that is sent: buffers would count as parameters.
+A client's reply holds its parameters as one ``ArrayRecord`` with the arrays it was sent, and a ``MetricRecord``; the
+mod does the rest. Parameters have to be all that is sent: buffers would count as parameters.
+
+The client trusts nothing that a server sends: how strong its noise is follows from its own settings and from what it
+clips itself. A message that asks for anything else is refused before anything is trained.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
-from leakbound.federated.clients import clip_around
+from leakbound.federated.clients import clip
 from leakbound.federated.noise import log_noise_unit, next_max_param_norms
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SecureNoise, as_source
@@ -29,6 +33,9 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise, as_source
 NOISE_STD = "noise-std"
 N_CLIENTS = "n-clients"
 _ROUND = "server-round"
+_ANSWERED = "answered"
+_MAX_ROUNDS = "max-rounds"
+_MI_BUDGET = "mi-budget"
 _THRESHOLD = "max-param-norm"
 _STATE = "leakbound.personalized"
 
@@ -38,10 +45,18 @@ class PersonalizedNoise:
 
     Noise is σ_k = α_k/√N, so that the average of all N replies tells at most ε_k nats of this client in one round;
     rounds add up. The server itself sees the reply and learns about N times as much. Other clients must do the same.
+    A reply holds nothing but the noisy parameters, how strong their noise is, and the metrics named here. Training that
+    ends in numbers that are not finite counts as one that changed nothing (or ended at 0), and tells nobody so.
 
     Args:
         mi_budget: Budget ε_k in nats for one round, > 0, or what gives it for a node; by default the node's
             configuration ``mi-budget``.
+        n_clients: Number N of clients, >= 1, as this client knows it; by default the node's configuration
+            ``n-clients``. A server that states another number is refused.
+        max_rounds: Most rounds that are answered, >= 1, so that ε_k times this bounds them all; by default the node's
+            configuration ``max-rounds``, or as many as the server asks for.
+        least_noise_std: Floor of σ_k, whatever the other settings say, >= 0.
+        metrics: Names of metrics that leave without noise beside the parameters, e.g. ``num-examples``.
         max_param_norm: Clipping threshold of the first round.
         clip_rate: Rate at which the threshold follows the norms, in [0, 1); 0 keeps it. A threshold that follows the
             norms tells them to the server.
@@ -57,6 +72,10 @@ class PersonalizedNoise:
         self,
         mi_budget: float | Callable[[Context], float] | None = None,
         *,
+        n_clients: int | None = None,
+        max_rounds: int | None = None,
+        least_noise_std: float = 0.0,
+        metrics: Collection[str] = (),
         max_param_norm: float = 10.0,
         clip_rate: float = 0.0,
         clipped: Literal["parameters", "update"] = "parameters",
@@ -64,39 +83,91 @@ class PersonalizedNoise:
     ) -> None:
         if not 0 <= clip_rate < 1:
             raise ValueError(f"clip_rate = {clip_rate}: must be at least 0 and below 1; 0 keeps the threshold")
+        if not 0 <= least_noise_std < math.inf:
+            raise ValueError(f"least_noise_std = {least_noise_std}: must be at least 0 and finite")
         self._mi_budget, self._generator = mi_budget, generator
+        self._n_clients, self._max_rounds = n_clients, max_rounds
+        self._least_std, self._metrics = least_noise_std, frozenset(metrics)
         self._max_param_norm, self._clip_rate, self._clipped = max_param_norm, clip_rate, clipped
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the client train, and make its reply private.
 
         Raises:
-            ValueError: If the message lacks the number of clients, or a budget or threshold is not positive.
+            ValueError: Before training, if the message is no request for training in a new round with as many clients
+                as this one knows of, its parameters are not finite, the rounds are used up, or a setting is out of
+                range; after it, if other arrays came back than were sent.
         """
-        sent, config = _only_arrays(message), _only(message.content.config_records, "ConfigRecord")
-        if N_CLIENTS not in config:
-            raise ValueError(f"the message has no {N_CLIENTS!r}: use the strategy PersonalizedAveraging")
+        kept = context.state.metric_records.get(_STATE)
+        round_ = self._checked_round(message, context, kept)
+        sent = _only_arrays(message)
+        start = _vector(sent)
+        if not bool(start.isfinite().all()):
+            raise ValueError("the parameters that were sent are not finite: nothing is trained from them")
+        threshold = self._max_param_norm if kept is None else float(kept[_THRESHOLD])
+        std = self._noise_std(context, threshold, len(start))
         reply = call_next(message, context)
         if reply.has_error():
             return reply
         returned = _only_arrays(reply)
-        start, vector = _vector(sent), _vector(returned)
-        kept = context.state.metric_records.get(_STATE)
-        threshold = self._max_param_norm if kept is None else float(kept[_THRESHOLD])
-        budget = self._mi_budget(context) if callable(self._mi_budget) else self._mi_budget
-        budgets = np.array([float(context.node_config["mi-budget"]) if budget is None else budget])
-        log_unit = float(log_noise_unit(np.array([threshold]), budgets, len(vector))[0])
-        std = math.exp(log_unit - 0.5 * math.log(int(config[N_CLIENTS])))
-        private, norms = clip_around(vector[None], start, [threshold], self._clipped)
+        if _shapes(returned) != _shapes(sent):
+            raise ValueError(f"training returned arrays {_shapes(returned)}, but {_shapes(sent)} were sent")
+        origin = start if self._clipped == "update" else torch.zeros_like(start)
+        moved = _vector(returned) - origin
+        if not bool(moved.isfinite().all()):
+            moved = torch.zeros_like(moved)
+        private, norms = clip(moved[None], [threshold])
         source: NoiseSource = SecureNoise()
         if self._generator is not None:
-            source = as_source(self._generator(context, int(config[_ROUND])))
-        _fill(returned, perturbed(private[0], std, source))
-        metrics = _only(reply.content.metric_records, "MetricRecord")
-        metrics[NOISE_STD] = std
+            source = as_source(self._generator(context, round_))
+        # What was sent is added after the noise: before it, its rounding could be made coarser than the noise.
+        _fill(returned, origin + perturbed(private[0], std, source))
+        self._strip(reply, std)
         following = next_max_param_norms(np.array([threshold]), np.array(norms), self._clip_rate)
-        context.state[_STATE] = MetricRecord({_THRESHOLD: float(following[0])})
+        answered = 1 if kept is None else 1 + int(kept[_ANSWERED])
+        context.state[_STATE] = MetricRecord({_THRESHOLD: float(following[0]), _ROUND: round_, _ANSWERED: answered})
         return reply
+
+    def _checked_round(self, message: Message, context: Context, kept: MetricRecord | None) -> int:
+        """Number of the round that a message asks for, once all that the message states has been checked."""
+        kind = message.metadata.message_type.partition(".")[0]
+        if kind != MessageType.TRAIN:
+            raise ValueError(f"a message of type {kind!r}: only replies to {MessageType.TRAIN!r} are made private")
+        config = _only(message.content.config_records, "ConfigRecord")
+        if N_CLIENTS not in config:
+            raise ValueError(f"the message has no {N_CLIENTS!r}: use the strategy PersonalizedAveraging")
+        own = _own_count(context, N_CLIENTS, self._n_clients)
+        if own is None:
+            raise ValueError(f"n_clients: give it, or {N_CLIENTS!r} in the node's configuration; a server may lie")
+        if type(config[N_CLIENTS]) is not int or config[N_CLIENTS] != own:
+            raise ValueError(f"{N_CLIENTS} = {config[N_CLIENTS]!r} in the message: this client knows of {own}")
+        round_ = config.get(_ROUND)
+        last, answered = (0, 0) if kept is None else (int(kept[_ROUND]), int(kept[_ANSWERED]))
+        if type(round_) is not int or round_ <= last:
+            raise ValueError(f"{_ROUND} = {round_!r} in the message: must be a whole number above {last}, the last one")
+        most = _own_count(context, _MAX_ROUNDS, self._max_rounds)
+        if most is not None and answered >= most:
+            raise ValueError(f"max_rounds = {most}: all are answered, and each costs the budget of one round")
+        return round_
+
+    def _noise_std(self, context: Context, threshold: float, dimension: int) -> float:
+        """Standard deviation σ_k of this round's noise, from this client's own settings."""
+        budget = self._mi_budget(context) if callable(self._mi_budget) else self._mi_budget
+        if budget is None and _MI_BUDGET not in context.node_config:
+            raise ValueError(f"mi_budget: give it, or {_MI_BUDGET!r} in the node's configuration")
+        budgets = np.array([float(context.node_config[_MI_BUDGET] if budget is None else budget)])
+        log_unit = float(log_noise_unit(np.array([threshold]), budgets, dimension)[0])
+        n_clients = _own_count(context, N_CLIENTS, self._n_clients) or 1
+        return max(math.exp(log_unit - 0.5 * math.log(n_clients)), self._least_std)
+
+    def _strip(self, reply: Message, std: float) -> None:
+        """Leave nothing in a reply but its parameters, the metrics that may leave, and the strength of the noise."""
+        metrics = _only(reply.content.metric_records, "MetricRecord")
+        (arrays_name,), (metrics_name,) = reply.content.array_records, reply.content.metric_records
+        told = {name: value for name, value in metrics.items() if name in self._metrics}
+        reply.content = RecordDict(
+            {arrays_name: _only_arrays(reply), metrics_name: MetricRecord({**told, NOISE_STD: std})}
+        )
 
 
 class PersonalizedAveraging(FedAvg):
@@ -145,6 +216,18 @@ class PersonalizedAveraging(FedAvg):
         return average, MetricRecord({"aggregate-std": float(np.linalg.norm(weights * stds))})
 
 
+def _own_count(context: Context, name: str, given: int | None) -> int | None:
+    """A whole number of at least 1 from the mod's settings or else the node's configuration; None if neither has it.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    found = context.node_config.get(name) if given is None else given
+    if found is not None and (type(found) is not int or found < 1):
+        raise ValueError(f"{name} = {found!r} in this client's own settings: must be a whole number of at least 1")
+    return found
+
+
 def _only(records: Any, kind: str) -> Any:
     """The one record of its kind in a message.
 
@@ -159,6 +242,11 @@ def _only(records: Any, kind: str) -> Any:
 def _only_arrays(message: Message) -> ArrayRecord:
     """Parameters of a message."""
     return _only(message.content.array_records, "ArrayRecord")
+
+
+def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:
+    """Names of arrays with their shapes as they really are."""
+    return {name: array.numpy().shape for name, array in arrays.items()}
 
 
 def _vector(arrays: ArrayRecord) -> Tensor:

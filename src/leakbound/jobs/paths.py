@@ -16,7 +16,7 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "prepare": {"out": "data/{name}.safetensors", "provenance": "data/{name}.json"},
         "covariance": {"out": "covariance/{name}.safetensors"},
         "spectrum": {"out": "spectra/{name}.safetensors"},
-        "calibrate": {"out": "channels/{name}.safetensors"},
+        "calibrate": {"out": "channels/{name}.safetensors", "provenance": "channels/{name}.json"},
         "tune": {"out": "tuning/{name}.parquet"},
         "train": {
             "weights": "runs/{name}/weights.safetensors",
@@ -46,6 +46,7 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 NAMES: Mapping[str, str] = MappingProxyType(
     {
+        "covariance": rf"{_WORD}/(aux|members)",
         "spectrum": rf"{_WORD}/{_WORD}",
         "calibrate": rf"{_WORD}/{_WORD}-[0-9.e+-]+",
         "tune": rf"{_WORD}/{_WORD}/[a-z0-9_.e+-]+/b[0-9]+",

@@ -9,7 +9,7 @@ from typing import Any
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
-from leakbound.config.data import DatasetSize, size_of
+from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
@@ -109,6 +109,10 @@ class RunTable:
     def readers(self) -> dict[str, str]:
         """Dataset to the name of its reader."""
         return {name: settings.reader or name for name, settings in self.config.datasets.items()}
+
+    def moments(self, dataset: str, of: CovarianceOf | None = None) -> str:
+        """File of mean and covariance, of the records that channels are made from unless others are named."""
+        return self.file("covariance", f"{dataset}/{of or self.config.covariance}")
 
     def searches(self) -> dict[str, Run]:
         """Name of each learning-rate search to the run that it stands for, the shortest if it stands for several."""

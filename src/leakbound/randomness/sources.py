@@ -1,8 +1,8 @@
 """Sources of privacy noise: one that its seed repeats, and one that nobody repeats.
 
 A secure normal number comes from a pair of independent uniform ones by the transform of Box and Muller, in float64. It
-rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn; its error is bounded by
-2⁻⁴⁶ up to 9 standard deviations; and its tails end where 126 random bits do, beyond 13 standard deviations.
+rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn; its error is at most
+r 2⁻⁴⁹ + 2⁻⁵³/r at radius r; and its tails end where 126 random bits do, beyond 13 standard deviations.
 """
 
 import math

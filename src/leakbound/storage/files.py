@@ -27,11 +27,14 @@ if TYPE_CHECKING:  # imported where used: every job of a cluster parses the work
 _STRINGS = "strings"
 
 
-def arrays_hash(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, shapes, types and bytes of ``arrays``, independent of how they are stored."""
+def arrays_hash(arrays: Mapping[str, np.ndarray], secret: str = "") -> str:
+    """SHA-256 over names, shapes, types and bytes of ``arrays``, independent of how they are stored.
+
+    Nobody can try candidates for private arrays who does not know ``secret``, which is hashed before them.
+    """
     import numpy as np
 
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(secret.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
@@ -39,7 +42,13 @@ def arrays_hash(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+def write_arrays(
+    path: Path | str,
+    arrays: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    private: bool = False,
+) -> None:
     """Write named arrays, and strings about them, as one safetensors file; equal contents give equal bytes.
 
     The strings go into one entry, because safetensors writes several in random order.
@@ -48,7 +57,7 @@ def write_arrays(path: Path | str, arrays: Mapping[str, np.ndarray], metadata: M
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    with atomic(path) as temporary:
+    with atomic(path, private=private) as temporary:
         try:
             save_file(
                 {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},
@@ -135,9 +144,9 @@ def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
         raise DamagedFileError(Path(path), error) from error
 
 
-def write_json(path: Path | str, value: Any, *, sealed: bool = True) -> None:
+def write_json(path: Path | str, value: Any, *, sealed: bool = True, private: bool = False) -> None:
     """Write plain values, all numbers finite, as JSON with sorted keys."""
-    with atomic(path, sealed=sealed) as temporary:
+    with atomic(path, sealed=sealed, private=private) as temporary:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
 
 

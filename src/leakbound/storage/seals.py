@@ -44,7 +44,7 @@ class FullDiskError(OSError):
 
 
 @contextmanager
-def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
+def atomic(path: Path | str, *, sealed: bool = True, private: bool = False) -> Iterator[Path]:
     """Temporary path that replaces ``path`` when the block ends well and vanishes when it does not.
 
     Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole new one.
@@ -54,6 +54,7 @@ def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
     Args:
         path: The file to write.
         sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold their own.
+        private: Whether nobody but its owner may read it; else the umask says who may.
 
     Raises:
         FullDiskError: If there is no room for the file.
@@ -68,7 +69,7 @@ def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
                 os.fsync(file.fileno())
             mask = os.umask(0)  # which can only be read by setting it
             os.umask(mask)
-            temporary.chmod(0o666 & ~mask)
+            temporary.chmod(0o600 if private else 0o666 & ~mask)
             if sealed:
                 with atomic(seal_of(path), sealed=False) as seal:
                     seal.write_text(_seal_text(path, file_hash(temporary)), encoding="utf-8")

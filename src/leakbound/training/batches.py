@@ -1,4 +1,4 @@
-"""Records of a step, drawn on the CPU so that every device sees the same batches, and counted."""
+"""Records of a step, drawn on the CPU so that every device sees the same batches; counted where that is no secret."""
 
 from typing import Any
 
@@ -13,7 +13,8 @@ class ShuffledBatches:
     """Batches of exactly ``size`` records from permutations of all records, one after another.
 
     A batch that an epoch's end cuts short is filled from the next permutation. So every record is used equally often,
-    give or take one, whatever the number of steps.
+    give or take one, whatever the number of steps. Who is in a batch follows from the configuration's seed and is no
+    secret: accountants of channels count uses, and take no credit for sampling.
 
     Args:
         population: Number of records.
@@ -50,29 +51,29 @@ class ShuffledBatches:
 class PoissonBatches:
     """Batches in which each record takes part independently with probability ``rate``; they can be empty.
 
+    Nobody's draws are counted. What accountants make of sampling holds as long as nobody knows who was drawn, and
+    needs the rate and the number of steps alone.
+
     Args:
         population: Number of records.
         rate: Probability in (0, 1].
-        source: Of the CPU, or a generator; belongs to these batches alone. What accountants make of sampling holds
-            as long as nobody knows who was drawn, so it is a source of privacy noise.
+        source: Of the CPU, or a generator; belongs to these batches alone. It is a source of privacy noise.
     """
 
     def __init__(self, population: int, rate: float, source: NoiseSource | torch.Generator) -> None:
         self.rate = rate
-        self.uses = torch.zeros(population, dtype=torch.int64)
+        self._population = population
         self._source = as_source(source)
 
     def draw(self) -> Int[Tensor, " size"]:
         """Indices of the next batch, ascending."""
-        chosen = self._source.uniform(len(self.uses)) < self.rate  # in float64 the probability is the rate to 1e-16
-        self.uses += chosen
+        chosen = self._source.uniform(self._population) < self.rate  # in float64 the probability is the rate to 1e-16
         return chosen.nonzero().squeeze(1)
 
     def state(self) -> dict[str, Any]:
-        """All that the next batches depend on."""
-        return {"source": self._source.state(), "uses": self.uses.clone()}
+        """All that the next batches depend on: of a secure source nothing."""
+        return {"source": self._source.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
         self._source.restore(state["source"])
-        self.uses = state["uses"]

@@ -7,12 +7,16 @@ import hashlib
 import io
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from leakbound import __version__, storage
+from leakbound.datasets import ImageDataset
+from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
 from leakbound.training.request import TrainingRequest
@@ -23,7 +27,11 @@ _SCALARS = ("model", "level", "rounds", "batch_size", "learning_rate", "seed", "
 
 
 def fingerprint(request: TrainingRequest) -> str:
-    """Hash of all that the course of a training depends on: settings, images, channel, versions, device."""
+    """Hash of all that the course of a training depends on: settings, images, channel, versions, device.
+
+    Raises:
+        ValueError: As :func:`records_hash`.
+    """
     channel, dataset = request.channel, request.dataset
     arrays = {name: array for name, array in dataset.arrays().items() if not name.startswith("aux_")}
     if channel is not None:
@@ -32,7 +40,7 @@ def fingerprint(request: TrainingRequest) -> str:
             arrays["channel_basis"] = channel.basis
     return settings_hash(
         {
-            "arrays": storage.arrays_hash(arrays),
+            "arrays": records_hash(dataset, arrays, request.privacy_noise),
             "classes": len(dataset.classes),
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
@@ -42,6 +50,20 @@ def fingerprint(request: TrainingRequest) -> str:
             **{name: getattr(request, name) for name in _SCALARS},
         }
     )
+
+
+def records_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], privacy_noise: PrivacyNoise) -> str:
+    """Hash of arrays of a dataset, made with its secret: it stands in a file that may outlive its job.
+
+    Raises:
+        ValueError: If noise is secure and the dataset has no secret: whoever finds the file could try candidates.
+    """
+    if privacy_noise == "secure" and not dataset.secret:
+        raise ValueError(
+            f"{dataset.name}: a checkpoint under secure noise needs a dataset with a secret, or its hash would tell "
+            "which records these are; prepare it with privacy_noise = 'secure', or give ImageDataset a secret"
+        )
+    return storage.arrays_hash(arrays, dataset.secret)
 
 
 class Checkpoint:
@@ -93,7 +115,7 @@ class Checkpoint:
         buffer = io.BytesIO()
         torch.save(content, buffer)
         payload = buffer.getbuffer()
-        with storage.atomic(self._path, sealed=False) as temporary, temporary.open("wb") as file:
+        with storage.atomic(self._path, sealed=False, private=True) as temporary, temporary.open("wb") as file:
             file.writelines((self._identity, hashlib.sha256(payload).digest(), payload))
         end = time.monotonic()
         self._next = end + max(self._seconds, 20 * (end - start))

@@ -152,13 +152,13 @@ class PerSampleLearner:
             return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Poisson sampled steps with clipping and noise."""
+        """Poisson sampled steps with clipping and noise; who was drawn is secret, so anybody may be in each step."""
         return self._client.event(
             sampling="poisson",
             population=len(self._labels),
             batch_size=self._request.batch_size,
             steps=steps,
-            uses=int(self._batches.uses.max()),
+            uses=steps,
         )
 
     def state(self) -> dict[str, Any]:

@@ -51,7 +51,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
         if run.rounds > 0:
             inputs["weights"] = table.file("train", slug, "weights")
         else:
-            inputs |= {**table.channel_files(run), "moments": table.file("covariance", run.dataset)}
+            # A defense that takes a direction from the records does so from the members, here as in training.
+            law = table.moments(run.dataset, "members" if defense.channel is None else None)
+            inputs |= {**table.channel_files(run), "moments": law}
         for attack in attacks:
             yield new_job(
                 config,
@@ -146,7 +148,7 @@ def attack(
     began = time.time()
     found, kept = load(config.function, f"function of {asked.attack}")(**arguments)
     storage.write_rows(rows, found)
-    storage.write_arrays(arrays, kept)
+    storage.write_arrays(arrays, kept, private=bool(images.secret))
     files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
     released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)

@@ -1,17 +1,25 @@
 """Noise of a shape that lets through at most a capacity."""
 
-from collections.abc import Iterator
+import logging
+import math
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, read_spectrum
+from leakbound.cli.files import JobSettings, covariance_of, read_moments, read_spectrum, write_provenance
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+
+logger = logging.getLogger("leakbound")
+_TOLERANCE = 0.02  # share of κ by which the members' own law may differ without a warning
 
 
 class CalibrateSettings(JobSettings):
@@ -24,22 +32,36 @@ class CalibrateSettings(JobSettings):
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each dataset, family of channels and capacity."""
     for name, (spectrum, defense, capacity) in table.channels().items():
+        dataset = spectrum.partition("/")[0]
         yield new_job(
             table.config,
             "calibrate",
             name,
             {"shape": defense.shape, "capacity": capacity},
-            inputs={"spectrum": table.file("spectrum", spectrum)},
+            inputs={"spectrum": table.file("spectrum", spectrum), "members": table.moments(dataset, "members")},
             uses={"shapes": [defense.shape]},
             purpose="data and channels",
+            work=partial(_work, table, dataset),
         )
 
 
-def calibrate(asked: CalibrateSettings, spectrum: Path, out: Path) -> None:
-    """Find the noise that lets through at most the given capacity, and check the stored channel."""
+def _work(table: RunTable, dataset: str) -> Iterable[Work]:
+    """The capacity under the members' law, counted as one product of their covariance with itself."""
+    yield Work("product", table.size(dataset).pixels ** 3)
+
+
+def calibrate(
+    asked: CalibrateSettings, plain: dict[str, Any], spectrum: Path, members: Path, out: Path, provenance: Path
+) -> None:
+    """Find the noise that lets through at most the given capacity, and check the stored channel.
+
+    The channel states its capacity under the law that it is made from. That under the members' own law is a statistic
+    of the members, and stands in the provenance alone, which stays where the results are.
+    """
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
 
+    began = time.time()
     source = read_spectrum(spectrum)
     if source.shape != asked.shape:
         raise typer.BadParameter(f"{spectrum}: is a spectrum for the shape {source.shape}, not for {asked.shape}")
@@ -47,7 +69,37 @@ def calibrate(asked: CalibrateSettings, spectrum: Path, out: Path) -> None:
     reached = channel_capacity(channel, source)
     if reached > asked.capacity:
         raise RuntimeError(f"{asked.shape}: the noise lets {reached} nats through, more than {asked.capacity}")
-    storage.write_arrays(out, channel.arrays(), {**channel.metadata(), "reached": repr(reached)})
+    told = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
+    own = channel_capacity(channel, read_moments(members))
+    warning = _warning(own, asked.capacity)
+    if warning is not None:  # without the number, which is the members': a log is read by more people
+        logger.warning(
+            "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
+        )
+    storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **told})
+    write_provenance(
+        provenance,
+        plain,
+        {"spectrum": spectrum, "members": members, "channel": out},
+        None,
+        began,
+        private=bool(storage.read_metadata(members, sealed=False).get("secret")),
+        capacity=asked.capacity,
+        reached=reached,
+        capacity_of_members=own if math.isfinite(own) else None,
+        warning=warning,
+    )
+
+
+def _warning(own: float, capacity: float) -> str | None:
+    """Difference between the nats that a channel lets through of its members and those that it states, if it counts."""
+    difference = own / capacity - 1.0
+    if abs(difference) <= _TOLERANCE:
+        return None
+    told = f"under the members' own covariance it lets {own:.4g} nats through, not {capacity:g}"
+    if difference > 0:
+        return f"{told}: its bound is that of the attacker's records; prepare more of them (aux)"
+    return f"{told}: more noise than these need, which more of the attacker's records (aux) would spare"
 
 
 STEP = Step(CalibrateSettings, calibrate, jobs, resources="calibrate", group="channels")

@@ -1,11 +1,13 @@
-"""Mean and covariance of a dataset's members."""
+"""Mean and covariance of some of a dataset's records."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings, read_dataset
+from leakbound.config.data import CovarianceOf
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
@@ -14,31 +16,48 @@ _CHUNK = 2000  # images held as float64 at once
 
 
 class CovarianceSettings(JobSettings):
-    """Nothing beside the images."""
+    """Records that the moments are those of."""
+
+    covariance: CovarianceOf = "aux"
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each dataset."""
+    """Two jobs for each dataset: whatever channels are made from, their capacity is counted for the members too."""
     for name in table.config.datasets:
-        inputs = {"dataset": table.file("prepare", name)}
-        work = partial(_work, table, name)
-        yield new_job(table.config, "covariance", name, {}, inputs=inputs, purpose="data and channels", work=work)
+        for records in get_args(CovarianceOf):
+            yield new_job(
+                table.config,
+                "covariance",
+                f"{name}/{records}",
+                {"covariance": records},
+                inputs={"dataset": table.file("prepare", name)},
+                purpose="data and channels",
+                work=partial(_work, table, name, records),
+            )
 
 
-def _work(table: RunTable, dataset: str) -> Iterable[Work]:
-    """The matrix of the members' images, times itself."""
+def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work]:
+    """The matrix of the images, times itself; for a law of few records four times more, and decomposed."""
     size = table.size(dataset)
-    yield Work("product", size.members * size.pixels**2)
+    if records == "members":
+        yield Work("product", size.members * size.pixels**2)
+    else:
+        yield Work("product", 5 * size.aux * size.pixels**2 + 10 * size.pixels**3)
     yield Work("disk", 8 * size.pixels**2)
 
 
 def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
-    """Estimate mean and covariance of the members' images, float64, 1/N."""
-    from leakbound.channels.covariance import estimate_moments
+    """Estimate mean and covariance, float64: of the members as they are, of others as a law for fresh records."""
+    from leakbound.channels.covariance import estimate_moments, population_moments
 
-    images = read_dataset(dataset).train.images
-    chunks = (images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
-    storage.write_arrays(out, estimate_moments(chunks).arrays())
+    found = read_dataset(dataset)
+    told = {"covariance_of": asked.covariance}
+    if asked.covariance == "aux":
+        storage.write_arrays(out, population_moments(found.aux.images).arrays(), told)
+        return
+    images = found.train.images
+    moments = estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
+    storage.write_arrays(out, moments.arrays(), {**told, "secret": found.secret}, private=bool(found.secret))
 
 
 STEP = Step(CovarianceSettings, covariance, jobs, resources="covariance", group="data")

@@ -26,7 +26,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         inputs = {}
         if settings.dataset is not None:
             inputs["dataset"] = table.file("prepare", settings.dataset)
-            inputs["moments"] = table.file("covariance", settings.dataset)
+            inputs["moments"] = table.moments(settings.dataset, settings.covariance)
         yield new_job(
             config,
             "illustrate",

@@ -1,8 +1,10 @@
 """Images of a dataset, split into members, test and the attacker's own."""
 
 import json
+import secrets
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
+from leakbound.randomness.origin import PrivacyNoise
 
 
 class PrepareSettings(JobSettings):
@@ -22,6 +25,7 @@ class PrepareSettings(JobSettings):
     dataset: Name
     config: DatasetConfig
     seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -32,7 +36,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
             config,
             "prepare",
             name,
-            {"dataset": name, "config": settings.model_dump(mode="json"), "seed": config.seed},
+            {
+                "dataset": name,
+                "config": settings.model_dump(mode="json"),
+                "seed": config.seed,
+                "privacy_noise": config.privacy_noise,
+            },
             uses={"datasets": [settings.reader or name]},
             purpose="data and channels",
             work=partial(_work, table, name),
@@ -60,18 +69,26 @@ def originals(job: Job, table: RunTable) -> str:
 
 
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
-    """Read a dataset's images and split them into members, test and the attacker's own."""
+    """Read a dataset's images and split them into members, test and the attacker's own.
+
+    Where noise is secure, records are secret: nobody else may read what is written here, and hashes of it are made with
+    a secret that is drawn anew and stays beside the records.
+    """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals
 
     began = time.time()
     originals = describe_originals(asked.dataset, asked.config) or {}
-    dataset = datasets.prepare(asked.dataset, asked.config, asked.seed)
-    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
-    storage.write_arrays(out, dataset.arrays(), metadata)
+    private = asked.privacy_noise == "secure"
+    dataset = replace(
+        datasets.prepare(asked.dataset, asked.config, asked.seed), secret=secrets.token_hex(32) if private else ""
+    )
+    content = dataset.content_hash()
+    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": content}
+    storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
     facts = {"sizes": sizes, "classes": list(dataset.classes), "originals": originals}
-    write_provenance(provenance, plain, {}, None, began, content=dataset.content_hash(), **facts)
+    write_provenance(provenance, plain, {}, None, began, private=private, content=content, **facts)
 
 
 STEP = Step(PrepareSettings, prepare, jobs, resources="prepare", group="data", watched=originals)

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, read_moments
+from leakbound.cli.files import JobSettings, covariance_of, read_moments
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Name
@@ -32,7 +32,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "spectrum",
             name,
             settings,
-            inputs={"moments": table.file("covariance", dataset)},
+            inputs={"moments": table.moments(dataset)},
             uses={"shapes": [defense.shape]},
             purpose="data and channels",
             work=partial(_work, table, dataset),
@@ -61,7 +61,7 @@ def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
         box = asked.weights
         weights = box_weights(colors, IMAGE_SIDE, IMAGE_SIDE, rows=box.rows, columns=box.columns, weight=box.weight)
     result = shape.decompose(found, weights=weights)
-    storage.write_arrays(out, result.arrays(), result.metadata())
+    storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 
 
 STEP = Step(SpectrumSettings, spectrum, jobs, resources="calibrate", group="channels")

@@ -1,0 +1,152 @@
+"""A hash of private records singles the true one out of a list of candidates, unless a secret is hashed with them."""
+
+import dataclasses
+import hashlib
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from leakbound import storage
+from leakbound.cli.commands import as_command
+from leakbound.cli.files import read_dataset, write_provenance
+from leakbound.cli.job_list import all_steps
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import DPSGD
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.federated import averaging
+from leakbound.training import TrainingRequest, checkpoint, train
+
+COMMANDS = {step.name: as_command(step) for step in all_steps()}
+CONFIG = {"members": 20, "test": 20, "aux": 20}
+CANDIDATES = 601
+ORIGINS = ["seeded", "secure"]
+
+
+def prepared(folder: Path, origin: str) -> ImageDataset:
+    """Images as the command writes them to the folder."""
+    settings = {"dataset": "digits", "config": CONFIG, "seed": 0, "privacy_noise": origin}
+    files = {"out": folder / "digits.safetensors", "provenance": folder / "digits.json"}
+    COMMANDS["prepare"](settings=json.dumps(settings), **files)
+    return read_dataset(files["out"])
+
+
+@pytest.fixture(scope="module")
+def guessed() -> list[ImageDataset]:
+    """All that an attacker takes for possible who knows every record but the first: digits in 601 places."""
+    truth = prepare("digits", DatasetConfig(**CONFIG), 0)
+    others = prepare("digits", DatasetConfig(members=CANDIDATES, test=20, aux=20), 1).train.images
+    first, known = truth.train.images[0], truth.train.images[1:]
+    possible = [first, *[one for one in others if not np.array_equal(one, first)]][:CANDIDATES]
+    return [
+        dataclasses.replace(truth, train=Split(np.concatenate([one[None], known]), truth.train.labels))
+        for one in possible
+    ]
+
+
+def left(guessed: list[ImageDataset], stated: str, guess) -> int:
+    """Candidates whose hash is the one that was found."""
+    hashes = [guess(dataset) for dataset in guessed]
+    assert len(set(hashes)) == CANDIDATES
+    return hashes.count(stated)
+
+
+def file_hash_of(dataset: ImageDataset) -> str:
+    """SHA-256 of the file that `prepare` writes for a dataset, as far as an attacker can build it."""
+    told = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
+    strings = {"strings": json.dumps({**told, "secret": ""}, sort_keys=True)}
+    return hashlib.sha256(save(dict(sorted(dataset.arrays().items())), strings)).hexdigest()
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_content_in_provenance_singles_out_a_record_of_public_data_and_none_of_secret_ones(tmp_path, guessed, origin):
+    prepared(tmp_path, origin)
+    stated = storage.read_json(tmp_path / "digits.json")["content"]
+    assert left(guessed, stated, ImageDataset.content_hash) == (1 if origin == "seeded" else 0)
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("place", ["inputs", "seal"])
+def test_hash_of_the_file_singles_out_a_record_of_public_data_and_none_of_secret_ones(tmp_path, guessed, origin, place):
+    prepared(tmp_path, origin)
+    file = tmp_path / "digits.safetensors"
+    write_provenance(tmp_path / "run.json", {}, {"dataset": file}, None, 0.0)
+    stated = storage.read_json(tmp_path / "run.json")["inputs"]["dataset"]
+    if place == "seal":
+        stated = storage.seal_of(file).read_text().split()[0]
+    assert left(guessed, stated, file_hash_of) == (1 if origin == "seeded" else 0)
+
+
+def request(dataset: ImageDataset, origin: str, **changes) -> TrainingRequest:
+    values = {
+        "dataset": dataset, "model": "mlp", "defense": DPSGD(), "level": 1.0, "rounds": 2, "batch_size": 10,
+        "learning_rate": 0.05, "config": TrainingConfig(evaluations=2), "seed": 0, "slug": "digits/mlp/dpsgd-1",
+        "privacy_noise": origin,
+    }  # fmt: skip
+    return TrainingRequest(**{**values, **changes})
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_identity_of_a_checkpoint_singles_out_a_record_of_public_data_and_none_of_secret_ones(
+    tmp_path, guessed, origin, monkeypatch
+):
+    monkeypatch.setattr(checkpoint.Checkpoint, "due", lambda _: True)
+    dataset = prepared(tmp_path, origin)
+    kept = tmp_path / "checkpoint"
+    train(request(dataset, origin, checkpoint=kept))
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    stated = kept.read_bytes()[:64].decode()
+    assert stated == checkpoint.fingerprint(request(dataset, origin))
+    # The attacker has the code, and no secret to give it.
+    monkeypatch.setattr(checkpoint, "records_hash", lambda dataset, arrays, _: storage.arrays_hash(arrays))
+    found = left(guessed, stated, lambda dataset: checkpoint.fingerprint(request(dataset, origin)))
+    assert found == (1 if origin == "seeded" else 0)
+
+
+def test_secrets_are_drawn_anew_stay_with_the_records_and_are_readable_by_nobody_else(tmp_path):
+    secrets = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        secrets.append(prepared(tmp_path / name, "secure").secret)
+        for file in ("digits.safetensors", "digits.json"):
+            assert stat.S_IMODE((tmp_path / name / file).stat().st_mode) == 0o600
+        assert secrets[-1] not in (tmp_path / name / "digits.json").read_text()
+    assert len({*secrets, ""}) == 3
+    assert min(map(len, secrets)) == 64
+    assert prepared(tmp_path / "one", "seeded").secret == ""
+
+
+@pytest.mark.parametrize("kind", ["training", "federation"])
+def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_is_trained(tmp_path, kind):
+    common = {"dataset": prepare("digits", DatasetConfig(**CONFIG), 0), "checkpoint": tmp_path / "kept"}
+    run = averaging.FederatedRun("digits", "mlp", "personalized", 2, 4.0, 2000.0, 600.0)
+    config = averaging.FederatedConfig(communication_rounds=1)
+    federation = averaging.FederatedRequest(
+        run=run, config=config, records=10, seed=0, privacy_noise="secure", **common
+    )
+    start = {
+        "training": lambda: train(request(origin="secure", **common)),
+        "federation": lambda: averaging.federate(federation),
+    }
+    with pytest.raises(ValueError, match="digits: a checkpoint under secure noise needs a dataset with a secret"):
+        start[kind]()
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_of_secret_records_resumes_from_its_own_checkpoint_and_not_from_that_of_others(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(checkpoint.Checkpoint, "due", lambda _: True)
+    dataset = prepared(tmp_path, "secure")
+    again = read_dataset(tmp_path / "digits.safetensors")
+    asked = request(dataset, "secure", checkpoint=tmp_path / "kept")
+    first = train(asked)
+    caplog.clear()
+    resumed = train(dataclasses.replace(asked, dataset=again))  # nothing is left to train
+    assert all((first.weights[name] == resumed.weights[name]).all() for name in first.weights)
+    train(dataclasses.replace(asked, dataset=dataclasses.replace(again, secret="0" * 64)))
+    assert "checkpoint of other settings, images or versions" in caplog.text

@@ -1,0 +1,257 @@
+"""What a channel is made from is known to everybody who sees it: it must tell nothing of who the members are."""
+
+import dataclasses
+import functools
+import json
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.covariance import ledoit_wolf_shrinkage
+from sklearn.metrics import roc_auc_score
+
+from leakbound import datasets, storage
+from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
+from leakbound.claims.claims import COLUMNS
+from leakbound.cli.commands import as_command
+from leakbound.cli.files import read_moments, read_spectrum
+from leakbound.cli.job_list import all_steps, job_list
+from leakbound.config import reading
+from leakbound.config.data import DatasetConfig
+from leakbound.datasets import ImageDataset, Split
+from leakbound.figures.report.page import Report, page
+
+COMMANDS = {step.name: as_command(step) for step in all_steps()}
+MEMBERS = 40
+SHAPE = {"shape": "white", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
+
+
+def call(command: str, settings: dict, **files: Path) -> None:
+    COMMANDS[command](settings=json.dumps(settings), **files)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    """Fewer members than the 61 directions in which digits vary, and 200 records of the same law."""
+    return datasets.prepare("digits", DatasetConfig(members=MEMBERS, test=200, aux=600), seed=0)
+
+
+def write(folder: Path, dataset: ImageDataset) -> Path:
+    path = folder / "digits.safetensors"
+    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "secret": dataset.secret}
+    storage.write_arrays(path, dataset.arrays(), metadata)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made_channel(digits, tmp_path_factory):
+    """Makes moments, spectrum and channel of a dataset as the workflow does; moments of aux once unless told anew."""
+    known = tmp_path_factory.mktemp("known") / "aux.safetensors"
+    call("covariance", {"covariance": "aux"}, dataset=write(known.parent, digits), out=known)
+    return functools.partial(_made_channel, known)
+
+
+def _made_channel(
+    known: Path, folder: Path, dataset: ImageDataset, covariance: str = "aux", anew: bool = False
+) -> Path:
+    images = write(folder, dataset)
+    files = {"aux": folder / "aux.safetensors" if anew else known, "members": folder / "members.safetensors"}
+    for of, path in files.items():
+        if path != known:
+            call("covariance", {"covariance": of}, dataset=images, out=path)
+    call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
+    read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
+    written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
+    call("calibrate", {"shape": "white", "capacity": 8.0}, **read, **written)
+    return folder
+
+
+def outside(images: np.ndarray, mean: np.ndarray, basis: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Squared length of each record's part outside the directions in which the published law varies."""
+    centred = images.reshape(len(images), -1).astype(np.float64) - mean
+    return ((centred @ basis[:, variances <= 1e-9 * variances.max()]) ** 2).sum(1)
+
+
+def membership_auc(folder: Path, dataset: ImageDataset) -> float:
+    """AUC of an attacker who sees nothing but the published spectrum: its mean and principal directions."""
+    found = read_spectrum(folder / "spectrum.safetensors")
+    told = [outside(split.images, found.mean, found.basis, found.data_eigenvalues) for split in sides(dataset)]
+    truth = np.repeat([1, 0], [len(one) for one in told])
+    return float(roc_auc_score(truth, -np.concatenate(told)))
+
+
+def sides(dataset: ImageDataset) -> tuple[Split, Split]:
+    return dataset.train, dataset.test
+
+
+def test_span_of_the_members_moments_tells_every_member_and_that_of_aux_none(digits, made_channel, tmp_path):
+    """Members and others are drawn alike, so that without knowledge an AUC of 40 and 200 is within .5 ± .15."""
+    published = {}
+    for covariance in ("aux", "members"):
+        (tmp_path / covariance).mkdir()
+        published[covariance] = membership_auc(made_channel(tmp_path / covariance, digits, covariance), digits)
+    assert published["members"] == 1.0
+    assert abs(published["aux"] - 0.5) < 0.15
+
+
+def test_channels_of_a_configuration_are_made_from_aux_unless_it_says_members():
+    for settings, of in (({}, "aux"), ({"covariance": "aux"}, "aux"), ({"covariance": "members"}, "members")):
+        config = reading.quick().model_copy(update=settings)
+        made = job_list(config)
+        assert made.of("spectrum")
+        assert {job.inputs["moments"].rpartition("/")[2] for job in made.of("spectrum")} == {f"{of}.safetensors"}
+        reading_members = {job.step for job in made if any("/members." in path for path in job.input_files())}
+        # Capacities of members stand in a provenance of their own; illustrations and attacks make no channels.
+        assert ("spectrum" in reading_members) == (of == "members")
+        assert reading_members <= {"spectrum", "calibrate", "illustrate", "attack"}
+
+
+@pytest.mark.parametrize("covariance", ["aux", "members"])
+def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, made_channel, tmp_path, covariance):
+    others = dataclasses.replace(digits, train=Split(digits.test.images[:MEMBERS], digits.test.labels[:MEMBERS]))
+    folders = [tmp_path / "one", tmp_path / "other"]
+    for folder, dataset in zip(folders, (digits, others), strict=True):
+        folder.mkdir()
+        made_channel(folder, dataset, covariance, anew=covariance == "aux" and dataset is others)
+    for name in ("spectrum.safetensors", "channel.safetensors"):
+        same = (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+        assert same == (covariance == "aux")
+        assert storage.read_metadata(folders[0] / name)["covariance_of"] == covariance
+    own = [storage.read_json(folder / "channel.json") for folder in folders]
+    assert own[0]["capacity_of_members"] != own[1]["capacity_of_members"]
+    assert {one["covariance_of"] for one in own} == {covariance}
+
+
+def test_mean_of_the_members_gives_the_last_record_to_who_knows_the_others_and_that_of_aux_does_not(digits):
+    known = digits.train.images[1:].reshape(MEMBERS - 1, -1).sum(axis=0, dtype=np.float64)
+    wanted = digits.train.images[0].ravel()
+    for tells in (True, False):
+        mean = (estimate_moments([digits.train.images]) if tells else population_moments(digits.aux.images)).mean
+        error = np.abs(MEMBERS * mean - known - wanted).max()
+        assert (error < 1e-6) == tells
+
+
+def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_differs(
+    digits, made_channel, tmp_path, caplog
+):
+    """The channel is made for digits; members of thrice the contrast get more through it than it says."""
+    loud = dataclasses.replace(digits, train=Split(3 * digits.train.images, digits.train.labels))
+    cases = {"quiet": (digits, "members"), "loud": (loud, "aux")}
+    for name, (dataset, covariance) in cases.items():
+        (tmp_path / name).mkdir()
+        caplog.clear()
+        made_channel(tmp_path / name, dataset, covariance)
+        record = storage.read_json(tmp_path / name / "channel.json")
+        own, exact = record["capacity_of_members"], read_moments(tmp_path / name / "members.safetensors")
+        stored = storage.read_arrays(tmp_path / name / "channel.safetensors")["variances"]
+        basis = read_spectrum(tmp_path / name / "spectrum.safetensors").basis
+        noise = basis @ np.diag(stored) @ basis.T
+        determinant = np.linalg.slogdet(np.eye(len(noise)) + np.linalg.solve(noise, exact.covariance))[1]
+        assert own == pytest.approx(0.5 * determinant, rel=1e-3)
+        assert record["capacity"] == 8.0
+        assert record["reached"] == pytest.approx(8.0, rel=1e-9)
+        assert (record["warning"] is None) == (name == "quiet") == (caplog.text == "")
+    assert f"lets {own:.4g} nats through, not 8" in record["warning"]
+    assert f"{own:.3g}" not in caplog.text  # a statistic of the members
+    metadata = storage.read_metadata(tmp_path / "loud" / "channel.safetensors")
+    assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of"}
+
+
+@pytest.mark.parametrize("shape", [White, Natural])
+@pytest.mark.parametrize("records", [60, 200])
+def test_channel_of_few_records_keeps_its_capacity_on_fresh_ones_of_their_law(shape, records):
+    """Without shrinking, 60 records of 40 values make a white channel that lets 14 nats of 8 through."""
+    generator = np.random.default_rng(0)
+    turned = np.linalg.qr(generator.normal(size=(40, 40)))[0]
+    law = Moments(np.zeros(40), turned @ np.diag(np.exp(-np.arange(40) / 6.0)) @ turned.T, 1)
+    drawn = generator.multivariate_normal(law.mean, law.covariance, size=records)
+    reached = [
+        channel_capacity(shape.calibrate(shape.decompose(moments), 8.0), law)
+        for moments in (estimate_moments([drawn]), population_moments(drawn))
+    ]
+    assert reached[0] > 1.02 * 8.0
+    assert reached[1] <= 8.0
+
+
+def test_shrinking_that_fits_best_is_not_enough_for_noise_like_the_data_and_more_is_taken():
+    """Variances that fall as 1/i: the weight of Ledoit and Wolf lets 11 nats of 8 through."""
+    generator = np.random.default_rng(0)
+    turned = np.linalg.qr(generator.normal(size=(200, 200)))[0]
+    law = Moments(np.zeros(200), turned @ np.diag(1 / np.arange(1.0, 201)) @ turned.T, 1)
+    drawn = generator.multivariate_normal(law.mean, law.covariance, size=100)
+    raw, weight = estimate_moments([drawn]), ledoit_wolf_shrinkage(drawn)
+    identity = raw.total_variance / 200 * np.eye(200)
+    fitted = dataclasses.replace(raw, covariance=(1 - weight) * raw.covariance + weight * identity)
+    found = population_moments(drawn)
+    assert found.shrinkage > weight
+    reached = [channel_capacity(White.calibrate(White.decompose(one), 8.0), law) for one in (raw, fitted, found)]
+    assert reached[0] > 100
+    assert reached[1] > 10
+    assert 4 < reached[2] <= 8
+
+
+@pytest.mark.parametrize("records", [2, 3, 9])
+def test_records_without_variance_are_shrunk_to_nothing(records):
+    assert population_moments(np.ones((records, 1, 4, 4))).total_variance == 0
+
+
+def test_fewest_records_are_shrunk_to_equal_noise_and_a_single_one_is_refused():
+    drawn = np.random.default_rng(0).normal(size=(3, 5))
+    assert population_moments(drawn[:2]).shrinkage == 1
+    assert 0 < population_moments(drawn).shrinkage <= 1
+    for count in (0, 1):
+        with pytest.raises(ValueError, match=f"records = {count}: the law that they come from takes at least 2"):
+            population_moments(drawn[:count])
+
+
+def test_shrinking_ends_at_ten_records_for_each_value_and_keeps_the_trace():
+    drawn = np.random.default_rng(1).normal(size=(50, 5)) * [5, 4, 3, 2, 1]
+    few, many = population_moments(drawn[:49]), population_moments(drawn)
+    assert 0 < few.shrinkage < 1
+    assert few.total_variance == pytest.approx(estimate_moments([drawn[:49]]).total_variance)
+    assert many.shrinkage == 0
+    np.testing.assert_array_equal(many.covariance, estimate_moments([drawn]).covariance)
+    again = Moments.from_arrays(few.arrays())
+    assert (again.shrinkage, again.count) == (few.shrinkage, 49)
+
+
+def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold_no_secret(
+    digits, made_channel, tmp_path
+):
+    made_channel(tmp_path, dataclasses.replace(digits, secret="5" * 64), anew=True)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.*")}
+    assert modes["members.safetensors"] == modes["channel.json"] == 0o600
+    held = {path.name: b"5" * 64 in path.read_bytes() for path in tmp_path.glob("*.*")}
+    assert [name for name, found in held.items() if found and name != "digits.safetensors"] == ["members.safetensors"]
+
+
+def distances(moments: Moments, images: np.ndarray) -> np.ndarray:
+    """Squared length of each record's part outside the law's directions, or else its Mahalanobis distance."""
+    variances, basis = np.linalg.eigh(moments.covariance)
+    if (variances <= 1e-9 * variances.max()).any():
+        return outside(images, moments.mean, basis, variances)
+    return (((images.reshape(len(images), -1) - moments.mean) @ basis) ** 2 / variances).sum(1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("LEAKBOUND_DATA" not in os.environ, reason="needs CIFAR-10 in LEAKBOUND_DATA")
+@pytest.mark.parametrize(("members", "least", "most"), [(2000, 1.0, 1.0), (10_000, 0.65, 0.68)])
+def test_moments_of_members_of_cifar10_tell_who_they_are_as_the_guide_says(members, least, most):
+    images = datasets.prepare("cifar10", DatasetConfig(members=members, test=1000, aux=4000), 0)
+    truth = np.repeat([1, 0], 1000)
+    shown = np.concatenate([images.train.images[:1000], images.test.images])
+    exact, others = estimate_moments(np.array_split(images.train.images, 8)), population_moments(images.aux.images)
+    assert least <= roc_auc_score(truth, -distances(exact, shown)) <= most
+    assert abs(roc_auc_score(truth, -distances(others, shown)) - 0.5) < 0.05  # four standard errors
+
+
+@pytest.mark.parametrize("covariance", ["aux", "members"])
+def test_report_warns_of_channels_that_are_made_from_members(covariance):
+    config = reading.quick().model_copy(update={"covariance": covariance})
+    facts = {"commits": {}, "dirty": False, "devices": {}, "versions": {}, "steps": {}, "data": {}, "preset": "quick"}
+    facts |= {"config_hash": "", "jobs": 0, "diverged_replicas": 0}
+    text = page(Report(config, [], pd.DataFrame(columns=list(COLUMNS)), facts))
+    assert ("such a channel gives\nits members away" in text) == (covariance == "members")
