@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
+from leakbound.storage import TooLargeError
+from leakbound.storage.parquet import ParquetSource
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
@@ -102,10 +104,15 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
             "unset it to download from the Hugging Face hub."
         )
     try:
-        with pq.ParquetFile(path) as file:
-            _check_columns(file.schema_arrow, "image", label, str(path))
-            return file.read(columns=sorted({"image", label}))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        with pa.memory_map(str(path)) as mapped:
+            source = ParquetSource(mapped, path)
+            _check_columns(source.schema, "image", label, str(path))
+            batches = list(source.batches(["image.bytes", label]))
+        schema = source.schema if not batches else batches[0].schema.with_metadata(source.schema.metadata)
+        return pa.Table.from_batches(batches, schema)
+    except (DatasetError, TooLargeError):
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DatasetError(f"{path}: cannot be read as Parquet ({error}). Copy or download it again.") from error
 
 
@@ -155,13 +162,17 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
-    """A label column as numpy; a missing value or text makes it an object array, which the label check refuses."""
+    """A label column as numpy; up to the first missing value or text as objects, which the label check refuses."""
     column = table[name]
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and pa.types.is_integer(column.type.value_type):
         column = column.cast(column.type.value_type)
-    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
-        return np.array([*column.to_pylist(), None], dtype=object)[:-1]
-    return column.to_numpy()
+    whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+    if not len(column) or (whole and not column.null_count):
+        return column.to_numpy() if whole else np.empty(0)
+    first = pc.index(column.is_null(), True).as_py() if whole else 0
+    labels = np.zeros(first + 1, dtype=object)
+    labels[first] = column[first].as_py()
+    return labels
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
@@ -183,9 +194,10 @@ def _made_up_names(label: str, count: int) -> tuple[str, ...]:
 
 def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str) -> np.ndarray:
     """Pixels of some rows, which must be alike."""
+    starts = np.cumsum([0, *map(len, encoded.chunks)])
     pixels: list[np.ndarray] = []
-    for row, value in zip(rows.tolist(), encoded.take(pa.array(rows)).to_pylist(), strict=True):
+    for row, chunk in zip(rows.tolist(), (np.searchsorted(starts, rows, "right") - 1).tolist(), strict=True):
+        value = encoded.chunk(chunk)[row - int(starts[chunk])].as_py()
         pixels.append(decode((value or {}).get("bytes"), row=row, origin=origin))
-    for row, image in zip(rows.tolist(), pixels, strict=True):
-        check_alike(image.shape, row, pixels[0].shape, int(rows[0]), origin)
+        check_alike(pixels[-1].shape, row, pixels[0].shape, int(rows[0]), origin)
     return np.stack(pixels)

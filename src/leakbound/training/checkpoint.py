@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from leakbound import __version__, storage
+from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
 from leakbound.training.request import TrainingRequest
@@ -66,6 +67,7 @@ class Checkpoint:
         sweep(self._path)
         if not self._path.exists():
             return None
+        storage.limits.check(self._path, "bytes", self._path.stat().st_size, storage.limits.ARRAYS)
         with self._path.open("rb") as file:
             identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
         if hashlib.sha256(payload).digest() != digest:
@@ -75,6 +77,7 @@ class Checkpoint:
             logger.warning("%s: checkpoint of other settings, images or versions, training starts anew", self._path)
             return None
         try:
+            check_archive(payload, self._path)
             return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
         except Exception as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
             # Not the message: it explains how to load the file all the same.

@@ -93,7 +93,7 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
             if not path.is_file():
                 raise FileNotFoundError(f"{path}: is missing; run snakemake for this configuration first")
         rows = storage.read_rows(output(root, "plot", key, "shown"))
-        pictures = {role: storage.read_bytes(path) for role, path in drawn.items()}
+        pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
         yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows)
 
 
