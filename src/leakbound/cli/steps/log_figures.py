@@ -6,7 +6,7 @@ from pathlib import Path
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings
-from leakbound.config.settings import Line, Name
+from leakbound.config.settings import Address, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
 from leakbound.jobs.table import RunTable
@@ -16,7 +16,7 @@ class LogFiguresSettings(JobSettings):
     """Name of the configuration, and the store."""
 
     preset: Name
-    uri: Line
+    uri: Address
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
