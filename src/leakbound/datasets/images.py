@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leakbound.config.data import DatasetConfig
+from leakbound.config.data import ORIGINALS, DatasetConfig
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
-from leakbound.storage import TooLargeError
+from leakbound.storage import TooLargeError, limits
 from leakbound.storage.parquet import ParquetSource
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
@@ -76,7 +76,19 @@ class ImageReader:
                 f"datasets.{name}: its reader knows no copy on the hub. Set {FOLDER_VARIABLE} to the folder that holds "
                 f"{self.files or name}_train.parquet and {self.files or name}_test.parquet."
             )
-        tables = {f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split) for split in _SPLITS}
+        if config.revision is None:
+            raise DatasetError(
+                f"datasets.{name}.revision: is missing. The files of {self.hub.repository} on the hub can be replaced, "
+                "so the commit must be named that is meant: 40 digits, on the page of the dataset under Files and "
+                f"versions, History. Or set {FOLDER_VARIABLE} to a folder with {self.files or name}_train.parquet and "
+                f"{self.files or name}_test.parquet."
+            )
+        known = ORIGINALS.get(config.reader or name)
+        sizes = dict(zip(_SPLITS, (known.train, known.test), strict=True)) if known else {}
+        tables = {
+            f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, sizes.get(split))
+            for split in _SPLITS
+        }
         return _dataset(tables, self.hub.image, config.label or self.hub.label)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
@@ -116,17 +128,25 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
         raise DatasetError(f"{path}: cannot be read as Parquet ({error}). Copy or download it again.") from error
 
 
-def _table_of_hub(name: str, hub: HubSource, split: str) -> pa.Table:
-    """One split as the hub has it, images still encoded."""
+def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:
+    """One split as the hub has it at a commit, images still encoded; with as many records as are known of it."""
     import datasets
 
+    origin = f"{hub.repository} ({split})"
     try:
-        found = datasets.load_dataset(hub.repository, hub.configuration, split=split)
+        found = datasets.load_dataset(hub.repository, hub.configuration, split=split, revision=revision)
     except Exception as error:
         raise DatasetError(
             f"datasets.{name}: {hub.repository} cannot be loaded from the Hugging Face hub ({error}). Check the "
-            f"connection, or set {FOLDER_VARIABLE} to a folder with {name}_train.parquet and {name}_test.parquet."
+            f"connection and the revision {revision}, or set {FOLDER_VARIABLE} to a folder with {name}_train.parquet "
+            f"and {name}_test.parquet."
         ) from error
+    if size not in (None, len(found)):
+        raise DatasetError(
+            f"datasets.{name}: {origin} has {len(found)} images at revision {revision}, known are {size}. Name the "
+            "commit of the dataset that is meant."
+        )
+    limits.check(origin, "bytes", found.data.nbytes, limits.ARRAYS)
     return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 
