@@ -101,6 +101,7 @@ def test_address_without_a_password_is_taken_as_it_is(address):
         {"url": f"postgresql://alice:{SECRET}@db/mlflow"},
         {f"postgresql://alice:{SECRET}@db/mlflow": 1},
         {"enabled": f"password={SECRET}"},
+        {"enabled": f"postgresql://alice:{SECRET}{'x' * 40}@{'h' * 80}/mlflow"},  # the @ is where a message is cut
     ],
 )
 def test_mistakes_about_other_things_do_not_print_a_password_either(tmp_path, values):

@@ -230,6 +230,14 @@ def test_device_without_an_end_is_no_file(tmp_path, reader):
         getattr(storage, reader)(path, **options)
 
 
+@pytest.mark.parametrize("reader", ["read_arrays", "read_json", "read_rows", "read_bytes", "check"])
+def test_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path, reader):
+    os.mkfifo(tmp_path / "given")
+    options = {} if reader == "check" else {"sealed": False}
+    with pytest.raises(storage.DamagedFileError, match="it is no regular file"):
+        getattr(storage, reader)(tmp_path / "given", **options)
+
+
 def test_table_of_costs_is_bounded(tmp_path):
     path = tmp_path / "costs.csv"
     with path.open("wb") as file:

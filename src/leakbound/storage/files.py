@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from leakbound.storage import limits
 from leakbound.storage.errors import DamagedFileError, TooLargeError
 from leakbound.storage.parquet import ParquetSource
-from leakbound.storage.seals import atomic, check, read_bytes
+from leakbound.storage.seals import atomic, check, read_bytes, size_of
 
 if TYPE_CHECKING:  # imported where used: every job of a cluster parses the workflow, which needs neither
     import numpy as np
@@ -94,7 +94,7 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
     try:
         before = path.stat()
-        limits.check(path, "bytes", before.st_size, limits.ARRAYS)
+        limits.check(path, "bytes", size_of(path), limits.ARRAYS)
         if sealed:
             check(path)
         with path.open("rb") as file:

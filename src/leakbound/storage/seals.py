@@ -64,12 +64,12 @@ def atomic(path: Path | str, *, sealed: bool = True) -> Iterator[Path]:
 
 def file_hash(path: Path | str) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
-    _size(Path(path))
+    size_of(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Bytes of a regular file; an OSError for a device or a pipe, which may have no end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
@@ -144,7 +144,7 @@ def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOL
     path = Path(path)
 
     def content(path: Path) -> bytes:
-        limits.check(path, "bytes", size := _size(path), most)
+        limits.check(path, "bytes", size := size_of(path), most)
         with path.open("rb") as file:
             return file.read(size)  # no more, if it grows meanwhile
 

@@ -16,6 +16,7 @@ from leakbound import __version__, storage
 from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
+from leakbound.storage.seals import size_of
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
@@ -67,7 +68,7 @@ class Checkpoint:
         sweep(self._path)
         if not self._path.exists():
             return None
-        storage.limits.check(self._path, "bytes", self._path.stat().st_size, storage.limits.ARRAYS)
+        storage.limits.check(self._path, "bytes", size_of(self._path), storage.limits.ARRAYS)
         with self._path.open("rb") as file:
             identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
         if hashlib.sha256(payload).digest() != digest:
