@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run test test-all test-long fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock \
-  reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults
+  reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -116,24 +116,56 @@ check: .venv/ready
 	leakbound config --check
 	leakbound figures --check
 	snakemake --lint
+	.ci/audit
 
-# Lock with pip where torch resolves to its CPU build; docs/development.md says why and how the second file comes about.
-lock:
-	.venv/bin/pip-compile -q --allow-unsafe --strip-extras --no-annotate --no-header --no-emit-index-url \
-	  --no-emit-find-links --extra dev --extra server -o .venv/all.txt pyproject.toml
-	{ echo '-c constraints-cuda.txt'; sed -n 's/+cpu$$//; /^[a-z0-9._-]*==/p' .venv/all.txt; } > requirements.lock
+# Known vulnerabilities of all that the locks name. One that does no harm here: add --ignore-vuln ID, and the reason.
+audit: .venv/ready
+	.ci/audit
 
-.venv/ready: requirements.lock constraints-cuda.txt pyproject.toml
-	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet -c constraints-cuda.txt torch==2.13.0
-	.venv/bin/python -m pip install --quiet -r requirements.lock
-	.venv/bin/python -m pip install --quiet --no-deps -e .
-	.venv/bin/python -m pip check
-	touch $@
+# Bill of materials of the environment, CycloneDX, which the tool compares with the schema of that standard.
+sbom: .venv/ready
+	mkdir -p results
+	cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o results/sbom.json .venv/bin/python
 
-.venv-flower/ready: requirements-flower.lock constraints-cuda.txt pyproject.toml
-	$(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/python -m pip install --quiet -c constraints-cuda.txt torch==2.13.0
-	.venv-flower/bin/python -m pip install --quiet -r requirements-flower.lock
-	.venv-flower/bin/python -m pip install --quiet --no-deps -e .
-	touch $@
+# Resolve with pip where torch resolves to its CPU build, then list the hashes of all files of each release;
+# docs/development.md says why. Flower's pins are kept, and hashed anew.
+HASHED := uv pip compile -q --no-deps --generate-hashes --python-version 3.11 --no-header --no-annotate
+PINS := .venv/pins.txt
+lock: SHELL := bash
+lock: .SHELLFLAGS := -euo pipefail -c
+lock: .venv/ready
+	grep -ho '^[a-z0-9._-]*==[^ ]*' requirements.lock requirements-torch.lock | sort > .venv/all.txt
+	pip-compile -q --allow-unsafe --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	  --extra dev --extra server -o .venv/all.txt pyproject.toml
+	sed -n 's/+cpu$$//; /^[a-z0-9._-]*==/p' .venv/all.txt | sort > $(PINS)
+	uv pip compile -q --python-version 3.11 --no-header --no-annotate $(PINS) | sort | comm -13 $(PINS) - \
+	  | $(HASHED) - > requirements-cuda.lock
+	grep -v '^torch==' $(PINS) | $(HASHED) - > requirements.lock
+	grep -E '^(pip|setuptools)==' $(PINS) | $(HASHED) - > requirements-build.lock
+	pip download -q --no-deps -d .venv/torch "$$(grep '^torch==' $(PINS))"
+	{ grep '^torch==' $(PINS) | $(HASHED) - | sed 's/\([0-9a-f]\{64\}\)$$/\1 \\/'; \
+	  pip hash .venv/torch/torch-*.whl | sed -n 's/^--hash/    &/p'; } > .venv/torch.lock
+	mv .venv/torch.lock requirements-torch.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-flower.lock | $(HASHED) - > .venv/flower.lock
+	mv .venv/flower.lock requirements-flower.lock
+
+# All that is installed has a hash in a lock, and nothing is resolved. What the CUDA build of torch asks for beside it
+# comes where that build does. connection-pool has no wheel: it and this project are built by the setuptools of the lock.
+INSTALL := -m pip install --quiet --require-hashes --no-deps --no-build-isolation --only-binary :all: \
+  --no-binary connection-pool
+define ENVIRONMENT
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python $(INSTALL) -r requirements-build.lock
+	$(1)/bin/python $(INSTALL) -r requirements-torch.lock -r $(2)
+	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) -r requirements-cuda.lock
+	$(1)/bin/python -m pip check
+	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	touch $(1)/ready
+endef
+LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock
+
+.venv/ready: requirements.lock $(LOCKS) pyproject.toml
+	$(call ENVIRONMENT,.venv,requirements.lock)
+
+.venv-flower/ready: requirements-flower.lock $(LOCKS) pyproject.toml
+	$(call ENVIRONMENT,.venv-flower,requirements-flower.lock)

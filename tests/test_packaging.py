@@ -7,8 +7,15 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+PROJECT, BUILD = (tomllib.loads((ROOT / "pyproject.toml").read_text())[key] for key in ("project", "build-system"))
+PINNED = re.compile(r"^([a-z0-9.-]+)==([^\s+]+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n", re.M)
+
+
+def lock(name: str = "") -> dict[str, str]:
+    """Package to version of a lock, in which nothing may stand but pins, each with a hash."""
+    text = (ROOT / f"requirements{name}.lock").read_text()
+    assert PINNED.sub("", text) == "", f"requirements{name}.lock holds something without a hash"
+    return {package.replace(".", "-"): version for package, version, _ in PINNED.findall(text)}
 
 
 def name_of(requirement: str) -> str:
@@ -16,37 +23,30 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~\[;]", requirement, maxsplit=1)[0]).lower()
 
 
-def test_conda_environment_installs_the_lock_and_nothing_else():
+def test_conda_environment_names_python_and_leaves_the_rest_to_the_locks():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    python, pip, packages = environment["dependencies"]
-    assert (python, pip) == ("python=" + PROJECT["requires-python"].removeprefix(">="), "pip")
-    assert packages == {"pip": ["-r requirements.lock", "-e ."]}
+    assert environment["dependencies"] == ["python=" + PROJECT["requires-python"].removeprefix(">="), "pip"]
 
 
-def test_lock_pins_every_dependency_exactly():
-    pinned = {name_of(line) for line in LOCK if re.fullmatch(r"[A-Za-z0-9._-]+==[^\s+]+", line)}
+def test_locks_pin_every_dependency_exactly():
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["server"]]
-    assert {name_of(requirement) for requirement in wanted} <= pinned
-    assert LOCK[0] == "-c constraints-cuda.txt"
-    assert all("==" in line for line in LOCK[1:])
+    assert {name_of(requirement) for requirement in wanted} <= {*lock(), *lock("-torch")}
+    assert "torch" not in lock() | lock("-flower")
 
 
-def test_lock_names_no_machine():
-    text = (ROOT / "requirements.lock").read_text() + (ROOT / "constraints-cuda.txt").read_text()
-    assert "+cpu" not in text
-    assert "://" not in text
-    assert "--" not in text
-
-
-def test_flower_lock_pins_the_extra_and_names_no_machine():
-    lines = (ROOT / "requirements-flower.lock").read_text().splitlines()
-    assert lines[0] == "-c constraints-cuda.txt"
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[^\s+:]+", line) for line in lines[1:])
+def test_flower_lock_pins_the_extra():
     wanted = PROJECT["optional-dependencies"]["flower"] + [
-        requirement for requirement in PROJECT["dependencies"] if name_of(requirement) in ("torch", "numpy", "pydantic")
+        requirement for requirement in PROJECT["dependencies"] if name_of(requirement) in ("numpy", "pydantic")
     ]
-    assert {name_of(requirement) for requirement in wanted} <= {name_of(line) for line in lines[1:]}
+    assert {name_of(requirement) for requirement in wanted} <= lock("-flower").keys()
+
+
+def test_locks_agree_on_what_they_share():
+    assert lock("-build").items() <= lock().items()
+    assert BUILD["requires"] == [f"setuptools=={lock('-build')['setuptools']}"]
+    assert f"torch=={lock('-torch')['torch']}" in PROJECT["dependencies"]
+    assert lock("-cuda").keys().isdisjoint(lock() | lock("-flower"))
 
 
 def test_readme_commands_are_make_targets():

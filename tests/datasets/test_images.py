@@ -16,6 +16,7 @@ from leakbound.datasets.splits import draw
 from leakbound.registry import DATASETS
 
 PETS = DatasetConfig(reader="parquet", aux=10)
+PINNED = DatasetConfig(revision="0123456789" * 4)  # of a folder in place of the hub, which has no commits
 
 
 def test_a_folder_of_ones_own_is_read_by_its_name(pets):
@@ -207,7 +208,7 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_the_hub_gives_the_same_records_as_a_folder_of_the_same_files(hub, tmp_path, monkeypatch):
-    raw = ImageReader("tiny", hub)("tiny", DatasetConfig())
+    raw = ImageReader("tiny", hub)("tiny", PINNED)
     assert raw.classes == ("plane", "ship")
     assert raw.train.labels.tolist() == [0, 1] * 20
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
@@ -217,18 +218,18 @@ def test_the_hub_gives_the_same_records_as_a_folder_of_the_same_files(hub, tmp_p
     for split in ("train", "test"):
         table = datasets.Dataset.from_parquet(str(tmp_path / "repository" / f"{split}.parquet"))
         table.rename_column("img", "image").to_parquet(tmp_path / f"tiny_{split}.parquet")
-    folder = ImageReader("tiny", hub)("tiny", DatasetConfig())
+    folder = ImageReader("tiny", hub)("tiny", PINNED)
     assert folder.classes == raw.classes
     assert np.array_equal(folder.train.decode(np.arange(40)), raw.train.decode(np.arange(40)))
 
 
 def test_the_hub_is_asked_if_the_settings_say_so_though_there_is_a_folder(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
-    assert ImageReader("tiny", hub)("tiny", DatasetConfig(source="hub")).classes == ("plane", "ship")
+    assert ImageReader("tiny", hub)("tiny", PINNED.model_copy(update={"source": "hub"})).classes == ("plane", "ship")
 
 
 def test_a_boolean_attribute_of_the_hub_can_be_the_label(hub):
-    raw = ImageReader("tiny", HubSource(hub.repository, image="img", label="Smiling"))("tiny", DatasetConfig())
+    raw = ImageReader("tiny", HubSource(hub.repository, image="img", label="Smiling"))("tiny", PINNED)
     assert raw.classes == ("not_smiling", "smiling")
     assert raw.train.labels.tolist() == [1] * 10 + [0] * 30
 
@@ -237,10 +238,10 @@ def test_an_unreachable_hub_says_to_set_the_folder(hub, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(DatasetError, match=r"cannot be loaded from the Hugging Face hub.*set LEAKBOUND_DATA"):
-        prepare("mnist", DatasetConfig(), 0)
+        prepare("mnist", PINNED, 0)
     shutil.rmtree(hub.repository)
     with pytest.raises(DatasetError, match="cannot be loaded"):
-        ImageReader("tiny", hub)("tiny", DatasetConfig())
+        ImageReader("tiny", hub)("tiny", PINNED)
 
 
 def test_hub_columns_are_those_of_the_published_repositories():

@@ -16,6 +16,7 @@ from leakbound.cli.files import register_plugins
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.summary import summary
+from leakbound.storage.folders import check_replaceable, replaced
 
 if TYPE_CHECKING:
     from leakbound.config.whole import Config
@@ -26,13 +27,14 @@ _KEPT = Path("results/reference")
 
 def reference(
     configfile: Annotated[Path, typer.Option(help="Configuration that has been run.")],
-    out: Annotated[Path | None, typer.Option(help="Folder; by default results/reference/<preset>.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to replace; default results/reference/<preset>.")] = None,
 ) -> None:
     """Copy the results of a finished configuration that are worth keeping in the repository."""
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
     root, target = Path(config.root), out or _KEPT / config.preset
+    check_replaceable(target)
     if not all(Path(path).is_file() for path in made.files("claims")):
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
     kept = [path for path in made.files() if path.startswith(f"{root}/tables/") and path.endswith(".parquet")]
@@ -49,13 +51,13 @@ def reference(
     facts = summary(root, made)
     for path in kept:
         storage.check(path)
-    shutil.rmtree(target, ignore_errors=True)
-    for path in kept:
-        copy = target / Path(path).relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
-    storage.write_json(target / "provenance.json", facts, sealed=False)
-    (target / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
+    with replaced(target) as new:
+        for path in kept:
+            copy = new / Path(path).relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+        storage.write_json(new / "provenance.json", facts, sealed=False)
+        (new / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
 

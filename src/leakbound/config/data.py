@@ -51,6 +51,8 @@ class DatasetConfig(Settings):
     """Registered reader; by default the one of the dataset's own name."""
     source: Literal["auto", "folder", "hub"] = "auto"
     """Source of the images: the folder LEAKBOUND_DATA, the Hugging Face hub, or (auto) the folder if it is set."""
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    """Commit of the hub's repository, all 40 digits; needed where the hub is asked, as its files can be replaced."""
     members: Annotated[Records, Field(ge=10)] | None = None
     """Training records (the members), drawn from the original training split; all that are left if not given."""
     test: Annotated[Records, Field(ge=10)] | None = None

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from leakbound.config.settings import Line, Name, Settings, Target
+from leakbound.config.settings import Address, Name, Settings, Target
 
 
 class TrackingConfig(Settings):
@@ -12,9 +12,9 @@ class TrackingConfig(Settings):
 
     enabled: bool = True
     """Log finished jobs at all."""
-    uri: Line = "sqlite:///results/mlflow.db"
-    """Tracking store: a database or a server; files stay the truth whatever happens to it."""
-    ui: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
+    uri: Address = "sqlite:///results/mlflow.db"
+    """Tracking store: a database or a server, its password in the environment; files stay the truth in any case."""
+    ui: Annotated[Address, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
     """Address of MLflow's pages on a database, for links from the report; a server shows its own."""
 
 

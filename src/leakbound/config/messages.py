@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from leakbound import registry
 from leakbound.config.attacks import Attack
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Settings
+from leakbound.config.settings import Settings, without_password
 
 try:  # the one in C is ten times as fast, where it is built
     from yaml import CSafeLoader as _SafeLoader
@@ -32,7 +32,17 @@ MOST_SHOWN = 50
 """Mistakes that one message tells; the rest is counted."""
 _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
-_REPR = reprlib.Repr()
+
+
+class _Repr(reprlib.Repr):
+    """Short texts of values, in which passwords are covered before a cut can hide what they are."""
+
+    def repr_str(self, text: str, level: int) -> str:
+        """A text in quotes; of a very long one its beginning, as if an address ended there."""
+        return super().repr_str(without_password(text if len(text) <= 2000 else f"{text[:1000]}@"), level)
+
+
+_REPR = _Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, 100, 100
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
 
@@ -55,7 +65,8 @@ def shown(value: Any) -> str:
 
 
 def _line(text: str) -> str:
-    """Text in one line of bounded length, what cannot be printed escaped."""
+    """Text in one line of bounded length, what cannot be printed escaped, passwords covered."""
+    text = without_password(text[: 2 * _LONGEST])
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
@@ -157,7 +168,9 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
         return model.model_validate(values, context={"plugins": values.get("plugins")})
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise ConfigError(source, [_sentence(model, values, detail) for detail in details]) from error
+        raise ConfigError(
+            source, [_sentence(model, values, detail) for detail in details]
+        ) from None  # it has no covers
 
 
 def _unfit(values: Any) -> Iterator[str]:

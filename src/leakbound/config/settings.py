@@ -1,9 +1,11 @@
 """Types shared by all sections of a configuration: names, lists, and the strict base class."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 
 from leakbound.registry import Registry
 
@@ -28,6 +30,40 @@ Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1
 Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
 """Something from outside the package, ``module:attribute``."""
 
+_BEGIN = r"([a-z][\w+.-]*:/*[^:/?#@\s]*(?::|%3a)|https?:/*(?=[^/?#\s]*@))"
+_LOGIN = re.compile(_BEGIN + r"\S*(?=@)", re.IGNORECASE)
+_DECODED_LOGIN = re.compile(_BEGIN + r"[^/?#\s]*(?=@)", re.IGNORECASE)  # a decoded @ further on belongs to no login
+_SECRET = re.compile(r"((?:pass(?:word|wd|phrase)?|pwd|token|secret|api_?key)\s*=\s*)[^&;\s'\"]+", re.IGNORECASE)
+
+
+def without_password(text: str) -> str:
+    """Text in which the passwords of all addresses are covered, for messages; decoded if they are encoded."""
+    covered = plain = _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***", text))
+    while (decoded := unquote(plain)) != plain:
+        plain = decoded
+    found = _SECRET.sub(r"\1***", _DECODED_LOGIN.sub(r"\1***", plain))
+    return covered if found == plain else found
+
+
+def _of_no_secret(address: str) -> str:
+    """An address that anybody may read.
+
+    Raises:
+        ValueError: If it holds a password, however it is encoded; the message does not.
+    """
+    if without_password(address) != address:
+        raise ValueError(
+            "holds a password or a token, which would reach command lines, results and provenance; give the address "
+            "without, and the password in the environment: MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
+            "~/.netrc) for a server, PGPASSWORD or ~/.pgpass (?passfile=... for another file) for PostgreSQL, the "
+            "option file of its client for another database"
+        )
+    return address
+
+
+Address = Annotated[Line, AfterValidator(_of_no_secret)]
+"""Address of a server or a database, without a password."""
+
 # Bounds of whole numbers. They are far above what anybody means and low enough that a typing error ends here, and not
 # in a machine without memory.
 Steps = Annotated[int, Field(ge=1, le=10**8)]
@@ -47,7 +83,12 @@ class Settings(BaseModel):
     """Base of all sections: immutable, no unknown keys, no silent conversion of types, no infinite numbers."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # in tracebacks: it may be a password
     )
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from leakbound.config.data import DatasetConfig
+from leakbound.config.data import ORIGINALS, DatasetConfig
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
+from leakbound.storage import TooLargeError, limits
+from leakbound.storage.parquet import ParquetSource
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
@@ -74,7 +76,19 @@ class ImageReader:
                 f"datasets.{name}: its reader knows no copy on the hub. Set {FOLDER_VARIABLE} to the folder that holds "
                 f"{self.files or name}_train.parquet and {self.files or name}_test.parquet."
             )
-        tables = {f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split) for split in _SPLITS}
+        if config.revision is None:
+            raise DatasetError(
+                f"datasets.{name}.revision: is missing. The files of {self.hub.repository} on the hub can be replaced, "
+                "so the commit must be named that is meant: 40 digits, on the page of the dataset under Files and "
+                f"versions, History. Or set {FOLDER_VARIABLE} to a folder with {self.files or name}_train.parquet and "
+                f"{self.files or name}_test.parquet."
+            )
+        known = ORIGINALS.get(config.reader or name)
+        sizes = dict(zip(_SPLITS, (known.train, known.test), strict=True)) if known else {}
+        tables = {
+            f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, sizes.get(split))
+            for split in _SPLITS
+        }
         return _dataset(tables, self.hub.image, config.label or self.hub.label)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
@@ -102,24 +116,37 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
             "unset it to download from the Hugging Face hub."
         )
     try:
-        with pq.ParquetFile(path) as file:
-            _check_columns(file.schema_arrow, "image", label, str(path))
-            return file.read(columns=sorted({"image", label}))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        with pa.memory_map(str(path)) as mapped:
+            source = ParquetSource(mapped, path)
+            _check_columns(source.schema, "image", label, str(path))
+            batches = list(source.batches(["image.bytes", label]))
+        schema = source.schema if not batches else batches[0].schema.with_metadata(source.schema.metadata)
+        return pa.Table.from_batches(batches, schema)
+    except (DatasetError, TooLargeError):
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DatasetError(f"{path}: cannot be read as Parquet ({error}). Copy or download it again.") from error
 
 
-def _table_of_hub(name: str, hub: HubSource, split: str) -> pa.Table:
-    """One split as the hub has it, images still encoded."""
+def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:
+    """One split as the hub has it at a commit, images still encoded; with as many records as are known of it."""
     import datasets
 
+    origin = f"{hub.repository} ({split})"
     try:
-        found = datasets.load_dataset(hub.repository, hub.configuration, split=split)
+        found = datasets.load_dataset(hub.repository, hub.configuration, split=split, revision=revision)
     except Exception as error:
         raise DatasetError(
             f"datasets.{name}: {hub.repository} cannot be loaded from the Hugging Face hub ({error}). Check the "
-            f"connection, or set {FOLDER_VARIABLE} to a folder with {name}_train.parquet and {name}_test.parquet."
+            f"connection and the revision {revision}, or set {FOLDER_VARIABLE} to a folder with {name}_train.parquet "
+            f"and {name}_test.parquet."
         ) from error
+    if size not in (None, len(found)):
+        raise DatasetError(
+            f"datasets.{name}: {origin} has {len(found)} images at revision {revision}, known are {size}. Name the "
+            "commit of the dataset that is meant."
+        )
+    limits.check(origin, "bytes", found.data.nbytes, limits.ARRAYS)
     return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 
@@ -155,13 +182,17 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
-    """A label column as numpy; a missing value or text makes it an object array, which the label check refuses."""
+    """A label column as numpy; up to the first missing value or text as objects, which the label check refuses."""
     column = table[name]
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and pa.types.is_integer(column.type.value_type):
         column = column.cast(column.type.value_type)
-    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
-        return np.array([*column.to_pylist(), None], dtype=object)[:-1]
-    return column.to_numpy()
+    whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+    if not len(column) or (whole and not column.null_count):
+        return column.to_numpy() if whole else np.empty(0)
+    first = pc.index(column.is_null(), True).as_py() if whole else 0
+    labels = np.zeros(first + 1, dtype=object)
+    labels[first] = column[first].as_py()
+    return labels
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
@@ -183,9 +214,10 @@ def _made_up_names(label: str, count: int) -> tuple[str, ...]:
 
 def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str) -> np.ndarray:
     """Pixels of some rows, which must be alike."""
+    starts = np.cumsum([0, *map(len, encoded.chunks)])
     pixels: list[np.ndarray] = []
-    for row, value in zip(rows.tolist(), encoded.take(pa.array(rows)).to_pylist(), strict=True):
+    for row, chunk in zip(rows.tolist(), (np.searchsorted(starts, rows, "right") - 1).tolist(), strict=True):
+        value = encoded.chunk(chunk)[row - int(starts[chunk])].as_py()
         pixels.append(decode((value or {}).get("bytes"), row=row, origin=origin))
-    for row, image in zip(rows.tolist(), pixels, strict=True):
-        check_alike(image.shape, row, pixels[0].shape, int(rows[0]), origin)
+        check_alike(pixels[-1].shape, row, pixels[0].shape, int(rows[0]), origin)
     return np.stack(pixels)

@@ -8,9 +8,8 @@ from PIL import Image
 
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.datasets.records import DatasetError
+from leakbound.storage import limits
 
-LARGEST = 2**22
-"""Pixels of an image that is decoded, e.g. 2,048×2,048; one of 32×32 is made of it, so more would be wasted memory."""
 _FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
 
 
@@ -22,11 +21,12 @@ def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray
     """
     if not encoded:
         raise DatasetError(f"{origin}: row {row}: there is no image. Make the file again without this row.")
+    largest = limits.PIXELS * limits.factor()
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             mode, size = image.mode, image.size
             pixels = None
-            if size[0] * size[1] <= LARGEST:  # known before anything is decoded
+            if size[0] * size[1] <= largest:  # known before anything is decoded
                 image.load()
                 pixels = np.asarray(image)
     except Exception as error:  # decoders of damaged images raise anything
@@ -35,8 +35,8 @@ def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray
         ) from error
     if pixels is None:
         raise DatasetError(
-            f"{origin}: row {row}: the image has {size[0]}×{size[1]} pixels, allowed are {LARGEST} in all, and only "
-            f"{IMAGE_SIDE}×{IMAGE_SIDE} are made of them. Make it smaller, or drop this row."
+            f"{origin}: row {row}: the image has {size[0]}×{size[1]} pixels, allowed are {largest} in all, and only "
+            f"{IMAGE_SIDE}×{IMAGE_SIDE} are made of them. Make it smaller, drop this row, or set {limits.VARIABLE}."
         )
     if mode not in ("L", "RGB"):
         raise DatasetError(

@@ -12,12 +12,13 @@ from leakbound.config.data import IMAGE_SIDE, DatasetConfig
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import DATASETS
-from leakbound.storage import arrays_hash
+from leakbound.storage import arrays_hash, limits
 
 _SPLITS = ("train", "test", "aux")
 _FIELDS = ("images", "labels")
 _POOL_TEST_FRACTION = 0.2
-_CHUNK = 256  # images decoded at once: large ones are held in memory until they are resized
+_CHUNK = 2**24  # pixels decoded at once: they are held in memory, as floats too, until they are resized
+_MOST_AT_ONCE = 256  # images
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
     Raises:
         UnknownNameError: If there is no such reader.
         DatasetError: If the source is missing or damaged, or has fewer images than are asked for.
+        TooLargeError: If they would take more memory than is allowed.
     """
     from leakbound.datasets.pixels import resized
 
@@ -127,14 +129,16 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
     held = raw.test if raw.test is not None else raw.train
 
     def split(records: Records, rows: np.ndarray) -> Split:
-        images: list[np.ndarray] = []
-        first: tuple[int, ...] = ()
-        for start in range(0, len(rows), _CHUNK):
-            pixels = records.decode(rows[start : start + _CHUNK])
-            first = first or pixels.shape[1:]
+        first = records.decode(rows[:1]).shape[1:]
+        size = IMAGE_SIDE * IMAGE_SIDE * first[2]
+        limits.check(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
+        images = np.empty((len(rows), first[2], IMAGE_SIDE, IMAGE_SIDE), np.float32)
+        step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
+        for start in range(0, len(rows), step):
+            pixels = records.decode(rows[start : start + step])
             check_alike(pixels.shape[1:], int(rows[start]), first, int(rows[0]), records.origin)
-            images.append(resized(pixels))
-        return Split(np.concatenate(images), records.labels[rows])
+            images[start : start + step] = resized(pixels)
+        return Split(images, records.labels[rows])
 
     train, test, aux = split(raw.train, drawn.train), split(held, drawn.test), split(raw.train, drawn.aux)
     colors, others = train.images.shape[1], test.images.shape[1]

@@ -24,6 +24,7 @@ from leakbound.storage import locks
 RUN = "LEAKBOUND_RUN"  # the run that a job belongs to: its token, a colon, the folder of results
 COORDINATOR = "LEAKBOUND_COORDINATOR"  # process on this machine that a job ends with
 _COORDINATOR_LOCK = ".coordinator.lock"  # says who holds it
+_LONGEST_LOCK = 10_000  # characters of it
 _JOBS_LOCK = ".jobs.lock"  # shared by jobs
 _HELD: list[IO[str]] = []  # until this process ends
 
@@ -113,7 +114,8 @@ def _end_with(pid: int) -> None:
 def _read(root: Path) -> dict[str, Any]:
     """Facts in the coordinator's lock file; none if they are missing or damaged."""
     try:
-        facts = json.loads((root / _COORDINATOR_LOCK).read_text(encoding="utf-8"))
+        with (root / _COORDINATOR_LOCK).open(encoding="utf-8") as file:
+            facts = json.loads(file.read(_LONGEST_LOCK))
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leakbound.jobs.work import Work
+from leakbound.storage import limits
 
 COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
 """Columns of a table of costs: a key of five, seconds (or a number of parameters), and where they were measured."""
@@ -103,6 +104,7 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
     Raises:
         ValueError: If it is no such table; the message names the line.
     """
+    limits.check(path, "bytes", path.stat().st_size, limits.TEXT)
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows: list[dict[str, Any]] = list(csv.DictReader(file))

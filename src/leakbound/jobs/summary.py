@@ -41,7 +41,10 @@ def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     costs = {}
     for step in made.steps:
         files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]
-        tables = [pd.read_csv(path, sep="\t").tail(1) for path in files if path.is_file()]
+        found = [path for path in files if path.is_file()]
+        for path in found:
+            storage.limits.check(path, "bytes", path.stat().st_size, storage.limits.TEXT)
+        tables = [pd.read_csv(path, sep="\t").tail(1) for path in found]
         if tables:
             rows = pd.concat(tables)
             numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in ("s", "cpu_time", "max_rss")}

@@ -1,5 +1,6 @@
 """Files that are whole or not there, and the facts that stand beside them."""
 
+from leakbound.storage.errors import DamagedFileError, FullDiskError, TooLargeError
 from leakbound.storage.files import (
     arrays_hash,
     read_arrays,
@@ -11,20 +12,12 @@ from leakbound.storage.files import (
     write_json,
     write_rows,
 )
-from leakbound.storage.seals import (
-    DamagedFileError,
-    FullDiskError,
-    atomic,
-    check,
-    file_hash,
-    read_bytes,
-    seal_of,
-    sealed_by,
-)
+from leakbound.storage.seals import atomic, check, file_hash, read_bytes, seal_of, sealed_by
 
 __all__ = [
     "DamagedFileError",
     "FullDiskError",
+    "TooLargeError",
     "arrays_hash",
     "atomic",
     "check",

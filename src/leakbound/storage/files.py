@@ -13,12 +13,16 @@ import io
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leakbound.storage.seals import DamagedFileError, atomic, check, read_bytes
+from leakbound.storage import limits
+from leakbound.storage.errors import DamagedFileError, TooLargeError
+from leakbound.storage.parquet import ParquetSource
+from leakbound.storage.seals import atomic, check, read_bytes, size_of
 
 if TYPE_CHECKING:  # imported where used: every job of a cluster parses the workflow, which needs neither
     import numpy as np
@@ -99,8 +103,11 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
     try:
         before = path.stat()
+        limits.check(path, "bytes", size_of(path), limits.ARRAYS)
         if sealed:
             check(path)
+        with path.open("rb") as file:
+            limits.check(path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD)
         with safe_open(path, framework="numpy") as archive:
             yield archive
         if not os.path.samestat(before, path.stat()):
@@ -136,10 +143,14 @@ def write_rows(path: Path | str, rows: pd.DataFrame) -> None:
 def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
     """Read a Parquet table."""
     import pandas as pd
+    import pyarrow as pa
 
     content = read_bytes(path, sealed=sealed)
     try:
+        deque(ParquetSource(pa.BufferReader(content), path).batches(), maxlen=0)  # refuses what would not fit
         return pd.read_parquet(io.BytesIO(content))
+    except TooLargeError:
+        raise
     except (OSError, ValueError) as error:
         raise DamagedFileError(Path(path), error) from error
 
@@ -152,7 +163,7 @@ def write_json(path: Path | str, value: Any, *, sealed: bool = True, private: bo
 
 def read_json(path: Path | str, *, sealed: bool = True) -> Any:
     """Read a JSON file."""
-    content = read_bytes(path, sealed=sealed)
+    content = read_bytes(path, sealed=sealed, most=limits.TEXT)
     try:
         return _parsed(content)
     except ValueError as error:

@@ -8,39 +8,22 @@ says ``sealed=False``: files that were published, or come from others, have none
 import errno
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from leakbound.storage import limits
+from leakbound.storage.errors import DamagedFileError, FullDiskError
 from leakbound.storage.scratch import scratch, sweep
 
 T = TypeVar("T")
 _SEAL = ".sha256"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LONGEST_SEAL = 1024  # bytes; a name has at most 255
 _REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
-
-
-class DamagedFileError(ValueError):
-    """A file that is missing, truncated, altered, exchanged for another, or of another kind than its name says.
-
-    Attributes:
-        reason: The fault found.
-    """
-
-    def __init__(self, path: Path, reason: object) -> None:
-        super().__init__(
-            f"{path}: cannot be read ({reason}). Delete it and make it again; `leakbound verify` finds all such files."
-        )
-        self.reason = str(reason)
-
-
-class FullDiskError(OSError):
-    """A file that could not be written for lack of space."""
-
-    def __init__(self, path: Path, reason: object) -> None:
-        super().__init__(f"{path}: cannot be written ({reason}). Make room and run the same command again.")
 
 
 @contextmanager
@@ -82,8 +65,17 @@ def atomic(path: Path | str, *, sealed: bool = True, private: bool = False) -> I
 
 def file_hash(path: Path | str) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
+    size_of(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a regular file; an OSError for a device or a pipe, which may have no end."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError("it is no regular file")
+    return found.st_size
 
 
 def seal_of(path: Path | str) -> Path:
@@ -124,7 +116,8 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
         except OSError as error:
             raise DamagedFileError(path, error) from error
         try:
-            expected = seal.read_bytes()
+            with seal.open("rb") as file:
+                expected = file.read(_LONGEST_SEAL)
         except FileNotFoundError:
             raise DamagedFileError(path, f"it has no seal {seal.name}: nobody knows whether it is whole") from None
         except OSError as error:
@@ -137,16 +130,28 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
     )
 
 
-def read_bytes(path: Path | str, *, sealed: bool = True) -> bytes:
+def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOLE) -> bytes:
     """Content of a file of any kind.
+
+    Args:
+        path: The file.
+        sealed: Whether it must match its seal.
+        most: Bytes that are allowed, before the user's factor.
 
     Raises:
         DamagedFileError: If the file is missing, or sealed and damaged.
+        TooLargeError: If it has more bytes.
     """
     path = Path(path)
+
+    def content(path: Path) -> bytes:
+        limits.check(path, "bytes", size := size_of(path), most)
+        with path.open("rb") as file:
+            return file.read(size)  # no more, if it grows meanwhile
+
     if sealed:
-        return _matching(path, Path.read_bytes, lambda content: hashlib.sha256(content).hexdigest())
+        return _matching(path, content, lambda content: hashlib.sha256(content).hexdigest())
     try:
-        return path.read_bytes()
+        return content(path)
     except OSError as error:
         raise DamagedFileError(path, error) from error

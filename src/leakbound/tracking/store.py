@@ -168,7 +168,7 @@ def unreachable(uri: str) -> str | None:
 def reason(error: Exception) -> str:
     """First line of an error, short, without a password that an address may hold."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return re.sub(r"//[^/@\s]+@", "//", lines[0])[:500]
+    return re.sub(r"//[^@\s]+@", "//", lines[0])[:500]
 
 
 def _quieten() -> None:

@@ -17,8 +17,10 @@ import torch
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
+from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
+from leakbound.storage.seals import size_of
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
@@ -88,6 +90,7 @@ class Checkpoint:
         sweep(self._path)
         if not self._path.exists():
             return None
+        storage.limits.check(self._path, "bytes", size_of(self._path), storage.limits.ARRAYS)
         with self._path.open("rb") as file:
             identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
         if hashlib.sha256(payload).digest() != digest:
@@ -97,6 +100,7 @@ class Checkpoint:
             logger.warning("%s: checkpoint of other settings, images or versions, training starts anew", self._path)
             return None
         try:
+            check_archive(payload, self._path)
             return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
         except Exception as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
             # Not the message: it explains how to load the file all the same.

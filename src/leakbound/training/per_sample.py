@@ -164,7 +164,7 @@ class PerSampleLearner:
     def state(self) -> dict[str, Any]:
         """Weights, optimizer, generators, accountant; of secure noise nothing."""
         return {
-            "model": self.model.state_dict(),
+            "model": dict(self.model.state_dict()),  # without versions of layers, which no plain dictionary has
             "optimizer": self._optimizer.state_dict(),
             "batches": self._batches.state(),
             "noise": self._noise.state(),

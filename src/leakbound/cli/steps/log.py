@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Strict
 
 from leakbound.cli.files import JobSettings
-from leakbound.config.settings import Level, Line, Name, Records, Replicas
+from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import CURVES, SCORES, read_federated, read_record, read_table
@@ -32,7 +32,7 @@ class LogSettings(JobSettings):
     mechanism: Name
     papers: Lines
     figures: Lines
-    uri: Line
+    uri: Address
     over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
 
 

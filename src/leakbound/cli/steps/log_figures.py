@@ -8,7 +8,7 @@ from pydantic import Field
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings
-from leakbound.config.settings import Line, Name
+from leakbound.config.settings import Address, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
 from leakbound.jobs.table import RunTable
@@ -18,7 +18,7 @@ class LogFiguresSettings(JobSettings):
     """Name of the configuration, the store, and the readers of its datasets."""
 
     preset: Name
-    uri: Line
+    uri: Address
     readers: dict[Name, Name] = Field(default_factory=dict)
 
 

@@ -99,7 +99,7 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
             raise ValueError(
                 f"{key}: shows pictures of {', '.join(private)}; run snakemake again, which leaves them out"
             )
-        pictures = {role: storage.read_bytes(path) for role, path in drawn.items()}
+        pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
         yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows)
 
 

@@ -1,0 +1,86 @@
+"""Folders that are replaced as a whole, and never if they hold anything that was not written by the same means."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from leakbound.storage.scratch import scratch, sweep
+from leakbound.storage.seals import file_hash
+
+MANIFEST = "MANIFEST.sha256"
+"""File of such a folder that lists all others, as ``sha256sum`` prints them and ``sha256sum -c`` reads them."""
+
+
+class ForeignFolderError(ValueError):
+    """A folder that may not be replaced, because something in it would be lost."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(
+            f"{folder}: {reason}, and it would be replaced. Name a folder that is missing, empty, or exactly as "
+            f"leakbound left it (its {MANIFEST} says how); move whatever else it holds."
+        )
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse a folder unless it is missing, empty, or ours and unchanged; nothing is written.
+
+    Raises:
+        ForeignFolderError: If it is a link or a file, or holds a file that its manifest does not list as it is.
+    """
+    if folder.is_symlink():
+        raise ForeignFolderError(folder, f"it is a link to {folder.readlink()}")
+    if folder.exists() and not folder.is_dir():
+        raise ForeignFolderError(folder, "it is a file")
+    held = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    if not held:
+        return
+    manifest = folder / MANIFEST
+    if manifest.is_symlink() or not manifest.is_file():
+        raise ForeignFolderError(folder, f"it holds {held[0].relative_to(folder)} and no {MANIFEST}")
+    listed = set(manifest.read_text(encoding="utf-8", errors="replace").splitlines())
+    for path in held:
+        if path != manifest and (path.is_symlink() or not path.is_file() or _line(folder, path) not in listed):
+            raise ForeignFolderError(folder, f"it holds {path.relative_to(folder)}, which leakbound did not leave so")
+
+
+def write_manifest(folder: Path) -> None:
+    """List all files of a folder in its manifest."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
+    (folder / MANIFEST).write_text("".join(f"{_line(folder, path)}\n" for path in files), encoding="utf-8")
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
+
+    The old one is moved aside first, to ``.NAME.before``; whoever is killed then finds it there, and the next call puts
+    it back.
+
+    Raises:
+        ForeignFolderError: As :func:`check_replaceable`.
+    """
+    folder = Path(os.path.abspath(folder))
+    before = folder.with_name(f".{folder.name}.before")
+    if before.is_dir() and not folder.exists():
+        before.rename(folder)
+    check_replaceable(folder)
+    check_replaceable(before)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    with scratch(folder) as new:
+        new.mkdir()
+        yield new
+        write_manifest(new)
+        check_replaceable(folder)  # what came meanwhile
+        shutil.rmtree(before, ignore_errors=True)
+        if folder.exists():
+            folder.rename(before)
+        new.rename(folder)
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def _line(folder: Path, path: Path) -> str:
+    """Line of the manifest for a file as it is."""
+    return f"{file_hash(path)}  {path.relative_to(folder).as_posix()}"

@@ -1,0 +1,163 @@
+"""Parquet that is known to fit the memory before it is decoded.
+
+What a file says of its size can be false, and a page of a few bytes can stand for gigabytes: pages are compressed, a
+dictionary repeats a value of any length as often as it likes, and lists have any number of values in a row. So the
+header of every page is read first, which the decoder obeys too, and then few enough rows at a time that a batch stays
+small even if each of its values is as long as the longest page.
+
+Source of the layout: Apache Parquet, ``parquet.thrift``; Apache Thrift, compact protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leakbound.storage import limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_MAGIC = b"PAR1"
+_NUMBERS = {"NONE", "INT", "TIMESTAMP", "FLOAT16"}
+_OBJECT = 64  # bytes of a value that becomes an object of its own: text, bytes, a date, a decimal number
+_MOST_ROWS = 65_536  # of a batch
+_MOST_PAGES = 10**6
+_LONGEST_HEADER = 2**20
+_COUNTED_INSIDE = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}  # a count in the page itself takes memory
+
+
+class ParquetSource:
+    """An open Parquet file, of which only the description is in memory.
+
+    Args:
+        source: The file, or its bytes.
+        path: Name for messages.
+
+    Raises:
+        TooLargeError: If the description is too large.
+        ValueError, OSError: If it is no Parquet.
+    """
+
+    def __init__(self, source: pa.NativeFile, path: Path | str) -> None:
+        import pyarrow.parquet as pq
+
+        self._source, self._path = source, path
+        tail = source.read_at(8, max(source.size() - 8, 0))
+        if tail[4:] == _MAGIC:
+            limits.check(path, "bytes of description", int.from_bytes(tail[:4], "little"), limits.HEAD)
+        self._file: pq.ParquetFile = pq.ParquetFile(source)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._file.schema_arrow
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows of some columns, or of all, in batches.
+
+        Args:
+            columns: Names of columns, or of fields within one (``image.bytes``); None for all.
+
+        Raises:
+            TooLargeError: If they would take more than is allowed.
+            ValueError, OSError: If the file is damaged, or a column holds lists.
+        """
+        described, leaves = self._file.metadata, self._file.schema
+        chosen = [
+            index
+            for index in range(len(leaves))
+            if columns is None or any(f"{leaves.column(index).path}.".startswith(f"{name}.") for name in columns)
+        ]
+        for leaf in (leaves.column(index) for index in chosen):
+            if leaf.max_repetition_level:
+                raise ValueError(f"column {leaf.path} holds lists, each of any length")
+        most = max(limits.TABLE, limits.EXPANSION * self._source.size())
+        groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
+        rows = max(described.num_rows, sum(group.num_rows for group in groups))
+        width = sum(_width(leaves.column(index)) for index in chosen)
+        limits.check(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
+        longest = sum(max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen)
+        limits.check(self._path, "bytes in single pages", longest, most)
+        held = 0
+        for batch in self._file.iter_batches(max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns):
+            held += batch.nbytes
+            limits.check(self._path, "bytes or more once decoded", held, most)
+            yield batch
+
+    def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
+        """Bytes of the longest page of a column in one group of rows, decompressed; the decoder starts at the same."""
+        first, end = chunk.data_page_offset, chunk.total_compressed_size
+        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
+            first = chunk.dictionary_page_offset
+        at, end, pages, longest = first, first + end, 0, 0
+        while at < end:
+            header, length = self._header(at)
+            size, packed = header.get(2, -1), header.get(3, -1)
+            encoding = header.get(5, {}).get(2, header.get(8, {}).get(4))
+            if not (isinstance(size, int) and isinstance(packed, int) and min(size, packed) >= 0):
+                raise ValueError("a page has no size")
+            if encoding in _COUNTED_INSIDE:
+                raise ValueError(f"{chunk.path_in_schema} is encoded as {_COUNTED_INSIDE[encoding]}; encode it plainly")
+            longest, pages, at = max(longest, size), pages + 1, at + length + packed
+            limits.check(self._path, "pages or more in one column", pages, _MOST_PAGES)
+        return longest
+
+    def _header(self, at: int) -> tuple[dict[int, Any], int]:
+        """Fields of the header of the page that begins at a byte, and its length."""
+        window = 512
+        while True:
+            try:
+                return _struct(self._source.read_at(window, at), 0)
+            except IndexError:
+                if window > _LONGEST_HEADER or at + window > self._source.size():
+                    raise ValueError("a page has no header") from None
+                window *= 16
+            except RecursionError:
+                raise ValueError("a page has no header") from None
+
+
+def _width(leaf: pq.ColumnSchema) -> int:
+    """Bytes that a value of a column counts at least."""
+    plain = leaf.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and leaf.logical_type.type in _NUMBERS
+    return 8 if plain else _OBJECT + max(leaf.length or 0, 0)
+
+
+def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Fields of a structure in Thrift's compact form, by number, and the place after it; an IndexError if it is cut."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := data[at]:
+        kind, step = head & 15, head >> 4
+        raw, at = (0, at + 1) if step else _varint(data, at + 1)
+        number = number + step if step else raw >> 1
+        value: Any = None
+        if kind in (1, 2):
+            value = kind == 1
+        elif kind in (4, 5, 6):
+            raw, at = _varint(data, at)
+            value = raw >> 1 ^ -(raw & 1)
+        elif kind == 12:
+            value, at = _struct(data, at)
+        elif kind == 8:
+            raw, at = _varint(data, at)
+            at += raw
+        elif kind in (3, 7):
+            at += 1 if kind == 3 else 8
+        else:
+            raise ValueError("the header of a page holds lists")
+        fields[number] = value
+    return fields, at + 1
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A whole number of at most 64 bits in groups of seven, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        value |= (data[at] & 127) << shift
+        at += 1
+        if data[at - 1] < 128:
+            return value, at
+    raise ValueError("the header of a page holds a number without end")

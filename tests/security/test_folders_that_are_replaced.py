@@ -1,0 +1,150 @@
+"""``leakbound reference --out`` replaces what it wrote, and never anything else."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from leakbound.storage.folders import MANIFEST, ForeignFolderError, check_replaceable, replaced
+from test_kept_results import call, finish
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Name and bytes of all files below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def foreign(kind: str) -> Path:
+    """A folder that somebody may name by mistake, with a file that nobody else has."""
+    folder = Path("mine")
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "thesis.txt").write_text("three years of work\n")
+    if kind == "link to a folder":
+        folder.rename("elsewhere")
+        folder.symlink_to("elsewhere")
+    if kind == "hidden":
+        (folder / "sub" / "thesis.txt").rename(folder / ".thesis")
+    if kind == "empty manifest":
+        (folder / MANIFEST).touch()
+    if kind == "link to a manifest":
+        Path("list").touch()
+        (folder / MANIFEST).symlink_to(Path("list").absolute())
+    if kind == "results":
+        return Path("results/shown")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "kind", ["folder", "link to a folder", "hidden", "empty manifest", "link to a manifest", "results"]
+)
+def test_folder_of_somebody_else_is_refused_and_keeps_every_file(tmp_path, kind):
+    configfile = finish("digits", "digits")
+    folder = foreign(kind)
+    before = contents(tmp_path)
+    with pytest.raises(ForeignFolderError, match=rf"{folder}: it .*missing, empty, or exactly as leakbound left it"):
+        call("reference", "--configfile", configfile, "--out", folder)
+    assert contents(tmp_path) == before
+
+
+def test_refusal_comes_before_the_results_are_looked_at(tmp_path):
+    configfile = finish("digits", "digits")
+    (tmp_path / "results/shown/claims.parquet").write_bytes(b"damaged")
+    with pytest.raises(ForeignFolderError):
+        call("reference", "--configfile", configfile, "--out", foreign("folder"))
+
+
+@pytest.mark.parametrize("change", ["added", "edited", "linked"])
+def test_file_that_came_into_our_own_folder_is_not_lost(tmp_path, change):
+    configfile = finish("digits", "digits")
+    words = ("reference", "--configfile", configfile, "--out", "kept")
+    assert call(*words)[0] == 0
+    assert call(*words)[0] == 0  # ours, so it is replaced
+    if change == "added":
+        Path("kept/notes.md").write_text("why seed 3 diverged\n")
+    elif change == "edited":
+        Path("kept/scoreboard.md").write_text("my remarks\n")
+    else:
+        Path("kept/scoreboard.md").unlink()
+        Path("kept/scoreboard.md").symlink_to(tmp_path / "results/shown/scoreboard.md")
+    before = contents(tmp_path)
+    with pytest.raises(ForeignFolderError, match="notes.md" if change == "added" else "scoreboard.md"):
+        call(*words)
+    assert contents(tmp_path) == before
+
+
+def test_absent_and_empty_folders_are_filled_and_our_own_loses_what_is_stale():
+    configfile = finish("digits", "digits")
+    Path("empty").mkdir()
+    for name in ("empty", "absent/deeper"):
+        assert call("reference", "--configfile", configfile, "--out", name)[0] == 0
+        assert Path(name, "claims.parquet").is_file()
+    with replaced(Path("empty")) as new:
+        (new / "only").write_text("one\n")
+    assert set(contents(Path("empty"))) == {"only", MANIFEST}
+
+
+def test_manifest_can_be_checked_without_leakbound():
+    assert call("reference", "--configfile", finish("digits", "digits"), "--out", "kept")[0] == 0
+    subprocess.run(["sha256sum", "--check", "--strict", MANIFEST], cwd="kept", check=True, capture_output=True)
+
+
+def test_kept_results_of_the_repository_are_as_leakbound_left_them():
+    for folder in (ROOT / "results" / "reference").iterdir():
+        check_replaceable(folder)
+
+
+REPLACING = """
+import sys
+from pathlib import Path
+from leakbound.storage.folders import replaced
+print("begins", flush=True)
+for turn in range(10**6):
+    with replaced(Path("kept")) as new:
+        for i in range(3):
+            (new / str(i)).write_text(str(turn))
+"""
+
+
+def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path):
+    """20 kills at moments that differ; the old folder or the new one is there, or set aside for the next call."""
+    with replaced(Path("kept")) as new:
+        for i in range(3):
+            (new / str(i)).write_text("first")
+    aside = 0
+    for turn in range(20):
+        process = subprocess.Popen([sys.executable, "-c", REPLACING], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout.readline() == "begins\n"
+            time.sleep(0.011 * turn)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+        aside += not Path("kept").exists()
+        found = Path("kept") if Path("kept").exists() else Path(".kept.before")
+        check_replaceable(found)
+        texts = [(found / str(i)).read_text() for i in range(3)]
+        assert len(set(texts)) == 1, texts
+    with replaced(Path("kept")) as new:
+        (new / "last").write_text("last")
+    assert set(contents(tmp_path)) == {"kept/last", f"kept/{MANIFEST}"}
+
+
+def test_folder_set_aside_by_a_killed_process_comes_back_if_the_next_one_fails():
+    with replaced(Path("kept")) as new:
+        (new / "only").write_text("one\n")
+    Path("kept").rename(".kept.before")  # killed between the two renames
+    with pytest.raises(RuntimeError), replaced(Path("kept")) as new:
+        raise RuntimeError
+    assert Path("kept/only").read_text() == "one\n"

@@ -1,0 +1,231 @@
+"""A password in an address is refused before it reaches a command line, a file or a message; others ways work."""
+
+import base64
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+import yaml
+from typer.testing import CliRunner
+
+from leakbound.cli.main import app
+from leakbound.config import reading
+from leakbound.config.execution import TrackingConfig
+from leakbound.config.messages import ConfigError, shown
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hunter2-hunter2"
+REFUSED = [
+    f"postgresql://alice:{SECRET}@db.example.org/mlflow",
+    f"postgresql+psycopg2://alice:{SECRET}@db.example.org:5432/mlflow?sslmode=require",
+    f"mysql+pymysql://:{SECRET}@localhost/mlflow",
+    f"postgresql://alice:{SECRET}/with?slash#@db.example.org/mlflow",
+    f"postgresql://alice%3A{SECRET}@db.example.org/mlflow",
+    f"postgresql://alice%253a{SECRET}@db.example.org/mlflow",
+    f"postgresql:alice:{SECRET}@db.example.org/mlflow",
+    f"jdbc:postgresql://alice:{SECRET}@db.example.org/mlflow",
+    f"postgresql:///mlflow?user=alice&password={SECRET}",
+    f"postgresql:///mlflow?user=alice&PassWord={SECRET}",
+    f"postgresql:///mlflow?%70assword={SECRET}",
+    f"postgresql:///mlflow?pass%2577ord%3D{SECRET}",
+    f"postgresql:///mlflow?sslkey=a.pem&sslpassword={SECRET}",
+    f"postgresql:///host=db%20password%20=%20{SECRET}",
+    f"mysql://localhost/mlflow?passwd={SECRET}",
+    f"mssql+pyodbc:///?odbc_connect=DRIVER%3Dx%3BUID%3Dalice%3BPWD%3D{SECRET}",
+    f"http://alice:{SECRET}@tracking.example.org:5000",
+    f"https://{SECRET}@tracking.example.org",
+    f"HTTPS://alice:{SECRET}@tracking.example.org/mlflow",
+    f"https://tracking.example.org/?access_token={SECRET}",
+    f"https://tracking.example.org/?api_key={SECRET}",
+    f"postgresql://alice:hunter%402@db.example.org/?%70assword={SECRET}",
+    f"postgresql://alice:at@{SECRET}@db.example.org/mlflow",
+]
+ALLOWED = [
+    "sqlite:///results/mlflow.db",
+    "sqlite:////home/alice@work/results/mlflow.db",
+    "postgresql:///mlflow",
+    "postgresql://alice@db.example.org:5432/mlflow?passfile=/home/alice/.pgpass&sslmode=verify-full",
+    "postgresql://alice%40example.org@db.example.org/mlflow",
+    "postgresql://[::1]:5432/mlflow",
+    "postgresql://db.example.org:5432/mlflow?passfile=/home/alice%40work/.pgpass",
+    "mysql+pymysql://alice@localhost/mlflow",
+    "http://127.0.0.1:5000",
+    "https://tracking.example.org:8443/mlflow",
+]
+
+
+def configuration(folder: Path, **tracking: object) -> Path:
+    """The quick preset with other settings of the tracker."""
+    values = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
+    values["tracking"] |= tracking
+    path = folder / "given.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+@pytest.mark.parametrize("setting", ["uri", "ui"])
+@pytest.mark.parametrize("address", REFUSED)
+def test_password_is_refused_in_any_spelling_and_not_repeated(tmp_path, address, setting):
+    path = configuration(tmp_path, **{setting: address})
+    with pytest.raises(ConfigError) as caught:
+        reading.load(path)
+    assert f"tracking.{setting} = " in str(caught.value)
+    for text in (str(caught.value), "".join(traceback.format_exception(caught.value))):
+        assert SECRET not in text
+    if setting == "uri":
+        assert "MLFLOW_TRACKING_PASSWORD" in str(caught.value)
+        assert "~/.pgpass" in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ALLOWED)
+def test_address_without_a_password_is_taken_as_it_is(address):
+    assert TrackingConfig(uri=address).uri == address
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        f"postgresql://alice:{SECRET}@db/mlflow",
+        [f"postgresql://alice:{SECRET}@db/mlflow"],
+        {"uri": [f"postgresql://alice:{SECRET}@db/mlflow"]},
+        {"uri": f"postgresql://alice:{SECRET}@db/mlflow\n"},
+        {"uri": f"postgresql://alice:{SECRET}{'x' * 3000}@db/mlflow"},
+        {"url": f"postgresql://alice:{SECRET}@db/mlflow"},
+        {f"postgresql://alice:{SECRET}@db/mlflow": 1},
+        {"enabled": f"password={SECRET}"},
+        {"enabled": f"postgresql://alice:{SECRET}{'x' * 40}@{'h' * 80}/mlflow"},  # the @ is where a message is cut
+    ],
+)
+def test_mistakes_about_other_things_do_not_print_a_password_either(tmp_path, values):
+    path = configuration(tmp_path)
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "tracking": values}))
+    with pytest.raises(ConfigError) as caught:
+        reading.load(path)
+    assert "tracking" in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_very_long_text_without_an_address_is_shown_in_no_time():
+    assert len(shown("a" * 10**6)) < 300
+
+
+def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
+    path = configuration(tmp_path, uri=REFUSED[0])
+    for words in (["config"], ["sync"], ["ui"], ["plan"]):
+        result = CliRunner().invoke(app, [*words, "--configfile", str(path)])
+        assert isinstance(result.exception, ConfigError)
+        assert SECRET not in result.output
+    settings = json.dumps({"preset": "x", "uri": REFUSED[0]})
+    result = CliRunner().invoke(app, ["log-figures", "--settings", settings, "--marker", str(tmp_path / "marker")])
+    assert SECRET not in f"{result.output} {result.exception}"
+    assert not (tmp_path / "marker").exists()
+    run = [sys.executable, "-m", "snakemake", "-n", "-p", "-j1", "--configfile", path, "--directory", tmp_path]
+    workflow = subprocess.run(
+        [*run, "-s", ROOT / "Snakefile", "--workflow-profile", "none"], capture_output=True, text=True, timeout=120
+    )
+    assert workflow.returncode != 0
+    assert "tracking.uri" in workflow.stderr
+    assert SECRET not in workflow.stdout + workflow.stderr
+
+
+def test_live_view_refuses_it(monkeypatch):
+    from leakbound.cli.live import watching
+
+    with pytest.raises(ConfigError, match="holds a password") as caught, watching(REFUSED[16]):
+        pass
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+REACHED = "import sys; from leakbound.tracking.store import unreachable; print(unreachable(sys.argv[1]))"
+
+
+def reached(uri: str, **environment: str) -> str:
+    """Why a store does not answer, or 'None', as a process of its own says; nothing it prints may hold the secret."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "MLFLOW_TRACKING"))}
+    result = subprocess.run(
+        [sys.executable, "-c", REACHED, uri],
+        env={**kept, "NO_PROXY": "127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert SECRET not in result.stdout + result.stderr
+    return result.stdout.strip()
+
+
+def test_server_gets_the_password_of_the_environment():
+    wanted = "Basic " + base64.b64encode(f"alice:{SECRET}".encode()).decode()
+
+    class Asks(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.headers.get("Authorization") == wanted
+            self.send_response(200 if known else 401)
+            self.end_headers()
+            self.wfile.write(b'{"experiments": []}' if known else b"who are you?")
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Asks)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        uri = f"http://127.0.0.1:{server.server_port}"
+        login = {"MLFLOW_TRACKING_USERNAME": "alice", "MLFLOW_TRACKING_PASSWORD": SECRET}
+        assert reached(uri, **login) == "None"
+        assert "401" in reached(uri, **{**login, "MLFLOW_TRACKING_PASSWORD": "wrong!"})
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def database(tmp_path_factory):
+    """Folder of the socket of a PostgreSQL that asks for a password, and knows alice's."""
+    found = shutil.which("initdb") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), None)
+    if found is None:
+        pytest.skip("needs PostgreSQL's initdb and pg_ctl (Debian and Ubuntu: apt install postgresql)")
+    programs = Path(found).resolve().parent
+    folder = tmp_path_factory.mktemp("pg")
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o755)
+    root = os.getuid() == 0  # PostgreSQL refuses to be root
+    user = ["runuser", "-u", "postgres", "--"] if root else []
+    (folder / "password").write_text(SECRET)
+    if root:
+        shutil.chown(folder, "postgres")
+        shutil.chown(folder / "password", "postgres")
+    made = [programs / "initdb", "-D", folder / "data", "-U", "alice", f"--pwfile={folder / 'password'}", "-A"]
+    control = [*user, programs / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w"]
+    subprocess.run([*user, *made, "scram-sha-256"], check=True, capture_output=True, cwd=folder)
+    options = f"-k {folder} -c listen_addresses= -c fsync=off"
+    subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    yield folder
+    subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, cwd=folder)
+
+
+@pytest.mark.slow
+def test_database_gets_the_password_of_the_environment_or_of_a_file(database, tmp_path):
+    uri = f"postgresql://alice@/postgres?host={database}"
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="no password supplied"):  # MLflow would ask for minutes
+        sqlalchemy.create_engine(uri).connect()
+    passfile = tmp_path / ".pgpass"
+    passfile.write_text(f"*:*:*:alice:{SECRET}\n")
+    passfile.chmod(0o600)
+    assert reached(uri, PGPASSWORD=SECRET, HOME=str(tmp_path / "none")) == "None"
+    assert reached(uri, HOME=str(tmp_path)) == "None"
+    assert reached(f"{uri}&passfile={passfile}", HOME=str(tmp_path / "none")) == "None"
+    for address in (uri, f"{uri}&passfile={passfile}"):
+        assert TrackingConfig(uri=address).uri == address
