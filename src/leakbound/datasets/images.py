@@ -55,7 +55,7 @@ class ImageReader:
 
     files: str | None = None
     hub: HubSource | None = None
-    publishable: bool = True
+    publishable: bool = False
 
     def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
         """Read labels and encoded images of both original splits.
@@ -99,13 +99,13 @@ class ImageReader:
         return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in _SPLITS)
 
 
-read_parquet = ImageReader(publishable=False)  # anybody's images
-read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"))
-read_fashion_mnist = ImageReader("fashion_mnist", HubSource("zalando-datasets/fashion_mnist"))
-read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"))
-read_svhn = ImageReader("svhn", HubSource("ufldl-stanford/svhn", configuration="cropped_digits"))
+read_parquet = ImageReader()  # anybody's images
+read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"), publishable=True)
+read_fashion_mnist = ImageReader("fashion_mnist", HubSource("zalando-datasets/fashion_mnist"), publishable=True)
+read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"), publishable=True)
+read_svhn = ImageReader("svhn", HubSource("ufldl-stanford/svhn", configuration="cropped_digits"), publishable=True)
 # Its agreement forbids to publish the pictures.
-read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"), publishable=False)
+read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"))
 
 
 def _table_of_file(path: Path, label: str) -> pa.Table:
