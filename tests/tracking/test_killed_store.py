@@ -23,4 +23,4 @@ def test_store_whose_making_was_killed_is_made_by_the_next_one(tmp_path):
     assert list(tmp_path.glob(".mlflow.db.*/.mlflow.db"))
     upgrade_store(uri)
     assert [experiment.name for experiment in connect(uri).search_experiments()] == ["Default"]
-    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"mlartifacts", "mlflow.db", "mlflow.db.lock"}

@@ -1,7 +1,6 @@
 """Folders that are replaced as a whole, and never if they hold anything that was not written by the same means."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,11 +73,13 @@ def replaced(folder: Path) -> Iterator[Path]:
         yield new
         write_manifest(new)
         check_replaceable(folder)  # what came meanwhile
-        shutil.rmtree(before, ignore_errors=True)
+        if before.exists():  # whoever left it was killed before it was gone; what is half deleted would be foreign
+            before.rename(new.with_name("left"))
         if folder.exists():
             folder.rename(before)
         new.rename(folder)
-        shutil.rmtree(before, ignore_errors=True)
+        if before.exists():
+            before.rename(new.with_name("replaced"))
 
 
 def _line(folder: Path, path: Path) -> str:
