@@ -212,7 +212,7 @@ def test_run_states_bounds_for_as_many_replicas_as_its_weights_hold(results, arm
     kind = "epsilon" if arm == "dpsgd-1" else "record"
     assert stated["replica"][kind] < stated["replicas"][kind] <= 2 * stated["replica"][kind]
     covered = {one["item"] for one in provenance(root, arm)["released"] if one["covered"]} - {"channel"}
-    assert covered == (set() if arm == "dpsgd-1" else {"privacy event"})  # the noise is from seeds
+    assert covered == {"privacy event"}  # the noise is from seeds
 
 
 def test_everything_done_to_the_same_members_is_composed_once_for_the_folder(results):

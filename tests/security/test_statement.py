@@ -18,7 +18,6 @@ SAFE = TrainingFacts(
     candidates=1,
     classes=10,
     covariance_of="aux",
-    poisson=False,
 )
 ALWAYS_OPEN = {"labels", "trials of learning rates", "curves, divergence", "times", "capacity under the members' law"}
 
@@ -36,7 +35,6 @@ def uncovered(**changes: object) -> set[str]:
         ({"bounded": False, "secure": None}, {"weights", "seeds", "hashes of inputs"}),
         ({"covariance_of": "members"}, {"channel"}),
         ({"candidates": 2}, {"learning rate"}),
-        ({"poisson": True}, {"privacy event"}),
     ],
 )
 def test_each_fact_uncovers_what_it_gives_away(changes, more):

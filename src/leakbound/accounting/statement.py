@@ -48,7 +48,6 @@ class TrainingFacts:
         candidates: Learning rates that were tried.
         classes: Number of labels.
         covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``; None without a channel.
-        poisson: Whether the choice of records is secret.
     """
 
     mechanism: str
@@ -59,7 +58,6 @@ class TrainingFacts:
     candidates: int
     classes: int
     covariance_of: str | None
-    poisson: bool
 
 
 def stated_bounds(
@@ -137,8 +135,7 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
         yield Release("learning rate", True, "given, not chosen")
     yield Release("trials of learning rates", False, "accuracies and losses of clean members")
     yield Release("curves, divergence", False, "losses and accuracies of clean members")
-    secret = "uses are counted in the secret sample" if facts.poisson else "follows from the settings alone"
-    yield Release("privacy event", not facts.poisson, secret)
+    yield Release("privacy event", True, "follows from the settings alone; draws that are secret are not counted")
     if facts.secure:
         yield Release("seeds", True, "they draw nothing that protects a record")
         yield Release("hashes of inputs", True, "keyed by a secret that does not leave")

@@ -124,7 +124,7 @@ def _statement(
         raise NotCoveredError("provenance: its events and channel do not give the bounds that it states; train anew")
     event = events[replica]
     if event.sampling == "poisson":
-        event = replace(event, uses=0)  # counted in the secret sample, and no accountant of ε reads it
+        event = replace(event, uses=event.steps)  # as it is, but for one of an earlier version that counted
     growing = [stated_bounds([event] * count, ratios, **options) for count in range(1, len(events) + 1)]
     return {
         "leakbound": __version__,

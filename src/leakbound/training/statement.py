@@ -42,6 +42,5 @@ def statement(
         candidates=candidates,
         classes=classes,
         covariance_of=covariance_of,
-        poisson=any(event.sampling == "poisson" for event in events),
     )
     return {"leakage": bounds, "released": [one.to_dict() for one in training_releases(facts)]}
