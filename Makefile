@@ -13,7 +13,7 @@ run: .venv/ready
 	snakemake -j $(JOBS) --configfile $(CONFIG)
 
 # Files go to JOBS processes in the order of tests/conftest.py: what takes long begins first.
-PYTEST := python -m pytest -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: .venv/ready
 	$(PYTEST)

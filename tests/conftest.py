@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,21 +18,33 @@ FIRST = ("workflow", "attacks", "training", "storage", "fuzz", "tracking")
 """Folders whose files take longest, in the order in which they begin, so that none of them is left for last."""
 SLOW = {"whole", "team"}
 """Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""
+CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
+"""Files whose tests need that chain too."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, keep the tests of a file or of a finished chain together, and mark what is slow."""
+    """Begin with what takes long, and mark what is slow."""
     rank = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: rank.get(item.path.parent.name, len(FIRST)))
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         if "finished" in used:
             used.add(item.callspec.params["finished"])
-        chains = sorted(used & {"small", "whole"})
-        item.add_marker(pytest.mark.xdist_group(chains[0] if chains else item.path.stem))
         if used & SLOW:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file, and those of the finished chain of all defenses, on one process."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "whole" if nodeid.startswith(CHAIN) or nodeid.endswith("[whole]") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
