@@ -298,6 +298,28 @@ def test_files_of_a_server_are_its_owners_alone_and_code_beside_it_does_not_run(
     assert not (served.home / "ran").exists()
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another account")
+def test_link_that_another_account_planted_is_not_served(tmp_path):
+    """Whoever may write the folder of the results let the server give out another one of its owner's."""
+    home = prepared(tmp_path)
+    (home / "config.yaml").write_text(configured())
+    private = home / "private"
+    private.mkdir(0o755)
+    owned(private)
+    (home / "mlartifacts").symlink_to(private)  # root's
+    command = [*COMMAND, "ui", "--folder", "kept", "--configfile", "config.yaml", "--no-passwords"]
+    command += ["--port", str(free_port())]
+    try:
+        done = subprocess.run(
+            [*unprivileged(), *command], cwd=home, capture_output=True, text=True, timeout=30, check=False
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail("it serves")
+    assert done.returncode == 2
+    assert "mlartifacts: belongs to another account" in done.stderr
+    assert stat.S_IMODE(private.stat().st_mode) == 0o755
+
+
 def test_lock_cannot_be_held_by_who_may_only_read(tmp_path):
     from leakbound.storage.locks import exclusive
 
