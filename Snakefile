@@ -23,6 +23,7 @@ report: "workflow/report/workflow.rst"
 # Before the first job of a run; not in dry runs, reports, or on the nodes of a cluster.
 onstart:
     in_turn(coordination.lead, Path(ROOT))
+    keep_notes_of_secrets()
     drop_default_rate_limit()
 
 

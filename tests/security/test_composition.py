@@ -17,6 +17,7 @@ from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import Moments, composed_capacity, estimate_moments, signal_to_noise
 from leakbound.config.data import DatasetConfig
+from leakbound.jobs.composition import composed
 from leakbound.jobs.summary import summary
 from leakbound.registry import SHAPES
 
@@ -282,3 +283,34 @@ def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, boun
     tags = describe(facts, None, {}, record).tags
     assert (tags["bound_replica"], tags["bound_replicas"]) == bounds
     assert all(bound in tags["mlflow.note.content"] for bound in bounds if bound != "none")
+
+
+def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
+    from leakbound.figures.report.overview import bounds
+
+    study = {
+        "datasets": ["digits", "again"],
+        "models": ["mlp"],
+        "defenses": {"natural": [4.0]},
+        "rounds": [2],
+        "batch_sizes": [16],
+        "attacks": [],
+    }
+    config = {
+        "preset": "twice",
+        "replicas": 1,
+        "datasets": {name: {"reader": "digits", "members": 900, "test": 60, "aux": 60} for name in study["datasets"]},
+        "training": {"learning_rates": [0.01], "search_rounds": 1, "evaluations": 1},
+        "studies": {"small": study},
+        "tracking": {"enabled": False},
+    }
+    steps = {"prepare", "covariance", "spectrum", "calibrate", "tune", "train"}
+    root, made = run_jobs(tmp_path, config, monkeypatch, steps)
+    paths = [root / f"data/{name}.safetensors" for name in study["datasets"]]
+    first, second = (storage.read_arrays(path)["train_images"] for path in paths)
+    assert len({one.tobytes() for one in first} & {one.tobytes() for one in second}) > 300
+    told = composed(root, made)
+    assert told["digits"]["same_records"] == ["again"]
+    assert told["digits"]["record_of_all"] == told["digits"]["record"] + told["again"]["record"]
+    (line, _) = bounds({"leakage": told})
+    assert line[-1].startswith(f"{told['digits']['record_of_all']:.4g} with ")

@@ -76,9 +76,9 @@ class Server:
             with error:
                 return error.code, error.read(), dict(error.headers)
 
-    def status(self, path: str, body: Any = None, method: str | None = None, **headers: str) -> int:
+    def status(self, path: str, body: Any = None, method: str | None = None, **given: Any) -> int:
         """Status of an answer."""
-        return self.ask(path, body, method, **headers)[0]
+        return self.ask(path, body, method, **given)[0]
 
     def stop(self) -> None:
         """End it as Ctrl-C does."""
@@ -203,6 +203,41 @@ def test_place_of_artifacts_is_not_the_clients_to_choose(served, tmp_path):
     assert all(place.startswith("mlflow-artifacts:") or place.endswith("/0") for place in places), places
 
 
+def account(server: Server, name: str) -> tuple[str, str]:
+    """Login of a new ordinary user, and a run of the user's own."""
+    login = f"{name}-{uuid.uuid4().hex}:a password of {name}"
+    user, _, password = login.partition(":")
+    assert server.status("api/2.0/mlflow/users/create", {"username": user, "password": password}) == 200
+    experiment = json.loads(server.ask(CREATE, {"name": user}, login=login)[1])["experiment_id"]
+    run = json.loads(server.ask("api/2.0/mlflow/runs/create", {"experiment_id": experiment}, login=login)[1])
+    return login, run["run"]["info"]["run_id"]
+
+
+def test_users_change_their_own_runs_only_by_whatever_names_they_call_them(served):
+    (_, victim), (login, own) = account(served, "bob"), account(served, "eve")
+    writes: dict[str, dict[str, Any]] = {
+        "set-tag": {"key": "k", "value": "evil"},
+        "log-batch": {"tags": [{"key": "k", "value": "evil"}]},
+        "log-metric": {"key": "m", "value": 1.0, "timestamp": 1},
+        "log-parameter": {"key": "p", "value": "evil"},
+        "update": {"run_name": "evil"},
+        "delete": {},
+        "restore": {},
+    }
+    names = ("run_id", "run_uuid", "runId", "runUuid")
+    pairs = [{one: own, other: victim} for one in names for other in names if one != other]
+    for route, body in writes.items():
+        for named in ({"run_id": victim}, {"runId": victim}, *pairs):
+            status = served.status(f"api/2.0/mlflow/runs/{route}", named | body, login=login)
+            assert status in (400, 403), (route, named)
+        both = {"run_id": own, "run_uuid": own}  # as MLflow's own clients send it
+        assert served.status(f"api/2.0/mlflow/runs/{route}", both | body, login=login) == 200
+    found = json.loads(served.ask(f"api/2.0/mlflow/runs/get?run_id={victim}")[1])["run"]
+    assert found["info"]["lifecycle_stage"] == "active"
+    assert set(found["data"]) <= {"tags"}
+    assert "evil" not in json.dumps(found)
+
+
 def test_place_that_an_earlier_server_took_from_a_client_is_not_read(served, tmp_path):
     name = uuid.uuid4().hex
     experiment = json.loads(served.ask(CREATE, {"name": name})[1])["experiment_id"]
@@ -261,6 +296,28 @@ def test_files_of_a_server_are_its_owners_alone_and_code_beside_it_does_not_run(
     assert {path.name: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
     assert {stat.S_IMODE(path.stat().st_mode) for path in served.home.glob("runs.db*")} == {0o600}
     assert not (served.home / "ran").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another account")
+def test_link_that_another_account_planted_is_not_served(tmp_path):
+    """Whoever may write the folder of the results let the server give out another one of its owner's."""
+    home = prepared(tmp_path)
+    (home / "config.yaml").write_text(configured())
+    private = home / "private"
+    private.mkdir(0o755)
+    owned(private)
+    (home / "mlartifacts").symlink_to(private)  # root's
+    command = [*COMMAND, "ui", "--folder", "kept", "--configfile", "config.yaml", "--no-passwords"]
+    command += ["--port", str(free_port())]
+    try:
+        done = subprocess.run(
+            [*unprivileged(), *command], cwd=home, capture_output=True, text=True, timeout=30, check=False
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail("it serves")
+    assert done.returncode == 2
+    assert "mlartifacts: belongs to another account" in done.stderr
+    assert stat.S_IMODE(private.stat().st_mode) == 0o755
 
 
 def test_lock_cannot_be_held_by_who_may_only_read(tmp_path):

@@ -158,6 +158,17 @@ def test_list_of_any_length_in_one_row_is_refused(tmp_path):
     assert taken < 50
 
 
+def test_structures_of_which_pandas_would_make_objects_row_by_row_are_refused(tmp_path):
+    values: pa.Array = pa.array(np.zeros(200_000, np.int64))
+    for _ in range(30):
+        values = pa.StructArray.from_arrays([values], names=["inner"])
+    pq.write_table(pa.table({"value": values}), tmp_path / "rows.parquet", compression="zstd")
+    assert (tmp_path / "rows.parquet").stat().st_size < MIB / 100
+    taken, said = grown("storage.read_rows('rows.parquet', sealed=False)", tmp_path)
+    assert "column value holds structures" in said
+    assert taken < 50
+
+
 def varint(value: int, length: int) -> bytes:
     """A whole number in groups of seven bits, zigzag, longer than need be: Thrift reads that, and never writes it."""
     value *= 2

@@ -48,9 +48,9 @@ def test_clipping_covers_labels_and_has_no_channel():
 
 
 def test_only_what_is_covered_is_published():
-    assert statement.refusals(list(training_releases(SAFE))) == []
+    assert statement.refusals(list(training_releases(SAFE)), channel=True) == []
     open_ = dataclasses.replace(SAFE, secure=False, candidates=3, covariance_of="members")
-    reasons = statement.refusals(list(training_releases(open_)))
+    reasons = statement.refusals(list(training_releases(open_)), channel=True)
     assert sorted(reason.partition(":")[0] for reason in reasons) == ["channel", "learning rate", "weights"]
 
 

@@ -30,6 +30,12 @@ def drop_default_rate_limit():
         workflow.scheduler.job_rate_limiter = None
 
 
+def keep_notes_of_secrets():
+    """Let nobody else read Snakemake's notes where records are secret: hashes of the original files are in them."""
+    if CONFIG.privacy_noise == "secure":
+        Path(".snakemake").chmod(0o700)
+
+
 def checked_jobs():
     """All jobs of the configuration in force, or its mistakes, one line each, and no traceback."""
     source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"

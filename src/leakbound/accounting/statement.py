@@ -173,6 +173,11 @@ def federated_releases(adapted: bool) -> list[Release]:
     ]
 
 
-def refusals(releases: Sequence[Release]) -> list[str]:
-    """Reasons against publishing a replica: items that it shows and that no bound covers."""
-    return [f"{one.item}: {one.why}" for one in releases if one.item in PUBLISHED and not one.covered]
+def refusals(releases: Sequence[Release], *, channel: bool) -> list[str]:
+    """Reasons against publishing a replica, with its ``channel`` or without one: items that no bound covers."""
+    listed = {one.item for one in releases}
+    unsaid = [item for item in PUBLISHED if item not in listed and (channel or item != "channel")]
+    return [
+        *(f"{one.item}: {one.why}" for one in releases if one.item in PUBLISHED and not one.covered),
+        *(f"{item}: the provenance does not say whether a bound covers it; train anew" for item in unsaid),
+    ]

@@ -146,7 +146,7 @@ class _Loader(_SafeLoader):
         """The value of a node."""
         try:
             return super().construct_object(node, deep)
-        except (ValueError, LookupError, AttributeError) as error:  # what the constructors of numbers and dates raise
+        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # of numbers, dates and texts
             kind = str(node.tag).rpartition(":")[2]
             raise _problem(f"{shown(node.value)} is no {kind}", node) from error
 

@@ -1,4 +1,4 @@
-"""Splits: disjoint members, non-members and attacker's records, drawn from a seed and stratified by class."""
+"""Splits: disjoint members, non-members and attacker's records, drawn from a seed, by class if that is no secret."""
 
 from __future__ import annotations
 
@@ -106,16 +106,18 @@ class Draw:
     test: Int[np.ndarray, " test"]
 
 
-def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
+def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = True) -> ImageDataset:
     """Read a dataset and draw its disjoint splits; only the images drawn are decoded.
 
     Args:
         name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names another.
         config: Sizes of the splits and where the images come from.
         seed: Seed of the configuration; equal arguments give equal bytes.
+        stratified: Whether a split's classes are in proportion to the original split's. Then the label of one record
+            decides who many of the others are, while bounds are for records that differ by one: not for secret ones.
 
     Returns:
-        Images of 32×32 on the scale [-1, 1]. A split's classes are in proportion to the original split's.
+        Images of 32×32 on the scale [-1, 1].
 
     Raises:
         UnknownNameError: If there is no such reader.
@@ -125,7 +127,7 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
     from leakbound.datasets.pixels import resized
 
     raw: RawDataset = DATASETS.get(config.reader or name)(name, config)
-    drawn = draw(name, raw, config, seed)
+    drawn = draw(name, raw, config, seed, stratified=stratified)
     held = raw.test if raw.test is not None else raw.train
 
     def split(records: Records, rows: np.ndarray) -> Split:
@@ -150,11 +152,11 @@ def prepare(name: str, config: DatasetConfig, seed: int) -> ImageDataset:
     return ImageDataset(name, raw.classes, train, test, aux)
 
 
-def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int) -> Draw:
+def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, stratified: bool = True) -> Draw:
     """Choose the rows of each split.
 
-    Each original split is put into one random order in which every beginning and every end has its classes in
-    proportion. Members are its beginning and the attacker's records its end, so other sizes change which records are
+    Each original split is put into one random order; if it is stratified, every beginning and every end has its classes
+    in proportion. Members are its beginning and the attacker's records its end, so other sizes change which records are
     drawn as little as possible. Without an original test split, the test records are drawn first: as many as asked
     for, or a fifth of the pool.
 
@@ -169,7 +171,7 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int) -> Draw:
             f"datasets.{name}.test = {count}: {held.origin} has only {len(held)} images to draw from. Ask for fewer."
         )
     generator = numpy_generator(seed, "datasets", name, "test")
-    order = stratified_order(held.labels, generator)
+    order = stratified_order(held.labels, generator) if stratified else generator.permutation(len(held))
     test = generator.permutation(order[:count])
     rows = np.arange(len(raw.train)) if raw.test is not None else np.sort(order[count:])
 
@@ -181,7 +183,7 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int) -> Draw:
             f"has only {len(rows)} images to draw both from. Ask for fewer."
         )
     generator = numpy_generator(seed, "datasets", name, "train")
-    order = rows[stratified_order(raw.train.labels[rows], generator)]
+    order = rows[stratified_order(raw.train.labels[rows], generator)] if stratified else generator.permutation(rows)
     return Draw(train=generator.permutation(order[:members]), aux=generator.permutation(order[left:]), test=test)
 
 

@@ -55,9 +55,28 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
         Plain values: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
         :func:`leakbound.accounting.statement.dp_bounds`; None without any), ``federated`` (nats), ``runs`` (run to the
         bounds that it states), ``jobs`` (kind to number with a bound), ``unbounded`` (names), ``released`` (as in the
-        provenance of a run, with the number of jobs).
+        provenance of a run, with the number of jobs); and where other datasets come from the same records, in which a
+        member of one may be a member of all, ``same_records`` (their names) and ``record_of_all`` (nats in all of them,
+        None if a job there has no bound).
     """
-    return {name: _statement(root, made, _told(root, made, name)) for name in made.table.config.datasets}
+    names = made.table.config.datasets
+    found = {name: _statement(root, made, _told(root, made, name)) for name in names}
+    sources = {name: _sources(root, made, name) for name in names}
+    for name, told in found.items():
+        same = [other for other in names if other != name and sources[other] & sources[name]]
+        if same:
+            every = [told, *(found[other] for other in same)]
+            bounded = not any(one["unbounded"] for one in every)
+            told["same_records"] = same
+            told["record_of_all"] = sum(one["record"] for one in every) if bounded else None
+    return found
+
+
+def _sources(root: Path, made: JobList, dataset: str) -> set[str]:
+    """Hashes of the files that a dataset's records come from, or its reader where no files are known."""
+    path = output(root, "prepare", dataset, "provenance")
+    originals = storage.read_json(path).get("originals", {}) if path.is_file() else {}
+    return {file["sha256"] for file in originals.values()} or {made.table.readers()[dataset]}
 
 
 def _told(root: Path, made: JobList, dataset: str) -> _Told:

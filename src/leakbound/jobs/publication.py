@@ -57,7 +57,8 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     record, weights = read_record(files["provenance"], "train"), storage.read_arrays(files["weights"])
     found = [*_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)]
     if not found:
-        found = refusals([Release(**one) for one in record["released"]])
+        noisy = made.table.channel_names(made.table.runs[slug]) is not None
+        found = refusals([Release(**one) for one in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             found.append(f"replica {replica}: it diverged, so its weights are no result")
     if found:

@@ -63,7 +63,7 @@ class ParquetSource:
 
         Raises:
             TooLargeError: If they would take more than is allowed.
-            ValueError, OSError: If the file is damaged, or a column holds lists.
+            ValueError, OSError: If the file is damaged, a column holds lists, or one of all holds structures.
         """
         described, leaves = self._file.metadata, self._file.schema
         chosen = [
@@ -74,6 +74,9 @@ class ParquetSource:
         for leaf in (leaves.column(index) for index in chosen):
             if leaf.max_repetition_level:
                 raise ValueError(f"column {leaf.path} holds lists, each of any length")
+            if columns is None and leaf.name != leaf.path:
+                name = leaf.path.partition(".")[0]
+                raise ValueError(f"column {name} holds structures, of which each row would become many objects")
         most = max(limits.TABLE, limits.EXPANSION * self._source.size())
         groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
         rows = max(described.num_rows, sum(group.num_rows for group in groups))

@@ -39,10 +39,16 @@ def scratch(path: Path) -> Iterator[Path]:
 def sweep(path: Path) -> None:
     """Remove the folders that killed writers of ``path`` left; those of living ones stay.
 
-    Without locks the two cannot be told apart, and all of them stay.
+    Without locks the two cannot be told apart, and all of them stay. Others may have planted links and pipes there,
+    which are neither followed nor waited for.
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
-    for folder in [found for found in path.parent.glob(".*") if left.fullmatch(found.name)]:
-        with contextlib.suppress(OSError), (folder / _IN_USE).open("a") as lock:
+    for folder in [found for found in path.parent.glob(".*") if left.fullmatch(found.name) and not found.is_symlink()]:
+        with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_planted) as lock:
             if locks.taken(lock):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _planted(path: str, flags: int) -> int:
+    """A file that others may have put there, opened."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)

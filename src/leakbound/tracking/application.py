@@ -19,6 +19,8 @@ ARTIFACTS = "LEAKBOUND_TRACKING_ARTIFACTS"
 _MOST = 32 * 2**20  # bytes of a request other than a file: MLflow's largest batch takes one
 _API = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/(.+)")
 _FILES = re.compile(r"/(?:ajax-)?api/2\.0/mlflow-artifacts/artifacts(?:/<path:artifact_path>)?")
+_RUN = ("run_id", "runId", "run_uuid", "runUuid")
+"""All names by which MLflow takes the run of a request."""
 _PAGES = {"/", "/static-files/<path:path>", "/health", "/version", "/get-artifact"}
 _READ = {
     "artifacts/list",
@@ -93,6 +95,8 @@ def _check(app: Flask) -> Response | None:
     called = _called(rule.rule)
     if called == "experiments/create" and _asked_location():
         return Response("artifact_location: must be absent, the server decides", 400, mimetype="text/plain")
+    if called in _WRITTEN and _names_several_runs():
+        return Response("run_id: another name of it holds another run", 400, mimetype="text/plain")
     return None
 
 
@@ -129,6 +133,13 @@ def _asked_location() -> bool:
     from mlflow.server.handlers import _get_request_message
 
     return bool(_get_request_message(CreateExperiment()).artifact_location)
+
+
+def _names_several_runs() -> bool:
+    """True if MLflow could ask for the permission of one run, ``run_uuid``, and then change another, ``runId``."""
+    body = request.get_json(force=True, silent=True)
+    named = [body[name] for name in _RUN if name in body] if isinstance(body, dict) else []
+    return any(one != named[0] for one in named)
 
 
 def _only_inside(opened: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -114,13 +114,31 @@ class _Push:
         for child in record.children:
             self._bring(client, experiment, child, run_id)
         if record.artifacts and run.data.tags.get(ARTIFACTS) != record.artifacts_content:
-            for artifact in record.artifacts:
-                client.log_artifact(run_id, str(artifact.path), artifact.folder or None)
+            _send_files(client, run_id, record, self._uri)
             client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
         client.set_terminated(run_id, record.status, record.end)
         if made and self._shared:  # another writer, or a lost answer of an attempt before, may have made the same run
             return self._bring(client, experiment, record, parent)
         return str(run_id)
+
+
+def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
+    """Send a run's files; a server takes them itself, and names no folder of this machine, or others', to write to.
+
+    Raises:
+        mlflow.exceptions.MlflowException: If it names one.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    place = str(client.get_run(run_id).info.artifact_uri)
+    if is_server(uri) and not place.startswith("mlflow-artifacts:"):
+        told = f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself"
+        raise MlflowException(f"{told} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
+    repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was looked at
+    for artifact in record.artifacts:
+        repository.log_artifact(str(artifact.path), artifact.folder or None)
 
 
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:

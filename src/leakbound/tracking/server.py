@@ -134,14 +134,14 @@ def given_password(admin: str) -> str | None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder of a server, or close it to others.
+    """Make a folder of a server, or close it to others.
 
     Raises:
-        ValueError: If it belongs to another account, which could change what is in it.
+        ValueError: If it, or the link that leads to it, belongs to another account, which could change what is in it.
     """
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
-        raise ValueError(f"--folder {folder}: belongs to another account; give one of your own")
+    if hasattr(os, "geteuid") and {folder.stat().st_uid, folder.lstat().st_uid} != {os.geteuid()}:
+        raise ValueError(f"{folder}: belongs to another account; give a folder of your own")
     folder.chmod(0o700)
 
 

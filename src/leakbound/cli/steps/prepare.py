@@ -71,8 +71,8 @@ def originals(job: Job, table: RunTable) -> str:
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
     """Read a dataset's images and split them into members, test and the attacker's own.
 
-    Where noise is secure, records are secret: nobody else may read what is written here, and hashes of it are made with
-    a secret that is drawn anew and stays beside the records.
+    Where noise is secure, records are secret: nobody else may read what is written here, hashes of it are made with a
+    secret that is drawn anew and stays beside the records, and no label decides who else is a member.
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals
@@ -80,9 +80,8 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     began = time.time()
     originals = describe_originals(asked.dataset, asked.config) or {}
     private = asked.privacy_noise == "secure"
-    dataset = replace(
-        datasets.prepare(asked.dataset, asked.config, asked.seed), secret=secrets.token_hex(32) if private else ""
-    )
+    drawn = datasets.prepare(asked.dataset, asked.config, asked.seed, stratified=not private)
+    dataset = replace(drawn, secret=secrets.token_hex(32) if private else "")
     content = dataset.content_hash()
     metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": content}
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)

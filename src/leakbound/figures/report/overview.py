@@ -62,10 +62,21 @@ def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
             told["dp"]["stated"] if told["dp"] else "–",
             f"{told['federated']:.4g}" if told["federated"] else "–",
             f"{told['record']:.4g}",
-            f"no bound: {len(told['unbounded'])} have none" if told["unbounded"] else f"{told['record']:.4g}",
+            _of_all(told),
         ]
         for name, told in provenance.get("leakage", {}).items()
     ]
+
+
+def _of_all(told: Mapping[str, Any]) -> str:
+    """Nats that all jobs tell together of a member, also those of other datasets with the same records."""
+    if told["unbounded"]:
+        return f"no bound: {len(told['unbounded'])} have none"
+    if "same_records" not in told:
+        return f"{told['record']:.4g}"
+    others = ", ".join(map(style.written, told["same_records"]))
+    nats = "no bound" if told["record_of_all"] is None else f"{told['record_of_all']:.4g}"
+    return f"{nats} with {others}, which has the same records"
 
 
 def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
