@@ -104,7 +104,10 @@ def header(path: Path) -> dict:
     return found
 
 
-@pytest.mark.parametrize("arm", ["natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", "dppsac-1"])
+@pytest.mark.parametrize(
+    "arm",
+    ["natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", pytest.param("dppsac-1", marks=pytest.mark.slow)],
+)
 def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothing_else(project, arm):
     outcome = publish(arm, "--replica", 1)
     assert outcome.code == 0, outcome.err

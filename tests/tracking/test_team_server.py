@@ -169,6 +169,7 @@ def test_server_killed_while_runs_are_logged_has_each_of_them_once_after_sync(te
     assert_stored_once(team, *records)
 
 
+@pytest.mark.slow
 def test_server_that_asks_for_a_password_takes_runs_with_their_files_from_who_knows_it(file, monkeypatch):
     if not installed():
         pytest.skip("needs PostgreSQL's initdb and pg_ctl (Debian and Ubuntu: apt install postgresql)")

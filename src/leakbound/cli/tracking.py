@@ -129,9 +129,11 @@ def _serve(
     password = server.given_password(admin)
     words = server.server_words(artifacts, host, port, workers, passwords=passwords)
     environment = server.server_environment(database, artifacts, host, port, names)
-    for kept in (folder, artifacts):  # before anything is written to them
-        server.prepare_folder(kept)
+    for kept in (folder, artifacts):  # before a database is made beside them
+        server.check_folder(kept)
     server.prepare_database(database)
+    for kept in (folder, artifacts):
+        server.prepare_folder(kept)
     if passwords:
         environment = server.prepare_accounts(folder, admin, password, environment)
         said += _LOGIN.format(admin=admin, file=folder / "admin-password", variable=server.PASSWORD) + jobs

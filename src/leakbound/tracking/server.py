@@ -133,15 +133,26 @@ def given_password(admin: str) -> str | None:
     return password
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that others could change; one that is not there is nobody's.
+
+    Raises:
+        ValueError: If it, or the link that leads to it, belongs to another account.
+    """
+    for seen in (folder.lstat, folder.stat):
+        with suppress(FileNotFoundError):
+            if hasattr(os, "geteuid") and seen().st_uid != os.geteuid():
+                raise ValueError(f"{folder}: belongs to another account; give a folder of your own")
+
+
 def prepare_folder(folder: Path) -> None:
     """Make a folder of a server, or close it to others.
 
     Raises:
-        ValueError: If it, or the link that leads to it, belongs to another account, which could change what is in it.
+        ValueError: As :func:`check_folder`.
     """
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    if hasattr(os, "geteuid") and {folder.stat().st_uid, folder.lstat().st_uid} != {os.geteuid()}:
-        raise ValueError(f"{folder}: belongs to another account; give a folder of your own")
+    check_folder(folder)
     folder.chmod(0o700)
 
 
