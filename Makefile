@@ -123,9 +123,9 @@ audit: .venv/ready
 	.ci/audit
 
 # Bill of materials of the environment, CycloneDX, which the tool compares with the schema of that standard.
-sbom: .venv/ready
+sbom: .venv/ready # the checkout first on the path, or its folder would be named as what was installed
 	mkdir -p results
-	cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o results/sbom.json .venv/bin/python
+	PYTHONPATH=src cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o results/sbom.json .venv/bin/python
 
 # Resolve with pip where torch resolves to its CPU build, then list the hashes of all files of each release;
 # docs/development.md says why. Flower's pins are kept, and hashed anew.

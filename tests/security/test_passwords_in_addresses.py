@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 import yaml
+from team_server import owned, unprivileged
 from typer.testing import CliRunner
 
 from leakbound.cli.main import app
@@ -199,14 +200,9 @@ def database(tmp_path_factory):
         pytest.skip("needs PostgreSQL's initdb and pg_ctl (Debian and Ubuntu: apt install postgresql)")
     programs = Path(found).resolve().parent
     folder = tmp_path_factory.mktemp("pg")
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
-    root = os.getuid() == 0  # PostgreSQL refuses to be root
-    user = ["runuser", "-u", "postgres", "--"] if root else []
+    user = unprivileged()  # PostgreSQL refuses to be root
     (folder / "password").write_text(SECRET)
-    if root:
-        shutil.chown(folder, "postgres")
-        shutil.chown(folder / "password", "postgres")
+    owned(folder)
     made = [programs / "initdb", "-D", folder / "data", "-U", "alice", f"--pwfile={folder / 'password'}", "-A"]
     control = [*user, programs / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w"]
     subprocess.run([*user, *made, "scram-sha-256"], check=True, capture_output=True, cwd=folder)
