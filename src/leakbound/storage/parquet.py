@@ -99,10 +99,13 @@ class ParquetSource:
         while at < end:
             header, length = self._header(at)
             size, packed = header.get(2, -1), header.get(3, -1)
-            encoding = header.get(5, {}).get(2, header.get(8, {}).get(4))
+            kinds = header.get(5, {}), header.get(8, {})  # of data in the first and the second version
             if not (isinstance(size, int) and isinstance(packed, int) and min(size, packed) >= 0):
                 raise ValueError("a page has no size")
-            if encoding in _COUNTED_INSIDE:
+            if not all(isinstance(kind, dict) for kind in kinds):
+                raise ValueError("a page has no header")
+            encoding = kinds[0].get(2, kinds[1].get(4))
+            if isinstance(encoding, int) and encoding in _COUNTED_INSIDE:
                 raise ValueError(f"{chunk.path_in_schema} is encoded as {_COUNTED_INSIDE[encoding]}; encode it plainly")
             longest, pages, at = max(longest, size), pages + 1, at + length + packed
             limits.check(self._path, "pages or more in one column", pages, _MOST_PAGES)
