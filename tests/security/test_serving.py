@@ -38,7 +38,7 @@ class Server:
         command: Words that start it, but for root's ways to become somebody else.
         home: Its folder.
         port: Where it listens.
-        login: Name and password of all requests that give no other.
+        environment: Variables of its own; the attribute `login` is the name and password of requests that give none.
     """
 
     def __init__(self, command: list[str], home: Path, port: int, **environment: str) -> None:
