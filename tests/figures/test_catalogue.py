@@ -60,6 +60,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     settings = {
         "noisy_images": IllustrationConfig(dataset="squares", levels=levels, images=2),
         "compression": IllustrationConfig(dataset="squares", levels={"natural": (20.0, 60.0)}),
+        "covariance_leak": IllustrationConfig(dataset="squares", covariance="aux", replicas=3),
         "leakage": IllustrationConfig(dataset="squares", levels={"natural": (20.0,)}),
         "personalized_cost": IllustrationConfig(dataset="squares", levels={"personalized": (20.0, 60.0)}),
         "shapes": IllustrationConfig(
@@ -131,7 +132,10 @@ def test_every_claim_finds_its_rows(tables, key):
     assert verdicts["p_value"].notna().all(), verdicts["detail"].tolist()
 
 
-@pytest.mark.parametrize("key", [key for key, figure in FIGURES.items() if figure.illustration and figure.claims])
+DRAWN = {"beyond/covariance_leak"}  # of random records
+
+
+@pytest.mark.parametrize("key", [k for k, one in FIGURES.items() if one.illustration and one.claims and k not in DRAWN])
 def test_closed_form_claims_hold(tables, key):
     verdicts = evaluate(FIGURES[key], table_of(FIGURES[key], tables), alpha=0.05)
     assert (verdicts["verdict"] == "reproduced").all(), verdicts[["claim", "detail"]].to_dict("records")

@@ -23,6 +23,7 @@ from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.figures.report.page import Report, page
+from leakbound.theory.illustrations.leaks import distances
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 MEMBERS = 40
@@ -69,16 +70,11 @@ def _made_channel(
     return folder
 
 
-def outside(images: np.ndarray, mean: np.ndarray, basis: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Squared length of each record's part outside the directions in which the published law varies."""
-    centred = images.reshape(len(images), -1).astype(np.float64) - mean
-    return ((centred @ basis[:, variances <= 1e-9 * variances.max()]) ** 2).sum(1)
-
-
 def membership_auc(folder: Path, dataset: ImageDataset) -> float:
     """AUC of an attacker who sees nothing but the published spectrum: its mean and principal directions."""
     found = read_spectrum(folder / "spectrum.safetensors")
-    told = [outside(split.images, found.mean, found.basis, found.data_eigenvalues) for split in sides(dataset)]
+    published = Moments(found.mean, (found.basis * found.data_eigenvalues) @ found.basis.T, MEMBERS)
+    told = [distances(published, split.images) for split in sides(dataset)]
     truth = np.repeat([1, 0], [len(one) for one in told])
     return float(roc_auc_score(truth, -np.concatenate(told)))
 
@@ -226,14 +222,6 @@ def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold
     assert modes["members.safetensors"] == modes["channel.json"] == 0o600
     held = {path.name: b"5" * 64 in path.read_bytes() for path in tmp_path.glob("*.*")}
     assert [name for name, found in held.items() if found and name != "digits.safetensors"] == ["members.safetensors"]
-
-
-def distances(moments: Moments, images: np.ndarray) -> np.ndarray:
-    """Squared length of each record's part outside the law's directions, or else its Mahalanobis distance."""
-    variances, basis = np.linalg.eigh(moments.covariance)
-    if (variances <= 1e-9 * variances.max()).any():
-        return outside(images, moments.mean, basis, variances)
-    return (((images.reshape(len(images), -1) - moments.mean) @ basis) ** 2 / variances).sum(1)
 
 
 @pytest.mark.slow

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.channels import Channel, Moments, Spectrum, estimate_moments
+from leakbound.channels import Channel, Moments, Spectrum, estimate_moments, population_moments
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.datasets import ImageDataset, prepare
+from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.metrics import auc_interval
 from leakbound.registry import ILLUSTRATIONS, SHAPES
 from leakbound.theory import illustrations
+from leakbound.theory.illustrations.leaks import distances, gaussian_auc
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")
@@ -297,3 +299,49 @@ def test_the_published_personalized_bound_costs_noise_and_wastes_capacity(digits
     assert (table["noise_power", "personalized_printed"] > 2 * table["noise_power", "personalized"]).all()
     np.testing.assert_allclose(table["capacity", "personalized"], table.index, rtol=1e-6)
     assert (table["unused", "personalized_printed"] > 1).all()
+
+
+def test_covariance_of_gaussian_records_tells_them_as_often_as_its_closed_form_says():
+    """Means over 60 draws of 150 against 150 records; six standard errors of them."""
+    generator = np.random.default_rng(0)
+    scale = np.linalg.qr(generator.normal(size=(20, 20)))[0] * np.arange(1, 21)
+    for records in (15, 40, 150):
+        areas = []
+        for _ in range(60):
+            drawn = generator.normal(size=(records + 150, 20)) @ scale.T
+            told = -distances(estimate_moments([drawn[:records]]), drawn)
+            areas.append(auc_interval(told[:records], told[records:]).value)
+        spread = 6 * np.std(areas) / np.sqrt(60)
+        assert np.mean(areas) == pytest.approx(gaussian_auc(records, 20), abs=spread + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def told() -> pd.DataFrame:
+    """AUC by what is published, of pictures of 16 directions; the attacker has 200 of the same law."""
+    generator = np.random.default_rng(0)
+
+    def pictures(count: int) -> Split:
+        images = 0.3 * np.kron(generator.normal(size=(count, 1, 4, 4)), np.ones((1, 1, 8, 8)))
+        return Split(images.astype(np.float32), np.zeros(count, np.int64))
+
+    dataset = ImageDataset("squares", ("all",), pictures(60), pictures(20), pictures(200))
+    settings = IllustrationConfig(dataset="squares", covariance="aux", replicas=4)
+    law = population_moments(dataset.aux.images)
+    return illustrations.covariance_leak(settings, dataset=dataset, moments=law, seed=0)
+
+
+def test_published_covariance_tells_its_own_records_shrunk_or_not_and_that_of_others_none(told):
+    assert told["records"].unique().tolist() == [8, 16, 32]
+    areas = told.pivot_table(index="records", columns="published", values="value")
+    assert (areas.loc[:16, "members"] == 1.0).all()
+    assert np.isnan(areas.loc[8, "undone"])  # of 8 records nothing is published but their total variance
+    np.testing.assert_allclose(areas.loc[16:, "undone"], areas.loc[16:, "members"], atol=1e-3)
+    np.testing.assert_allclose(areas["members"], areas["gaussian"], atol=0.1)  # 4 draws, 20 others each
+    assert (areas[["members", "shrunk", "mean"]] > 0.6).all(axis=None)
+    assert (areas["mean"].diff().dropna() < 0).all()
+    assert (areas["aux"] - 0.5).abs().max() < 0.15
+
+
+def test_a_covariance_leak_is_that_of_channels_and_needs_enough_records(digits, moments):
+    with pytest.raises(ValueError, match=r"covariance_leak.covariance = 'members': must be 'aux'"):
+        illustrations.covariance_leak(IllustrationConfig(), dataset=digits, moments=moments)

@@ -38,6 +38,8 @@ class IllustrationConfig(Settings):
     """β of the personalized shapes."""
     covariance: CovarianceOf = "members"
     """Records whose mean and covariance are shown; no channel that leaves is made from them."""
+    replicas: Replicas = 10
+    """Draws of records, where some are drawn."""
 
 
 class EfficiencyConfig(Settings):
