@@ -14,8 +14,9 @@ from leakbound.metrics import auc_interval
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.theory.illustrations.needs import existing_eigenvalues, needed
 
-_RATIOS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_RATIOS = (0.5, 1.0, 2.0, 3.0, 6.0)
 """Records N for each of the d directions in which the data vary."""
+_MOST = 10_000  # records N, which are held as float64
 _SCORED = 1000  # records of either kind that the attacker scores, at most
 _LEAST = 1e-9  # share of the largest variance that a direction without any counts as
 _CHUNK = 2000
@@ -32,30 +33,30 @@ def covariance_leak(
 ) -> pd.DataFrame:
     """AUC of telling N records from others of their law by their published mean and covariance alone.
 
-    Each replica draws N records and others from all private ones. The attacker measures :func:`distances` from the law
-    that was published; nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
+    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the law that was
+    published; nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
 
     Returns:
         Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions in which
-        the private records vary), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``, exact mean
-        and covariance of the N records; ``shrunk``, the same as :func:`population_moments` shrinks it, taken as it
-        is; ``undone``, the same by who knows its weight and takes the shrinking back; ``mean``, the mean alone,
-        compared with that of ``aux`` along the directions of its covariance; ``aux``, what channels are made from;
+        the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``, exact mean and
+        covariance of the N records; ``shrunk``, the same as :func:`population_moments` shrinks it, taken as it is;
+        ``undone``, the same by who knows its weight and takes the shrinking back; ``mean``, the mean alone, compared
+        with that of ``aux`` along the directions of its covariance; ``aux``, what channels are made from; and
         ``gaussian``, :func:`gaussian_auc`.
 
     Raises:
-        ValueError: If there is no dataset, the moments are not those of ``aux``, or too few private records are there.
+        ValueError: If there is no dataset, the moments are not those of ``aux``, or the pool is too small.
     """
     dataset, law = needed("covariance_leak", dataset, moments)
     if settings.covariance != "aux":
         raise ValueError(f"illustrations.covariance_leak.covariance = {settings.covariance!r}: must be 'aux'")
-    private = np.concatenate([dataset.train.images, dataset.test.images])
-    private = private.reshape(len(private), -1)
+    private = dataset.pool.images.reshape(len(dataset.pool), -1)
     width = len(existing_eigenvalues(estimate_moments(_chunks(private))))
     others = min(_SCORED, len(private) // 4)
-    sizes = [size for ratio in _RATIOS if 3 <= (size := round(ratio * width)) <= len(private) - others]
+    most = min(_MOST, len(private) - others)
+    sizes = [size for ratio in _RATIOS if 3 <= (size := round(ratio * width)) <= most]
     if not sizes:
-        raise ValueError(f"{dataset.name}: {len(private)} private records are too few for {width} directions")
+        raise ValueError(f"{dataset.name}: {len(private)} records of the pool are too few for {width} directions")
     axes = _axes(law)
     rows = []
     for replica in range(settings.replicas):
