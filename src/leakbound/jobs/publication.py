@@ -25,7 +25,8 @@ _README = """\
 records{channel}. `statement.json` has the numbers of this page.
 
 * What these weights tell of one record, given all others, is at most **{one}**.{labels}
-* {count} replicas were trained on records of the same pool; a record may be in all of them. Each one that is published adds to this: {all} for all of them.
+* {count} replicas were trained on records of one pool, and a record may be in all of them. Each one that is published
+  adds to this: {all} for all of them.
   So do other runs on the same records. Whether others have been published, these files cannot know.
 * The bound holds for a replica that was not chosen by its results, and as long as only these files leave.
 
