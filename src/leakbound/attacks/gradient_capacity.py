@@ -15,6 +15,7 @@ from torch import Tensor
 
 from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.images import rows
+from leakbound.attacks.validity import DIVERGED
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
@@ -95,7 +96,8 @@ def measure(
             "trace": 0.5 * ratio * float(spectrum.sum()),
             **(bounds if finite else dict.fromkeys(bounds, math.nan)),
         }
-        tables += [rows(replica, name, [-1], {"capacity": np.array([value])}) for name, value in found.items()]
+        status = "" if finite else DIVERGED
+        tables += [rows(replica, name, [-1], {"capacity": np.array([value])}, status) for name, value in found.items()]
         spectra.append(spectrum)
     return pd.concat(tables, ignore_index=True), {"eigenvalues": np.stack(spectra)}
 
