@@ -30,7 +30,8 @@ EFFECTS = ("guarantee", "cost", "reading", "none")
 ENTRIES = {text.split(".")[0]: text for text in re.split(r"^##+ (?=[A-D]-)|^## |^Right as", TEXT, flags=re.M)[1:]}
 ENTRIES = {name: text for name, text in ENTRIES.items() if re.fullmatch(r"[A-D]-\d+", name)}
 # Settings that the page states; all other numbers with a point or a comma are results.
-GIVEN = set("0.01 0.1 0.2066 0.25 0.3 0.46 0.5 0.57 0.8 0.9 1.297 1.8 2.5 222.21 1,500 2,000 3,072 50,000".split())
+GIVEN = {"0.01", "0.1", "0.2066", "0.25", "0.3", "0.46", "0.5", "0.57", "0.8", "0.9", "1.297", "1.8", "2.5", "222.21"}
+GIVEN |= {"1,500", "2,000", "3,072", "50,000"}
 SAID: list[tuple[str, str]] = []
 
 
