@@ -20,7 +20,10 @@ from leakbound.training.trainers import check
 
 BASELINE = "none"
 """The defense that all times are compared with."""
-_KEYS = ["run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "source", "variant", "unit"]
+_COLUMNS = [
+    *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate", "chosen"),
+    *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
+]
 
 
 def measure_steps(
@@ -117,12 +120,15 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         level=times["level"].astype(float),
         rounds=round(rounds),
         batch_size=config.batch_size,
+        learning_rate=math.nan,
+        chosen=True,
         source="efficiency",
         variant="step",
         unit=-1,
         low=math.nan,
         high=math.nan,
+        status="",
     )
     table = pd.concat([shared.assign(metric=metric, value=value) for metric, value in values.items()])
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return table.sort_values(order, ignore_index=True)[[*_KEYS, "metric", "value", "low", "high"]]
+    return table.sort_values(order, ignore_index=True)[_COLUMNS]
