@@ -45,7 +45,7 @@ CHAIN = {
     "training": {**SEARCH, "evaluations": 2, "checkpoint_seconds": 0.5},
     "attacks": {
         "membership": {"epochs": 2, "learning_rates": [1e-3]},
-        "gradient_inversion": {"images": 2, "tuning_images": 1, "iterations": 8, "tv_weights": [1e-2]},
+        "gradient_inversion": {"images": 2, "iterations": 8, "tv_weights": [1e-2]},
     },
     "studies": {
         "capacity": {**STUDY, "defenses": {"none": [], "natural": [4.0]}, "rounds": [500]},

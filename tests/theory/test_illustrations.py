@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from images import gathered
 from leakbound.channels import Channel, Moments, Spectrum, estimate_moments, population_moments
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import IllustrationConfig
@@ -26,7 +27,7 @@ def digits() -> ImageDataset:
 
 @pytest.fixture(scope="module")
 def moments(digits) -> Moments:
-    return estimate_moments([digits.train.images])
+    return estimate_moments([digits.pool.images])
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ def test_pictures_come_back_as_pixels_between_0_and_1(pictures, digits):
     pixels = pictures[pictures["metric"] == "pixel"]
     assert pixels["value"].between(0, 1).all()
     clean = pixels[pixels["defense"] == "none"]["value"].to_numpy().reshape(3, 1, 32, 32)
-    assert clean == pytest.approx((digits.train.images[:3] + 1) / 2, abs=1e-6)
+    assert clean == pytest.approx((digits.pool.images[:3] + 1) / 2, abs=1e-6)
     assert len(pixels) == 8 * 3 * 1024
     assert (pictures["dataset"] == "digits").all()
 
@@ -196,8 +197,8 @@ def test_the_noise_in_a_picture_has_the_variance_of_its_channel(digits):
     # Images at 0 and a capacity so high that nothing is clipped. 32 × 1,024 draws: the ratio's standard deviation is
     # 0.0078, so that 5 of them fail wrongly less than once in a million.
     moments = Moments(np.zeros(1024), np.eye(1024), 100)
-    blank = digits.train.images[:16] * 0
-    dataset = ImageDataset("blank", ("a",), *[type(digits.train)(blank, digits.train.labels[:16])] * 3)
+    blank = digits.pool.images[:16] * 0
+    dataset = gathered(Split(blank, digits.pool.labels[:16]), members=4, validation=4)
     settings = IllustrationConfig(levels={"natural": (2500.0,), "white": (2500.0,)}, images=16)
     rows = illustrations.noisy_images(settings, dataset=dataset, moments=moments, seed=0)
     expected = 1 / math.expm1(2 * 2500 / 1024)
@@ -211,9 +212,7 @@ def test_noise_that_follows_the_data_lies_along_its_principal_direction(digits, 
     direction = np.random.default_rng(0).standard_normal(1024)
     direction /= np.linalg.norm(direction)
     moments = Moments(np.zeros(1024), np.outer(direction, direction), 100)
-    blank = ImageDataset(
-        "blank", ("a",), *[type(digits.train)(digits.train.images[:4] * 0, digits.train.labels[:4])] * 3
-    )
+    blank = gathered(Split(digits.pool.images[:4] * 0, digits.pool.labels[:4]), members=1, validation=1)
     settings = IllustrationConfig(levels={shape: (1.5,)}, images=4)
     rows = illustrations.noisy_images(settings, dataset=blank, moments=moments, seed=0)
     seen = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy().reshape(4, 1024) * 2 - 1
@@ -324,14 +323,14 @@ def told() -> pd.DataFrame:
         images = 0.3 * np.kron(generator.normal(size=(count, 1, 4, 4)), np.ones((1, 1, 8, 8)))
         return Split(images.astype(np.float32), np.zeros(count, np.int64))
 
-    dataset = ImageDataset("squares", ("all",), pictures(60), pictures(20), pictures(200))
+    dataset = gathered(pictures(80), aux=pictures(200), members=20, validation=10, name="squares")
     settings = IllustrationConfig(dataset="squares", covariance="aux", replicas=4)
     law = population_moments(dataset.aux.images)
     return illustrations.covariance_leak(settings, dataset=dataset, moments=law, seed=0)
 
 
 def test_published_covariance_tells_its_own_records_shrunk_or_not_and_that_of_others_none(told):
-    assert told["records"].unique().tolist() == [8, 16, 32]
+    assert told["records"].unique().tolist() == [8, 16, 32, 48]
     areas = told.pivot_table(index="records", columns="published", values="value")
     assert (areas.loc[:16, "members"] == 1.0).all()
     assert np.isnan(areas.loc[8, "undone"])  # of 8 records nothing is published but their total variance

@@ -16,7 +16,7 @@ WHOLE = {
     "attacks": {
         "membership": {"epochs": 2, "learning_rates": [1e-3]},
         "model_inversion": {"iterations": 4, "tv_weights": [0.0], "checkpoints": 2},
-        "gradient_inversion": {"images": 2, "tuning_images": 1, "iterations": 8, "tv_weights": [1e-2]},
+        "gradient_inversion": {"images": 2, "iterations": 8, "tv_weights": [1e-2]},
     },
     "studies": {
         "capacity": {

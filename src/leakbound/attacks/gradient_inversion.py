@@ -217,8 +217,12 @@ class _Scene:
     def tuned(self, own: _Observed) -> tuple[float, bool]:
         """Weight with the lowest mean error on the attacker's own records, and whether its grid binds there.
 
-        The untuned weight is among those tried. A record whose inversion is no result counts as the prior.
+        The untuned weight is among those tried; where it is the only one there is nothing to choose. A record whose
+        inversion is no result counts as the prior.
         """
+        grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
+        if len(grid) == 1:
+            return grid[0], False
         prior = metrics.mse(own.truth, np.broadcast_to(self.prior.cpu().numpy(), own.truth.shape))
         errors: dict[float, float] = {}
 
@@ -229,7 +233,7 @@ class _Scene:
                 errors[weight] = float(np.where(lost, prior, metrics.mse(own.truth, images)).mean())
             return [errors[weight] for weight in sorted(errors)]
 
-        curve = extend(sorted({*self.config.tv_weights, self.config.untuned_tv_weight}))
+        curve = extend(grid)
         for _ in range(EXTENSIONS):
             if largest_binds(curve):
                 curve = extend([10 * max(errors)])
