@@ -13,6 +13,8 @@ from leakbound.registry import nearest
 if TYPE_CHECKING:  # options of plots and claims are checked without loading pandas
     import pandas as pd
 
+    from leakbound.config.catalogue import FigureConfig
+
 Columns = Annotated[tuple[str, ...], Strict(False)]
 """Option that names columns of a table."""
 
@@ -71,6 +73,27 @@ def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.D
         return select(rows, conditions)
     except EmptySelectionError:
         return rows.iloc[:0]
+
+
+def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table that a figure and its claims are about.
+
+    Those that meet the figure's conditions; of a table with a column ``chosen`` only those of the chosen learning
+    rates, unless the figure shows ``rates: all``.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: The table that the figure shows.
+
+    Returns:
+        The rows in their order, newly numbered; maybe none.
+
+    Raises:
+        SelectionError: If a condition names an unknown column.
+    """
+    if figure.rates == "chosen" and "chosen" in rows.columns:
+        rows = rows[rows["chosen"].to_numpy(dtype=bool)]
+    return select_or_nothing(rows, figure.select).reset_index(drop=True)
 
 
 def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:

@@ -62,6 +62,8 @@ class FigureConfig(Settings):
     """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or that of a section: ``theory/case2``."""
     select: Conditions = {}
     """Conditions that its rows meet."""
+    rates: Literal["chosen", "all"] = "chosen"
+    """Rows of a study that it shows: of the learning rates chosen for each replica, or of all candidates."""
     plot: Name
     """Registered plot."""
     options: dict[str, Any] = {}
