@@ -106,7 +106,7 @@ def test_controls_need_no_model(results, digits):
         for variant, image in zip(CONTROLS, (mean, known), strict=True):
             expected = ((truth - image) ** 2).mean(axis=(1, 2, 3)) / 4
             np.testing.assert_allclose(values_of(rows, variant, "mse", replica), expected, rtol=1e-5)
-    np.testing.assert_array_equal(pictures["truth"], class_means(digits.members(0), range(10)))
+    np.testing.assert_array_equal(pictures["truth"], class_means(digits.members(0), list(range(10))))
 
 
 def test_diverged_replica_is_no_result(results):

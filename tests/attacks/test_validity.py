@@ -20,6 +20,7 @@ from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.registry import SHAPES
+from leakbound.training.client_steps import record_gradients
 from leakbound.training.stack import stacked
 
 INVERSION = ModelInversionConfig(iterations=8, tv_weights=(0.0, 1e-3))
@@ -155,7 +156,7 @@ def test_gradient_without_a_direction_leaves_its_inversion_stuck():
 def test_inversion_that_ends_no_lower_than_it_began_has_not_converged(digits):
     model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
     truth, label = torch.from_numpy(digits.pool.images[:1]), torch.from_numpy(digits.pool.labels[:1])
-    observed = gradient_inversion.record_gradients(model, truth, label)
+    observed = record_gradients(model, truth, label)
     matching = gradient_inversion.GradientMatching(model, observed, (1, 32, 32))
     near, far = 0.9 * truth, -truth
     for start, end, status in ((far, near, ""), (near, far, "not_converged"), (far, far, "stuck")):
@@ -164,10 +165,10 @@ def test_inversion_that_ends_no_lower_than_it_began_has_not_converged(digits):
 
 def test_grid_of_weights_is_extended_while_its_edge_is_best_and_flagged_if_it_stays_so(digits):
     """Noise that tells nothing: the smoother the better, without end."""
-    config = GradientInversionConfig(images=2, iterations=20, tv_weights=(1e-5,), untuned_tv_weight=1e-6)
+    config = GradientInversionConfig(images=2, iterations=30, tv_weights=(1e-1,))
     rows = reconstructed(digits, ChannelDefense(), 0.01, config, capacity=0.01)
     weight = rows[(rows.metric == "tv_weight") & (rows.variant == "attack")]
-    assert 1e-5 < weight.value.item() <= 1e-5 * 10**EXTENSIONS
+    assert 0.1 < weight.value.item() <= 0.1 * 10**EXTENSIONS
     errors = rows[rows.unit >= 0].groupby("variant").status.unique()
     assert set(errors["attack"]) == {weight.status.item()}
     assert set(errors["untuned"]) == set(errors["prior"]) == {""}

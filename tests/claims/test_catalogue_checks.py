@@ -21,7 +21,9 @@ ENTRY = {
     "plot": "levels",
     "options": {"where": {"defense": "natural"}},
     "caption": "Text.",
-    "claims": [{"id": "rises", "text": "It rises.", "test": "increasing", "options": {"by": "level"}}],
+    "claims": [
+        {"id": "rises", "text": "It rises.", "test": "increasing", "delta": 0.01, "unit": "accuracy", "options": {}}
+    ],
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from leakbound.registry import nearest
 
 if TYPE_CHECKING:  # options of plots and claims are checked without loading pandas
     import pandas as pd
+
+    from leakbound.config.catalogue import FigureConfig
 
 Columns = Annotated[tuple[str, ...], Strict(False)]
 """Option that names columns of a table."""
@@ -73,6 +75,27 @@ def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.D
         return rows.iloc[:0]
 
 
+def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table that a figure and its claims are about.
+
+    Those that meet the figure's conditions; of a table with a column ``chosen`` only those of the chosen learning
+    rates, unless the figure shows ``rates: all``.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: The table that the figure shows.
+
+    Returns:
+        The rows in their order, newly numbered; maybe none.
+
+    Raises:
+        SelectionError: If a condition names an unknown column.
+    """
+    if figure.rates == "chosen" and "chosen" in rows.columns:
+        rows = rows[rows["chosen"].to_numpy(dtype=bool)]
+    return select_or_nothing(rows, figure.select).reset_index(drop=True)
+
+
 def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
     """Rows that meet every condition, with the rank of their level as column ``strength``, the strongest first."""
     from leakbound.config.strength import with_strength
@@ -92,6 +115,46 @@ def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ..
         return {(): rows}
     groups = rows.groupby(columns, sort=True, dropna=False)
     return {tuple(None if value != value else value for value in key): group for key, group in groups}
+
+
+def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[pd.DataFrame]:
+    """Mean values of the replicas of several series, for each value of ``match`` that all of them have.
+
+    Returns:
+        Tables with a row for each replica that some series has, and a column for each series in order.
+
+    Raises:
+        SelectionError: If a column is missing.
+        EmptySelectionError: If the series share no value.
+    """
+    import pandas as pd
+
+    match = list(match)
+    for rows in series:
+        require(rows, "replica", "value")
+    groups = [split(rows, match) for rows in series]
+    shared = [key for key in groups[0] if all(key in own for own in groups)]
+    if not shared:
+        raise EmptySelectionError(f"the series share no {', '.join(match)}")
+    means = [[own[key].groupby("replica")["value"].mean() for own in groups] for key in shared]
+    return [pd.concat(one, axis=1, keys=range(len(groups))) for one in means]
+
+
+def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> pd.DataFrame:
+    """One row for each run, replica and learning rate that has both quantities, as columns x and y.
+
+    Raises:
+        SelectionError: If the conditions of one choose several rows of these.
+    """
+    require(rows, "run", "replica", "value")
+    point = [column for column in ("run", "replica", "learning_rate") if column in rows.columns]
+    first, second = select(rows, x), select(rows, y)
+    for chosen, name in ((first, "x"), (second, "y")):
+        if chosen.duplicated(point).any():
+            raise SelectionError(f"the conditions of {name} choose several rows of one {', '.join(point)}: choose one")
+    return first.rename(columns={"value": "x"}).merge(
+        second[[*point, "value"]].rename(columns={"value": "y"}), on=point
+    )
 
 
 def _meets(column: pd.Series, wanted: Any) -> np.ndarray:

@@ -41,10 +41,41 @@ class ClaimConfig(Settings):
     """The statement, in one sentence."""
     test: Name
     """Registered claim test."""
+    delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Smallest effect of interest, in ``unit``, stated before anything is run; of a trend the smallest slope, and the
+    largest step back that is no step back. Every claim has one but those about closed forms, which hold exactly."""
+    unit: str | None = None
+    """What effects are counted in: accuracy, AUC, dB, ..."""
+    relative_to: Conditions | None = None
+    """Conditions of rows of the figure's table, whether it shows them or not, whose mean in a block effects are
+    divided by: of an error those of the attack's start, or of an attacker who knows nothing."""
+    decibels: bool = False
+    """Set for positive values that spread over powers of ten, as errors do: 10 log₁₀ of them counts, in dB."""
     options: dict[str, Any] = {}
-    """Options of the test: selections, columns, margins."""
-    across: Annotated[tuple[Literal["dataset", "model"], ...], Strict(False)] = ()
-    """``model`` for a statement about several networks together, ``dataset`` likewise; else each is tested alone."""
+    """Options of the test: selections, columns."""
+
+    @model_validator(mode="after")
+    def _has_one_unit(self) -> ClaimConfig:
+        if (self.delta is None) != (self.unit is None):
+            raise ValueError(f"claim {self.id}: delta and unit go together, as in delta: 0.01, unit: accuracy")
+        if self.decibels and (self.relative_to is not None or self.unit != "dB"):
+            raise ValueError(
+                f"claim {self.id}: decibels are relative already: leave out relative_to, and give unit: dB"
+            )
+        return self
+
+    def smallest_effect(self) -> float:
+        """Delta of a claim about an experiment.
+
+        Raises:
+            ValueError: If it has none.
+        """
+        if self.delta is None:
+            raise ValueError(
+                f"delta is missing (claim {self.id}): give the smallest effect of interest, > 0, and its unit, as in "
+                "delta: 0.01, unit: accuracy; closed forms have options.exact: true instead"
+            )
+        return self.delta
 
 
 class FigureConfig(Settings):
@@ -62,6 +93,8 @@ class FigureConfig(Settings):
     """Other table whose rows it shows: ``efficiency``, ``scoreboard``, or that of a section: ``theory/case2``."""
     select: Conditions = {}
     """Conditions that its rows meet."""
+    rates: Literal["chosen", "all"] = "chosen"
+    """Rows of a study that it shows: of the learning rates chosen for each replica, or of all candidates."""
     plot: Name
     """Registered plot."""
     options: dict[str, Any] = {}
