@@ -64,7 +64,8 @@ def attack(
     """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
 
     Variants: ``attack`` uses the total-variation weight that was best on auxiliary records under the same defense,
-    which the attacker can simulate; ``untuned`` uses the same weight everywhere. Controls: ``prior`` is the mean
+    which the attacker can simulate, in a grid that is extended where it binds; ``untuned`` uses the same weight
+    everywhere. An inversion without a result is started again from jittered priors. Controls: ``prior`` is the mean
     auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate by who
     knows what the gradient was computed on, the image itself without a defense, and absent where gradients are noisy or
     incomplete.
@@ -72,21 +73,16 @@ def attack(
     A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
     inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
     levels and defenses are compared on the same problems, with the same standard normal noise. A larger batch holds the
-    smaller one, as long as there are records for all batches; else there are fewer batches. The mean of more images is
-    nearer to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
+    smaller one, as long as there are records; errors of mean images fall with the batch size whatever a defense does:
+    ``relative_mse`` is free of that.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
         moments: Mean and covariance that the channel was made from, for the oracle; else of the members.
-        defense: What the client does.
-        level: As the defense means it, e.g. capacity κ of the channel; None without a defense.
+        defense: What the client does, at a ``level`` as it means it, e.g. capacity κ; None without a defense.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
-
-    An inversion that did not move, diverged or ended with no lower objective than it began with is started again from
-    jittered priors, and is no result if these fail too. The grid of weights is extended at the end where it binds;
-    ``grid_edge`` if that was not enough.
 
     Returns:
         Rows, the unit being the index of a member, of the first one in a batch, NaN where the status is of
