@@ -128,9 +128,9 @@ def null_rate(test: str, trials: int, seed: int, **settings) -> float:
     return counts["seen"] / trials
 
 
-@pytest.mark.parametrize("test", ["increasing", "greater", "concordant"])
+@pytest.mark.parametrize("test", ["increasing", "greater"])
 def test_a_test_seldom_sees_what_is_not_there(test):
-    assert null_rate(test, 150, seed=2) <= most(150)
+    assert null_rate(test, 120, seed=2) <= most(120)
 
 
 @pytest.mark.slow
@@ -151,10 +151,10 @@ def shared_shifts(trials: int, replicas: int, seed: int) -> float:
 
 def test_a_rate_that_all_replicas_of_a_level_share_makes_trends_of_nothing_and_more_replicas_make_it_worse():
     # Why learning rates are chosen for each replica: no test within blocks can tell the luck of a level from an effect.
-    few, many = shared_shifts(200, 7, seed=3), shared_shifts(200, 14, seed=4)
+    few, many = shared_shifts(100, 7, seed=3), shared_shifts(100, 12, seed=4)
     assert few > 2 * ALLOWED
     assert many > few
-    assert null_rate("increasing", 200, seed=5, datasets=1, replicas=14) <= most(200)
+    assert null_rate("increasing", 100, seed=5, datasets=1, replicas=12) <= most(100)
 
 
 def test_pages_own_null_errs_where_levels_differ_in_variance():
@@ -180,27 +180,29 @@ def test_a_curve_with_a_step_back_is_called_a_trend_in_at_most_5_percent():
 
 def test_a_curve_that_zigzags_is_no_trend_though_it_rises_on_the_whole():
     generator = np.random.default_rng(8)
-    values = 0.3 * heavy(generator, 100, 16, 1, 4) + np.array([0.0, 2.0, 1.2, 4.0])
-    counts = verdicts(trials_of("increasing", ONE, rows_of(values), 100))
-    assert counts["seen"] == 100
-    assert counts["reproduced"] <= 100 * most(100, 0.05)
+    values = 0.3 * heavy(generator, 60, 16, 1, 4) + np.array([0.0, 2.0, 1.2, 4.0])
+    counts = verdicts(trials_of("increasing", ONE, rows_of(values), 60))
+    assert counts["seen"] == 60
+    assert counts["reproduced"] <= 60 * most(60, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", ["within", "at_most"])
 @pytest.mark.parametrize("noise", [heavy, normal])
 def test_an_equivalence_that_just_fails_to_hold_is_seldom_reproduced(test, noise):
     generator = np.random.default_rng(9)
-    trials = 300
+    trials = 1000
     values = 0.5 * noise(generator, trials, 16, 2, 1) + np.array([DELTA, 0.0])[:, np.newaxis]
     counts = verdicts(trials_of(test, FIRST_TWO, rows_of(values), trials))
     assert counts["reproduced"] / trials <= most(trials, 0.05)
     assert counts["contradicted"] / trials <= most(trials, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [heavy, normal])
 def test_an_effect_of_delta_is_seldom_called_negligible(noise):
     generator = np.random.default_rng(10)
-    trials = 300
+    trials = 1000
     values = 0.3 * noise(generator, trials, 16, 2, 1) + np.array([DELTA, 0.0])[:, np.newaxis]
     assert verdicts(trials_of("greater", FIRST_TWO, rows_of(values), trials))["negligible"] / trials <= most(
         trials, 0.05
@@ -208,8 +210,8 @@ def test_an_effect_of_delta_is_seldom_called_negligible(noise):
 
 
 def test_no_effect_is_called_negligible_where_noise_is_small():
-    values = 0.2 * normal(np.random.default_rng(11), 100, 16, 2, 1)
-    assert verdicts(trials_of("greater", FIRST_TWO, rows_of(values), 100))["negligible"] > 90
+    values = 0.2 * normal(np.random.default_rng(11), 40, 16, 2, 1)
+    assert verdicts(trials_of("greater", FIRST_TWO, rows_of(values), 40))["negligible"] > 36
 
 
 @pytest.mark.slow
@@ -224,10 +226,10 @@ def test_datasets_that_have_no_effect_seldom_oppose_those_that_have_one(settings
 
 
 def test_a_dataset_that_goes_the_other_way_is_seen_by_five_replicas():
-    values = normal(np.random.default_rng(13), 50, 20, 2, 1)
+    values = normal(np.random.default_rng(13), 20, 20, 2, 1)
     values[:, :, 0] += np.repeat([9.0, 9.0, 9.0, -9.0], 5)[:, np.newaxis]
-    found = trials_of("greater", FIRST_TWO, rows_of(values), 50)
-    assert sum(opposed(blocks, "reproduced", DELTA, ALPHA) == ["data3"] for blocks in found) > 45
+    found = trials_of("greater", FIRST_TWO, rows_of(values), 20)
+    assert sum(opposed(blocks, "reproduced", DELTA, ALPHA) == ["data3"] for blocks in found) > 17
 
 
 @pytest.mark.slow
@@ -246,6 +248,7 @@ def test_power_is_what_was_promised(test, levels, blocks):
     assert promise - 0.1 < reached < promise + 0.2
 
 
+@pytest.mark.slow
 def test_students_test_of_five_blocks_keeps_its_level_under_heavy_tails():
     values = heavy(np.random.default_rng(15), 3000, 5)
     alarms = np.mean([2 * min(student(one, ["data"] * 5)) < ALPHA for one in values])

@@ -194,7 +194,12 @@ def test_names_are_text_and_never_markup(report, study, drawn):
     renamed = study.assign(dataset=f"d{EVIL}", run=study["run"] + f"'{EVIL}")
     options = {"x": {"metric": "gdc"}, "y": {"metric": "test_accuracy"}, "x_label": EVIL, "diagonal": True}
     claim = ClaimConfig(
-        id="evil", text=f"{EVIL}.", test="increasing", options={"where": {"metric": "gdc", "defense": "natural"}}
+        id="evil",
+        text=f"{EVIL}.",
+        test="increasing",
+        delta=0.01,
+        unit=EVIL,
+        options={"where": {"metric": "gdc", "defense": "natural"}},
     )
     figure = FigureConfig(
         id="evil", paper="beyond", title=EVIL, study="x", plot="plane", caption=EVIL, options=options, claims=(claim,)

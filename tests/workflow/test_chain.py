@@ -38,7 +38,7 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
         found = {f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")}
         assert found == expected
     claims = pd.read_parquet(finished.results / "claims.parquet")
-    assert set(claims["verdict"]) <= {"reproduced", "contradicted", "undecided"}
+    assert set(claims["verdict"]) <= {"reproduced", "contradicted", "mixed", "negligible", "undecided"}
     assert {f"{c.paper}/{c.figure}" for c in claims.itertuples()} <= expected
 
 
