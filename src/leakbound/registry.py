@@ -203,6 +203,8 @@ PLOTS = Registry(
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
+        "recipes": "leakbound.figures.plots.recipes:recipes",
+        "beyond": "leakbound.figures.plots.recipes:beyond",
         "noise_surface": "leakbound.figures.plots.closed_form:noise_surface",
         "table": "leakbound.figures.plots.table:table",
         "budgets": "leakbound.figures.plots.times:budgets",
