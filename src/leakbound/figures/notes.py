@@ -20,7 +20,11 @@ _LEFT_OUT = {"stuck": "did not move", "not_converged": "did not converge", "dive
 _KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and are kept"}
 _CONTROLS = ("start", "prior", "aux_mean", "oracle", "target")
 _NOUNS = {"model_inversion": "model inversions", "gradient_inversion": "gradient inversions"}
-_MEMBERSHIP, _INVERSION, _TUNED = (("membership", "white_box"), ("model_inversion", "printed"), ("model_inversion", "tuned"))
+_MEMBERSHIP, _INVERSION, _TUNED = (
+    ("membership", "white_box"),
+    ("model_inversion", "printed"),
+    ("model_inversion", "tuned"),
+)
 _MADE_OF = {
     "imp_mia": (_MEMBERSHIP,),
     "imp_dra": (_INVERSION,),

@@ -195,7 +195,9 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
         for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
             x, y = (interval(chosen[name], "mean") for name in ("leakage", "utility"))
             bars = [np.nan_to_num([[one.value - one.low], [one.high - one.value]]) for one in (x, y)]
-            axes.errorbar(x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6)
+            axes.errorbar(
+                x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
+            )
             edge = {"mec": "black", "mew": 0.6} if look.marker not in "+x1" else {"mew": 1.5}
             axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
     if len(plain):
@@ -246,7 +248,9 @@ def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
         if values.empty:
             continue
         middle = interval(values, "mean")
-        axes.plot(values, [place + 0.22] * len(values), color=look.color, marker="|", ms=3, mew=0.6, ls="none", alpha=0.6)
+        axes.plot(
+            values, [place + 0.22] * len(values), color=look.color, marker="|", ms=3, mew=0.6, ls="none", alpha=0.6
+        )
         if len(values) > 1:
             axes.plot([middle.low, middle.high], [place] * 2, color=look.color, lw=1.3, marker="none")
         axes.plot(middle.value, place, **{**look.line(), "ls": "none"}, ms=4.5)
