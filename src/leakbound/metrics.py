@@ -256,23 +256,35 @@ def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
     return (improvement_mia + improvement_dra) / 2.0
 
 
-def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
+def hypervolume(
+    points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"], count: int | None = None
+) -> float:
     """Area that a two-dimensional front dominates, where more is better along both axes.
 
+    With ``count`` the mean area over all ways to choose so many of the points, by which fronts of different numbers of
+    points can be compared: a place that m of the n points dominate counts by the chance that one of these is chosen,
+    1 − C(n − m, count)/C(n, count).
+
     Args:
-        points: Points of the front; dominated ones add nothing.
+        points: Points of the front; dominated ones add nothing where all count.
         reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
+        count: Points that are chosen, 1 to n; all by default.
 
     Raises:
-        ValueError: If a coordinate is not finite.
+        ValueError: If a coordinate is not finite, or ``count`` is more than there are.
     """
     if not (np.isfinite(points).all() and np.isfinite(reference).all()):
         raise ValueError("a point of the front is not finite: leave out diverged runs before taking the hypervolume")
+    n = len(points)
+    count = n if count is None else count
+    if not 1 <= count <= n:
+        raise ValueError(f"count = {count}: a front of {n} points is measured by 1 to {n} of them")
     sides = np.maximum(points - reference, 0.0)
-    sides = sides[np.argsort(-sides[:, 0], kind="stable")]
-    heights = np.maximum.accumulate(sides[:, 1])
-    steps = sides[:, 0] - np.append(sides[1:, 0], 0.0)
-    return float(steps @ heights)
+    xs, ys = (np.unique(np.append(side, 0.0)) for side in sides.T)
+    dominating = (sides[:, 0, None, None] >= xs[1:, None]) & (sides[:, 1, None, None] >= ys[1:])
+    missed = [math.comb(n - m, count) / math.comb(n, count) for m in range(n + 1)]
+    chances = 1.0 - np.array(missed)[dominating.sum(axis=0)]
+    return float(np.diff(xs) @ chances @ np.diff(ys))
 
 
 def recipe_front(

@@ -1,22 +1,23 @@
-"""Verdicts on a figure's claims: reproduced, contradicted or undecided."""
+"""Verdicts on a figure's claims: reproduced, contradicted, mixed, negligible or undecided."""
 
-import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from leakbound.claims.outcomes import Outcome
-from leakbound.claims.selection import EmptySelectionError, select_or_nothing
-from leakbound.claims.statistics import holm, replicas_needed
+from leakbound.claims.judging import Judged, gathered, judge, opposed, part, promised, verdict
+from leakbound.claims.outcomes import Blocks, Exact
+from leakbound.claims.selection import EmptySelectionError, rows_of, split
+from leakbound.claims.statistics import holm
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import CLAIM_TESTS
 
-_NUMBERS = ("effect", "low", "high", "p_value", "p_adjusted")
-_STATED = ("paper", "figure", "claim", "text", "dataset", "model", "test")
-COLUMNS = (*_STATED, *_NUMBERS, "n", "verdict", "detail", "seeds_needed")
-VERDICTS = ("reproduced", "contradicted", "undecided")
+_NUMBERS = ("effect", "low", "high", "low_90", "high_90", "p_value", "p_adjusted")
+_STATED = ("paper", "figure", "claim", "text", "dataset", "model", "test", "unit", "delta")
+COLUMNS = (*_STATED, *_NUMBERS, "blocks", "exact", "verdict", "detail", "blocks_needed", "power")
+VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
 OVERALL = "all"
 _FACETS = ("dataset", "model")
 
@@ -24,114 +25,158 @@ _FACETS = ("dataset", "model")
 def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int = 0) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    Each claim is tested two-sided in each setting (dataset and model), or over several together if it is a statement
-    ``across`` them. The p-values of all tests of the figure are
-    corrected together by Holm, so that a false verdict anywhere in it has probability at most ``alpha``. A setting's
-    verdict is *reproduced* if its adjusted p-value is below ``alpha`` and the effect goes the claimed way,
-    *contradicted* if it goes the opposite way, *undecided* otherwise. Over all settings (dataset and model ``all``) a
-    claim is reproduced if it is in every setting, contradicted if it is in any, undecided otherwise. Closed forms hold
-    or fail exactly: their p-value is 0 or 1 and stays out of the correction.
+    A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
+    compared. A claim's verdict is that over the blocks of all datasets and models; the p-values of a figure's claims
+    are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
+    in the figure with probability at most ``alpha``. Verdicts on the datasets stand beside it, Holm-corrected over the
+    datasets of the claim. Datasets that significantly oppose the claim's verdict make it *mixed*
+    (:func:`leakbound.claims.judging.opposed`). Statements about closed forms hold or fail without chance: their p-value
+    is 0 or 1 and stays out of the correction, and one that holds for some settings alone is *mixed*.
 
     Args:
         figure: Entry of the catalogue.
         rows: The table that the figure's conditions choose from; its own rows, chosen already, do as well.
         alpha: Level of the verdicts, in (0, 0.5).
-        seed: Seed of permutations and resamples; each test has its own generator.
+        seed: Seed of sign flips where there are too many for all of them; each claim has its own generator.
 
     Returns:
-        Table with the columns ``COLUMNS``: for each claim its settings, then the row over all. ``n`` is the least
-        number of independent replicas compared. ``low`` and ``high`` are a 95 % interval that allows for few replicas:
-        Student's t about mean differences (Welch's where groups differ); about shares of pairs and differences of
-        hypervolumes, the standard error of resampled replicas times √(n/(n − 1)) and Student's t with n − 1 degrees of
-        freedom, shares cut off at −1 and 1; missing where replicas show no spread. Verdicts come from p-values of
-        permutations, which near the level may differ from whether the interval holds 0. ``seeds_needed`` estimates how
-        many would decide an undecided claim with 80 % power, and is missing where that cannot be told or more than
-        1,000 would be needed.
+        Table with the columns ``COLUMNS``: for each claim a row for each dataset, then the row over all, with dataset
+        and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t with the share of
+        each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is the chance that so many blocks
+        see an effect of 2 delta, given the spread between them and the least favourable of Holm's levels, and
+        ``blocks_needed`` the number with power .8; both are missing for closed forms and where the spread is not known.
 
     Raises:
-        ConfigError: If a claim's options are wrong.
+        ConfigError: If a claim's options are wrong, or it lacks delta.
         SelectionError: If a claim's condition names an unknown column.
     """
-    rows = select_or_nothing(rows, figure.select)
-    tests = [(claim, setting) for claim in figure.claims for setting in _settings(rows, claim.across)]
-    outcomes = [_outcome(figure, claim, setting, rows, seed) for claim, setting in tests]
-    chancy = [i for i, outcome in enumerate(outcomes) if not outcome.exact and not math.isnan(outcome.p_value)]
-    adjusted = [outcome.p_value for outcome in outcomes]
-    for index, value in zip(chancy, holm([outcomes[i].p_value for i in chancy]), strict=True):
-        adjusted[index] = value
-    level = alpha / max(1, len(chancy))
-    table: list[dict[str, Any]] = []
-    for claim in figure.claims:
-        own = [
-            {
-                **{"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text},
-                **{"dataset": "", "model": "", **setting, "test": claim.test},
-                **_judged(outcome, p_adjusted, alpha, level),
-            }
-            for (tested, setting), outcome, p_adjusted in zip(tests, outcomes, adjusted, strict=True)
-            if tested is claim
-        ]
-        table += [*own, _overall(own)]
-    types: dict[str, Any] = {**dict.fromkeys(_NUMBERS, float), "n": "int64", "seeds_needed": "Int64"}
-    return pd.DataFrame(table, columns=list(COLUMNS)).astype(types)
-
-
-def _settings(rows: pd.DataFrame, across: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The datasets and models of the rows, but for columns tested together; one empty setting if they name none."""
-    columns = [column for column in _FACETS if column in rows.columns and column not in across]
-    pairs = rows[columns].drop_duplicates().sort_values(columns) if columns else rows.iloc[:0]
-    return [dict(zip(columns, values, strict=True)) for values in pairs.itertuples(index=False)] or [{}]
-
-
-def _outcome(
-    figure: FigureConfig, claim: ClaimConfig, setting: dict[str, Any], rows: pd.DataFrame, seed: int
-) -> Outcome:
-    """A claim's test on the rows of one setting."""
-    for column, value in setting.items():
-        rows = rows[rows[column] == value]
+    rows = rows_of(figure, rows)
     rows = rows[np.isfinite(rows["value"])].reset_index(drop=True)
-    generator = numpy_generator(seed, "claim", figure.paper, figure.id, claim.id, *map(str, setting.values()))
-    try:
-        return CLAIM_TESTS.get(claim.test)(rows, options=claim.options, generator=generator)
-    except EmptySelectionError as error:
-        return Outcome(math.nan, math.nan, math.nan, math.nan, 0, 0, f"nothing to compare: {error}")
+    found = [measured(claim, rows) for claim in figure.claims]
+    judged = [
+        judge(one, claim.smallest_effect(), numpy_generator(seed, "claim", figure.paper, figure.id, claim.id))
+        if isinstance(one, Blocks)
+        else None
+        for claim, one in zip(figure.claims, found, strict=True)
+    ]
+    adjusted = iter(holm([one.p_value for one in judged if one is not None]))
+    level = alpha / max(1, sum(one is not None for one in judged))
+    table: list[dict[str, Any]] = []
+    for claim, one, pooled in zip(figure.claims, found, judged, strict=True):
+        stated: dict[str, Any] = {
+            "paper": figure.paper,
+            "figure": figure.id,
+            "claim": claim.id,
+            "text": claim.text,
+            "test": claim.test,
+        }
+        stated |= {"unit": claim.unit or "", "delta": claim.delta, "exact": False}
+        if pooled is not None and isinstance(one, Blocks):
+            own = _of_datasets(claim, one, alpha, seed)
+            own.append(_row(claim, one, pooled, next(adjusted), alpha, level))
+            if against := opposed(one, own[-1]["verdict"], claim.smallest_effect(), alpha):
+                own[-1]["verdict"] = "mixed"
+                own[-1]["detail"] += f"; {', '.join(against)}: significantly otherwise, by Student's t"
+        elif isinstance(one, str):
+            own = [{"verdict": "undecided", "detail": f"nothing to compare: {one}", "blocks": 0}]
+        elif isinstance(one, dict):
+            own = _exact(one)
+        table += [{**stated, "dataset": OVERALL, "model": OVERALL, **row} for row in own]
+    types: dict[str, Any] = {**dict.fromkeys((*_NUMBERS, "delta", "power"), float), "blocks": "int64"}
+    return pd.DataFrame(table, columns=list(COLUMNS)).astype({**types, "blocks_needed": "Int64", "exact": bool})
 
 
-def _judged(outcome: Outcome, p_adjusted: float, alpha: float, level: float) -> dict[str, Any]:
-    """Columns of an outcome, with its verdict."""
-    needed, detail = None, outcome.detail
-    if outcome.exact or (p_adjusted < alpha and outcome.direction):
-        verdict = "reproduced" if outcome.direction > 0 else "contradicted"
-    else:
-        verdict = "undecided"
-        if not math.isnan(outcome.p_value):
-            least = outcome.smallest_p(outcome.replicas)
-            if least >= level:
-                detail += f"; too few replicas: the least p-value that {outcome.replicas} can give is {least:.2g}"
-            needed = replicas_needed(outcome.p_value, outcome.replicas, level, outcome.smallest_p)
-    numbers = {name: getattr(outcome, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
-    return {**numbers, "n": outcome.replicas, "seeds_needed": needed, "verdict": verdict, "detail": detail}
+def measured(claim: ClaimConfig, rows: pd.DataFrame) -> Blocks | dict[tuple[str, str], Exact] | str:
+    """What a claim's test finds in the rows of a figure: blocks of all settings, closed forms, or why there is nothing.
+
+    Raises:
+        ConfigError: If the claim's options are wrong.
+        SelectionError: If a condition names an unknown column.
+    """
+    test = CLAIM_TESTS.get(claim.test)
+    check = getattr(test, "check", None)  # one from outside may be a mere function
+    compared = check(claim.options).compared() if check else set()
+    blocks: dict[tuple[str, str], Blocks] = {}
+    exact: dict[tuple[str, str], Exact] = {}
+    reason = "no rows"
+    for setting, own in _settings(rows, compared):
+        try:
+            result = test(own, options=claim.options)
+        except EmptySelectionError as error:
+            reason = str(error)
+            continue
+        if isinstance(result, Exact):
+            exact[setting] = result
+        elif len(result.effects):
+            blocks[setting] = result
+    return gathered(blocks) if blocks else exact or reason
 
 
-def _overall(settings: list[dict[str, Any]]) -> dict[str, Any]:
-    """The row over all settings of one claim."""
-    counts = {verdict: sum(row["verdict"] == verdict for row in settings) for verdict in VERDICTS}
-    summary = {**settings[0], "dataset": OVERALL, "model": OVERALL}
-    if len(settings) == 1:
-        return summary
-    verdict = next(one for one in ("contradicted", "undecided", "reproduced") if counts[one])
-    decisive = [row for row in settings if row["verdict"] == verdict]
-    # All settings must hold, so the weakest one speaks for them; one that fails is enough against them.
-    pick = min if verdict == "contradicted" else max
-    chosen = pick(decisive, key=lambda row: -1.0 if math.isnan(row["p_adjusted"]) else row["p_adjusted"])
-    needed = [row["seeds_needed"] for row in decisive]
-    where = f"{chosen['dataset']}, {chosen['model']}".strip(", ")
-    listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return {
-        **summary,
-        **{key: chosen[key] for key in _NUMBERS},
-        "n": min(row["n"] for row in settings),
-        "verdict": verdict,
-        "detail": f"{listed} of {len(settings)} settings; numbers of the decisive one ({where})",
-        "seeds_needed": None if verdict != "undecided" or None in needed else max(needed),
-    }
+def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
+    """Rows of each dataset and model, each empty where the table has none or the claim compares them."""
+    columns = [column for column in _FACETS if column in rows.columns and column not in compared]
+    for key, own in split(rows, columns).items():
+        values = dict(zip(columns, map(str, key), strict=True))
+        yield (values.get("dataset", ""), values.get("model", "")), own.reset_index(drop=True)
+
+
+def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, seed: int) -> list[dict[str, Any]]:
+    """A row for each dataset, Holm-corrected over them."""
+    datasets = [name for name in dict.fromkeys(blocks.effects.index.get_level_values("dataset")) if name]
+    parts = [part(blocks, name) for name in datasets]
+    judged = [
+        judge(own, claim.smallest_effect(), numpy_generator(seed, "claim", claim.id, name))
+        for name, own in zip(datasets, parts, strict=True)
+    ]
+    adjusted = holm([one.p_value for one in judged])
+    rows = []
+    for name, own, one, p_adjusted in zip(datasets, parts, judged, adjusted, strict=True):
+        models = list(dict.fromkeys(own.effects.index.get_level_values("model")))
+        row = _row(claim, own, one, p_adjusted, alpha, alpha / len(datasets))
+        rows.append({**row, "dataset": name, "model": models[0] if len(models) == 1 else OVERALL})
+    return rows
+
+
+def _row(
+    claim: ClaimConfig, blocks: Blocks, judged: Judged, p_adjusted: float, alpha: float, level: float
+) -> dict[str, Any]:
+    """Columns of judged blocks, with their verdict; ``level`` is the least favourable of Holm's."""
+    delta = claim.smallest_effect()
+    design = promised(blocks, delta, level)
+    reached = verdict(judged, blocks.rule, p_adjusted, delta, alpha)
+    notes = [f"{judged.blocks} blocks", blocks.detail]
+    if blocks.left_out:
+        notes.append(f"{blocks.left_out} blocks that lack something left out")
+    if reached == "undecided" and p_adjusted < alpha:
+        falling = f"the claimed way, but these steps may go back by delta: {', '.join(judged.falling)}"
+        notes.append(falling if judged.direction else "ranks and means go different ways")
+    if (least := design.smallest_p(judged.blocks)) > level:
+        notes.append(f"no effect can be told: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
+    numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
+    promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
+    stated = {"unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks, "exact": False}
+    return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
+
+
+def _exact(found: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
+    """A row for each setting of a closed form that has datasets, then the one over all: the weakest speaks for it."""
+    rows = [
+        {"dataset": dataset, "model": model, **_exact_row(one), "verdict": _exact_verdict([one])}
+        for (dataset, model), one in found.items()
+        if dataset
+    ]
+    weakest = next((one for one in found.values() if not one.holds), next(iter(found.values())))
+    return [*rows, {**_exact_row(weakest), "verdict": _exact_verdict(list(found.values()))}]
+
+
+def _exact_row(found: Exact) -> dict[str, Any]:
+    """Columns of a statement without chance but for its verdict."""
+    p_value = 0.0 if found.holds else 1.0
+    numbers = {"effect": found.effect, "p_value": p_value, "p_adjusted": p_value}
+    return {**numbers, "blocks": 0, "exact": True, "detail": f"exact: {found.detail}"}
+
+
+def _exact_verdict(found: list[Exact]) -> str:
+    """Verdict on a statement that holds in all settings, in none, or in some."""
+    held = [one.holds for one in found]
+    return "reproduced" if all(held) else "mixed" if any(held) else "contradicted"

@@ -1,15 +1,14 @@
-"""Claims about trade-offs: the front of one defense beyond those of the others."""
+"""Claims about trade-offs: the front of one defense beyond those of others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Strict
+from pydantic import Field, Strict
 
-from leakbound.claims import intervals
-from leakbound.claims.outcomes import ClaimOptions, ClaimTest, Outcome, both_quantities, undecidable
-from leakbound.claims.selection import Columns, require, select
+from leakbound.claims.outcomes import Blocks, ClaimOptions, ClaimTest, complete
+from leakbound.claims.selection import EmptySelectionError, both_quantities, select, select_or_nothing
 from leakbound.config.catalogue import Conditions
 
 if TYPE_CHECKING:
@@ -17,66 +16,67 @@ if TYPE_CHECKING:
 
 
 class Front(ClaimOptions):
-    """One series' front above each other's; all must have equally many levels."""
+    """A front above each of others."""
 
-    best: str
-    """Defense claimed to have the best trade-off."""
-    against: Columns = ()
-    """The others; all that are in the rows if empty."""
+    COMPARED: ClassVar[tuple[str, ...]] = ("best", "against", "x", "y")
+
+    best: Conditions
+    """Conditions of the points claimed to have the best trade-off."""
+    against: Annotated[tuple[Conditions, ...], Strict(False), Field(min_length=1)]
+    """Conditions of the points of each other front; those without points are left out."""
     x: Conditions
     """Conditions of the quantity along x, more is better."""
     y: Conditions
     """Conditions of the quantity along y, more is better."""
     reference: Annotated[tuple[float, float], Strict(False)] = (0.0, 0.0)
-    """Corner from which hypervolumes are measured."""
+    """Corner from which areas are measured."""
+    fewer_is_better: Annotated[tuple[Literal["x", "y"], ...], Strict(False)] = ()
+    """Axes along which less is better, as for an AUC."""
 
 
-def rank_fronts(rows: pd.DataFrame, options: Front, generator: np.random.Generator) -> Outcome:
-    """Hypervolume of one front minus each other's, with the bootstrap's error; the effect is the least difference.
+def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
+    """Area that one front dominates minus each other's, in each replica.
 
-    A front of more levels dominates a larger area though no level is better, so series with different numbers of levels
-    are not compared: which levels to leave out would decide the result.
+    A front of more points dominates more though none of them is better. All are therefore measured by as many points as
+    the smallest front has: by the mean area over all ways to choose so many of a front's points. Fronts whose points
+    have the same law have the same expected area then, however many they have.
 
     Raises:
-        SelectionError: If a column is missing, or a quantity has several rows of one replica.
+        SelectionError: If a column is missing, or a quantity has several rows of one point and replica.
+        EmptySelectionError: If there is nothing to compare.
     """
+    import pandas as pd
+
     from leakbound.metrics import hypervolume
 
-    both = both_quantities(select(rows, options.where), options.x, options.y).dropna(subset="level")
-    require(both, "defense")
-    fronts = {
-        str(name): [level[["x", "y"]].to_numpy(float) for _, level in series.groupby("level", sort=True)]
-        for name, series in both.groupby("defense", sort=True)
-    }
-    others = [name for name in options.against or fronts if name != options.best and name in fronts]
-    if options.best not in fronts or not others:
-        return undecidable(rows, f"{options.best} and something to compare it with must both be in the rows")
-    compared = {name: fronts[name] for name in (options.best, *others)}
-    if len({len(front) for front in compared.values()}) > 1:
-        counts = ", ".join(f"{name} {len(front)}" for name, front in compared.items())
-        return undecidable(
-            rows, f"different numbers of levels ({counts}), with which a front grows: give each defense equally many"
-        )
-    replicas = min(len(level) for front in compared.values() for level in front)
-    if replicas < 2:
-        return undecidable(rows, f"{replicas} replica: a front needs at least 2 to be compared")
-    corner = np.array(options.reference)
-    volume, draws = {}, {}
-    for name, front in compared.items():
-        volume[name] = hypervolume(np.array([level.mean(axis=0) for level in front]), corner)
-        means = np.stack([intervals.resampled(level, generator).mean(axis=1) for level in front], axis=1)
-        draws[name] = np.array([hypervolume(points, corner) for points in means])
-    results = {
-        name: intervals.bootstrap_t(volume[options.best] - volume[name], draws[options.best] - draws[name], replicas)
-        for name in others
-    }
-    beaten_by = [name for name, (tested, _, _) in results.items() if tested.direction < 0]
-    decisive = (min if beaten_by else max)(beaten_by or others, key=lambda name: results[name][0].p_value)
-    tested, low, high = results[decisive]
-    p_value = min(1.0, tested.p_value * len(others)) if beaten_by else tested.p_value
-    listed = ", ".join(f"{name} {value:.4g}" for name, value in volume.items())
-    detail = f"hypervolumes {listed}; effect: {options.best} minus {decisive}; bootstrap error, Student's t"
-    return Outcome(tested.statistic, low, high, p_value, tested.direction, replicas, detail)
+    rows = select(rows, options.where)
+    points = both_quantities(rows, options.x, options.y)
+    signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])
+    fronts = {_named(one): select_or_nothing(points, one) for one in (options.best, *options.against)}
+    fronts = {name: front for name, front in fronts.items() if len(front)}
+    best = _named(options.best)
+    if best not in fronts or len(fronts) < 2:
+        raise EmptySelectionError(f"{best} and a front to compare it with must both be in the rows")
+    count = min(int(front.groupby("replica").size().max()) for front in fronts.values())
+    areas = {}
+    for name, front in fronts.items():
+        most = front.groupby("replica").size().max()
+        areas[name] = {
+            replica: hypervolume(signs * own[["x", "y"]].to_numpy(float), signs * options.reference, count)
+            for replica, own in front.groupby("replica")
+            if len(own) == most
+        }
+    (table,), left_out = complete([pd.DataFrame(areas)])
+    listed = ", ".join(f"{name} {value:.4g}" for name, value in table.mean().items())
+    effects = pd.DataFrame({name: table[best] - table[name] for name in fronts if name != best})
+    detail = f"sign flips; areas by {count} points: {listed}; effect: {best} minus the decisive other"
+    return Blocks(effects, 1, detail, left_out=left_out)
+
+
+def _named(conditions: Conditions) -> str:
+    """A front by the values of its conditions."""
+    values = [value if isinstance(value, list | tuple) else [value] for value in conditions.values()]
+    return " ".join("+".join(str(one) for one in value) for value in values)
 
 
 front = ClaimTest("front", Front, rank_fronts)

@@ -1,18 +1,14 @@
-"""Outcomes of claim tests, and the options that all of these share."""
+"""What claim tests find in each block, and the options that all of them share."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-import numpy as np
-from jaxtyping import Float
 from pydantic import Field
 
-from leakbound.claims.selection import SelectionError, require, select
-from leakbound.claims.statistics import Tested
+from leakbound.claims.selection import EmptySelectionError, require, select
 from leakbound.config.catalogue import Conditions
 from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
@@ -20,109 +16,121 @@ from leakbound.config.settings import Settings
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T", bound=Settings)
+T = TypeVar("T", bound="ClaimOptions")
+Rule = Literal["beyond", "within", "at most"]
+"""A claim that an effect exists, that it is at most delta either way, or that it is at most delta upward."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Result of a claim's test.
+class Exact:
+    """A statement without chance, which holds or fails.
 
     Args:
-        effect: Effect size; its meaning is the test's.
-        low: Lower end of its 95 % interval; NaN if there is none, as for one replica or replicas that all agree.
-        high: Upper end.
-        p_value: Two-sided; 0 or 1 for an exact statement; NaN if there are too few replicas to test.
-        direction: 1 if the effect goes the claimed way, −1 if the opposite way, 0 if neither.
-        replicas: Least number of independent replicas in a group.
-        detail: The comparison in words, or why there was none.
-        exact: True if the statement holds or fails without any chance.
-        smallest_p: Number of replicas to the least p-value that the test could give with so many.
+        effect: Number that decides it; its meaning is the test's.
+        holds: True if the statement holds.
+        detail: The comparison in words.
     """
 
     effect: float
-    low: float
-    high: float
-    p_value: float
-    direction: int
-    replicas: int
+    holds: bool
     detail: str
-    exact: bool = False
-    smallest_p: Callable[[int], float] = lambda replicas: 0.0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a test finds in each block, one row a block: what is the same problem for all that is compared.
+
+    Args:
+        effects: One column for each comparison, of which all must hold, in the metric's unit; one but for fronts.
+        claimed: 1 if effects are claimed to be positive, -1 if negative.
+        detail: The comparison in words.
+        scores: Numbers whose signs are flipped instead of those of the effects; None for the effects themselves.
+        steps: Steps between neighbours along a trend, in the claimed direction; none of them may fall by delta.
+        levels: Values along a trend, which Page's statistic ranks; 0 where nothing is ranked.
+        rule: What is claimed of the effect.
+        per: What the effect is counted by, behind its unit: `` per doubling``.
+        left_out: Blocks that lack something that others of their setting have.
+    """
+
+    effects: pd.DataFrame
+    claimed: int
+    detail: str
+    scores: pd.DataFrame | None = None
+    steps: pd.DataFrame | None = None
+    levels: int = 0
+    rule: Rule = "beyond"
+    per: str = ""
+    left_out: int = 0
+
+    def scaled(self, reference: pd.Series[float]) -> Blocks:
+        """Effects and steps as parts of a number that each block has."""
+        shared = self.effects.index.intersection(reference.index)
+        kept = self.effects.loc[shared].div(reference[shared], axis=0)
+        steps = None if self.steps is None else self.steps.loc[shared].div(reference[shared], axis=0)
+        scores = None if self.scores is None else self.scores.loc[shared]
+        lost = self.left_out + len(self.effects) - len(kept)
+        return replace(self, effects=kept, scores=scores, steps=steps, left_out=lost)
 
 
 class ClaimOptions(Settings):
     """Options of every claim test."""
 
+    COMPARED: ClassVar[tuple[str, ...]] = ()
+    """Options that name what is compared: conditions, lists of conditions, or columns."""
+
     where: Conditions = Field(default_factory=dict)
     """Rows that are compared."""
+    relative_to: Conditions | None = None
+    """Conditions of rows whose mean in a block its effect is divided by."""
+
+    def compared(self) -> set[str]:
+        """Columns along which the test compares, so that their values are not different blocks."""
+        found: set[str] = set()
+        for name in self.COMPARED:
+            value = getattr(self, name)
+            for one in value if isinstance(value, list | tuple) else [value]:
+                found |= set(one if isinstance(one, Mapping) else () if one is None else [one])
+        return found
 
 
 @dataclass(frozen=True)
 class ClaimTest(Generic[T]):
-    """A test with its declared options; called with rows, plain options and a generator."""
+    """A test with its declared options; called with the rows of one setting, and plain options."""
 
     name: str
     settings: type[T]
-    run: Callable[[pd.DataFrame, T, np.random.Generator], Outcome]
+    run: Callable[[pd.DataFrame, T], Blocks | Exact]
 
     def check(self, options: Mapping[str, Any]) -> T:
         """The options, or a ConfigError with every mistake in them."""
         return parse(self.settings, dict(options), f"claim test {self.name}: options")
 
-    def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any], generator: np.random.Generator) -> Outcome:
-        """Test one setting's rows.
+    def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any]) -> Blocks | Exact:
+        """Effects of one setting's blocks, one a replica.
 
         Raises:
             ConfigError: If an option is wrong.
             SelectionError: If a condition names an unknown column or chooses no row.
         """
-        return self.run(rows, self.check(options), generator)
+        checked = self.check(options)
+        found = self.run(rows, checked)
+        if isinstance(found, Exact) or checked.relative_to is None:
+            return found
+        reference = select(rows, checked.relative_to)
+        require(reference, "replica", "value")
+        return found.scaled(reference.groupby("replica")["value"].mean())
 
 
-def outcome(
-    sign: int,
-    tested: Tested,
-    effect: float,
-    interval: tuple[float, float],
-    replicas: int,
-    detail: str,
-    smallest_p: Callable[[int], float],
-) -> Outcome:
-    """Outcome of a test on replicas; ``sign`` is the direction that the claim states."""
-    direction = sign * tested.direction
-    return Outcome(effect, *interval, tested.p_value, direction, replicas, detail, smallest_p=smallest_p)
-
-
-def undecidable(rows: pd.DataFrame, reason: str) -> Outcome:
-    """Outcome of a test that could not be made, and why."""
-    replicas = int(rows["replica"].nunique()) if "replica" in rows.columns else 1
-    return Outcome(math.nan, math.nan, math.nan, math.nan, 0, replicas, reason)
-
-
-def exact_outcome(effect: float, holds: bool, detail: str) -> Outcome:
-    """Outcome of a statement without chance."""
-    p_value, direction = (0.0, 1) if holds else (1.0, -1)
-    return Outcome(effect, math.nan, math.nan, p_value, direction, 1, f"exact: {detail}", exact=True)
-
-
-def exact_steps(steps: Float[np.ndarray, " steps"], compared: str) -> Outcome:
-    """Outcome of a statement that holds where every step is positive."""
-    holds = bool((steps > 0).all())
-    result = "all as claimed" if holds else f"{int((steps <= 0).sum())} against the claim"
-    return exact_outcome(float(steps.min()) if len(steps) else math.nan, holds, f"{compared}, {result}")
-
-
-def both_quantities(rows: pd.DataFrame, x: Conditions, y: Conditions) -> pd.DataFrame:
-    """One row per run and replica that has both quantities, as columns x and y.
+def complete(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], int]:
+    """The replicas that have every value that others have, and how many have not.
 
     Raises:
-        SelectionError: If the conditions of one choose several rows of a replica.
+        EmptySelectionError: If no replica has all.
     """
-    require(rows, "run", "replica", "value")
-    first, second = select(rows, x), select(rows, y)
-    for chosen, name in ((first, "x"), (second, "y")):
-        if chosen.duplicated(["run", "replica"]).any():
-            raise SelectionError(f"the conditions of {name} choose several rows of one replica: choose one")
-    return first.rename(columns={"value": "x"}).merge(
-        second[["run", "replica", "value"]].rename(columns={"value": "y"}), on=["run", "replica"]
-    )
+    import pandas as pd
+
+    joined = pd.concat(tables, axis=1, keys=range(len(tables)))
+    whole = joined.dropna()
+    if whole.empty:
+        raise EmptySelectionError("no replica has everything that is compared")
+    return [whole[place] for place in range(len(tables))], len(joined) - len(whole)

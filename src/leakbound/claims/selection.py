@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -115,6 +115,46 @@ def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ..
         return {(): rows}
     groups = rows.groupby(columns, sort=True, dropna=False)
     return {tuple(None if value != value else value for value in key): group for key, group in groups}
+
+
+def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[pd.DataFrame]:
+    """Mean values of the replicas of several series, for each value of ``match`` that all of them have.
+
+    Returns:
+        Tables with a row for each replica that some series has, and a column for each series in order.
+
+    Raises:
+        SelectionError: If a column is missing.
+        EmptySelectionError: If the series share no value.
+    """
+    import pandas as pd
+
+    match = list(match)
+    for rows in series:
+        require(rows, "replica", "value")
+    groups = [split(rows, match) for rows in series]
+    shared = [key for key in groups[0] if all(key in own for own in groups)]
+    if not shared:
+        raise EmptySelectionError(f"the series share no {', '.join(match)}")
+    means = [[own[key].groupby("replica")["value"].mean() for own in groups] for key in shared]
+    return [pd.concat(one, axis=1, keys=range(len(groups))) for one in means]
+
+
+def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> pd.DataFrame:
+    """One row for each run, replica and learning rate that has both quantities, as columns x and y.
+
+    Raises:
+        SelectionError: If the conditions of one choose several rows of these.
+    """
+    require(rows, "run", "replica", "value")
+    point = [column for column in ("run", "replica", "learning_rate") if column in rows.columns]
+    first, second = select(rows, x), select(rows, y)
+    for chosen, name in ((first, "x"), (second, "y")):
+        if chosen.duplicated(point).any():
+            raise SelectionError(f"the conditions of {name} choose several rows of one {', '.join(point)}: choose one")
+    return first.rename(columns={"value": "x"}).merge(
+        second[[*point, "value"]].rename(columns={"value": "y"}), on=point
+    )
 
 
 def _meets(column: pd.Series, wanted: Any) -> np.ndarray:

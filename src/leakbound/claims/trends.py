@@ -1,20 +1,23 @@
-"""Claims about ranks: values that move along a column, series that lie above each other.
+"""Claims about trends: values that move along a column, series that lie above each other, slopes that differ.
 
-The effect is a share of ascending minus descending pairs, in [-1, 1]. Its 95 % interval is made from resampled
-replicas (``intervals.rank_interval``).
+A trend is seen by Page's statistic, the rank correlation within a block. Page's own null takes all orders of a block's
+values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of standard deviations 4,
+1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from block to block. The effect is the
+slope in the metric's unit: for each doubling of the column, or for each step from value to value where the column has
+values that are not positive or are mere places.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, Strict
 
-from leakbound.claims import intervals, statistics
-from leakbound.claims.outcomes import ClaimOptions, ClaimTest, Outcome, exact_steps, outcome, undecidable
+from leakbound.claims.outcomes import Blocks, ClaimOptions, ClaimTest, Exact, complete
 from leakbound.claims.selection import (
     Columns,
     EmptySelectionError,
@@ -22,160 +25,183 @@ from leakbound.claims.selection import (
     require,
     select,
     select_ranked,
+    series_means,
     split,
 )
+from leakbound.claims.statistics import rank_correlation
 from leakbound.config.catalogue import Conditions
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+_PER = {True: " per doubling", False: " per step"}
+
+
 class Trend(ClaimOptions):
     """A value that moves one way along a column."""
+
+    COMPARED: ClassVar[tuple[str, ...]] = ("by",)
 
     by: str = "level"
     """Column along which the value moves."""
     within: Columns = ()
-    """Columns whose values are compared only among themselves."""
-    blocks: bool = False
-    """Set where replica r is the same problem at every value of ``by``, so that values compare only within replicas."""
+    """Columns whose values have trends of their own, of which a block counts the mean."""
     exact: bool = False
     """Set where the rows are closed forms, which must be strictly monotone."""
-
-    @model_validator(mode="after")
-    def _has_one_design(self) -> Trend:
-        if self.blocks and (self.exact or self.within):
-            raise ValueError("blocks goes with neither exact nor within: the replicas are the blocks")
-        return self
 
 
 class Order(ClaimOptions):
     """Series that lie above each other."""
 
+    COMPARED: ClassVar[tuple[str, ...]] = ("series",)
+
     series: Annotated[tuple[Conditions, ...], Strict(False), Field(min_length=2)]
     """Conditions of each series, from the lowest to the highest."""
     match: Columns = ("level",)
     """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
-    blocks: bool = False
-    """Set where replica r is the same problem at every match and in every series, so that only replicas count."""
 
 
-def follow(sign: int, rows: pd.DataFrame, options: Trend, generator: np.random.Generator) -> Outcome:
-    """Test that values rise (sign 1) or fall (sign -1) along a column.
+class Steepness(ClaimOptions):
+    """A value that rises faster along a column in one series than in another one."""
 
-    By Jonckheere and Terpstra where the replicas at each value are independent of those at the others. With
-    ``blocks``, where replica r is the same problem at every value, by Page within each replica; the effect is the mean
-    over replicas then.
+    COMPARED: ClassVar[tuple[str, ...]] = ("a", "b", "by")
+
+    a: Conditions
+    """Conditions of the series claimed to be steeper."""
+    b: Conditions
+    """Conditions of the other series."""
+    by: str = "level"
+    """Column along which values rise."""
+
+
+def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
+    """Trend along a column within each replica, claimed to rise (sign 1) or to fall (sign -1).
 
     Raises:
         SelectionError: If a column is missing, or an exact trend has several rows for a value.
+        EmptySelectionError: If there is no replica, or no second value.
     """
     rows = select(rows, options.where)
     require(rows, options.by, *options.within, "value")
-    if options.blocks:
-        require(rows, "replica")
-        table = rows.pivot_table(index="replica", columns=options.by, values="value", aggfunc="mean").dropna()
-        if table.empty or table.shape[1] < 2:
-            return undecidable(rows, f"no replica has several values of {options.by}: no trend to see")
-        return _page(sign, table.to_numpy(float), f"{table.shape[1]} values of {options.by}", generator)
-    strata = [
-        [group["value"].to_numpy(float) for _, group in stratum.groupby(options.by, sort=True)]
-        for stratum in split(rows, options.within).values()
-    ]
     if options.exact:
-        if any(len(group) != 1 for stratum in strata for group in stratum):
-            raise SelectionError(f"an exact trend along {options.by} needs one row for each of its values")
-        steps = sign * np.concatenate([np.diff(np.concatenate(stratum)) for stratum in strata])
-        return exact_steps(steps, f"{len(steps)} steps along {options.by}")
-    strata = [stratum for stratum in strata if len(stratum) > 1]
-    if not strata:
-        return undecidable(rows, f"only one value of {options.by}: no trend to see")
-    values = max(len(stratum) for stratum in strata)
-    return _jonckheere(sign, strata, f"{values} values of {options.by}", generator)
+        return _exact(sign, rows, options)
+    require(rows, "replica")
+    tables = [_table(group, options.by) for group in split(rows, options.within).values()]
+    tables = [table for table in tables if table.shape[1] > 1]
+    if not tables:
+        raise EmptySelectionError(f"only one value of {options.by}: no trend to see")
+    return _moved(sign, tables, options.by, _is_ratio(*tables))
 
 
-def order(rows: pd.DataFrame, options: Order, generator: np.random.Generator) -> Outcome:
-    """Jonckheere–Terpstra across series, stratified by what must match; with ``blocks`` Page's test across replicas.
+def order(rows: pd.DataFrame, options: Order) -> Blocks:
+    """Trend from series to series within each replica; the effect is the mean step.
 
     Series without rows are left out, and named, where at least two others have some.
 
     Raises:
-        SelectionError: If a column is missing, or fewer than two series have rows.
+        SelectionError: If a column is missing.
+        EmptySelectionError: If fewer than two series have rows, or they share nothing that must match.
     """
     rows = select_ranked(rows, options.where)
-    series, absent = [], []
+    present, absent = [], []
     for conditions in options.series:
         try:
-            series.append(split(select(rows, conditions), options.match))
+            present.append(select(rows, conditions))
         except EmptySelectionError as reason:
             absent.append(reason)
-    if len(series) < 2:
+    if len(present) < 2:
         raise absent[0]
-    shared = [key for key in series[0] if all(key in groups for groups in series)]
-    if not shared:
-        return undecidable(rows, f"the series share no {', '.join(options.match)}")
-    compared = f"{len(series)} series" + (f", {len(absent)} series without rows left out" if absent else "")
-    if options.blocks:
-        return _order_blocks([[groups[key] for key in shared] for groups in series], rows, compared, generator)
-    strata = [[groups[key]["value"].to_numpy(float) for groups in series] for key in shared]
-    return _jonckheere(1, strata, f"{compared}, {len(strata)} strata", generator)
+    found = _moved(1, series_means(present, options.match), "the series", False)
+    note = f"; {len(absent)} series without rows left out" if absent else ""
+    return replace(found, detail=found.detail + note)
 
 
-def _order_blocks(
-    series: list[list[pd.DataFrame]], rows: pd.DataFrame, compared: str, generator: np.random.Generator
-) -> Outcome:
-    """Page's test of each replica's means over the matches, series by series."""
+def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
+    """Difference of the slopes of two series within each replica.
+
+    Raises:
+        SelectionError: If a column is missing.
+        EmptySelectionError: If no replica has both series at several values.
+    """
+    rows = select(rows, options.where)
+    require(rows, "replica", "value", options.by)
+    tables = [_table(select(rows, conditions), options.by) for conditions in (options.a, options.b)]
+    if min(table.shape[1] for table in tables) < 2:
+        raise EmptySelectionError(f"a series has only one value of {options.by}: no slope to see")
+    (a, b), left_out = complete(tables)
+    ratio = _is_ratio(a, b)
+    effects = _slopes(a, ratio) - _slopes(b, ratio)
+    detail = f"sign flips; effect: difference of the slopes{_PER[ratio]} of {options.by}"
+    return Blocks(effects.to_frame("slope"), 1, detail, per=_PER[ratio], left_out=left_out)
+
+
+def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
+    """Steps of closed forms, of which each must go the claimed way."""
+    strata = [
+        [group["value"].to_numpy(float) for _, group in stratum.groupby(options.by, sort=True)]
+        for stratum in split(rows, options.within).values()
+    ]
+    if any(len(group) != 1 for stratum in strata for group in stratum):
+        raise SelectionError(f"an exact trend along {options.by} needs one row for each of its values")
+    steps = sign * np.concatenate([np.diff(np.concatenate(stratum)) for stratum in strata])
+    if not len(steps):
+        raise EmptySelectionError(f"only one value of {options.by}: no trend to see")
+    against = int((steps <= 0).sum())
+    result = f"{against} against the claim" if against else "all as claimed"
+    return Exact(float(steps.min()), not against, f"{len(steps)} steps along {options.by}, {result}")
+
+
+def _table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Mean value of each replica at each value of a column, a row a replica."""
+    return rows.pivot_table(index="replica", columns=by, values="value", aggfunc="mean")
+
+
+def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Blocks:
+    """Slopes, ranks and steps of each replica along the columns of tables, averaged over the tables."""
     import pandas as pd
 
-    require(rows, "replica")
-    columns = {
-        place: pd.concat([group.groupby("replica")["value"].mean() for group in groups], axis=1).dropna().mean(axis=1)
-        for place, groups in enumerate(series)
-    }
-    table = pd.DataFrame(columns).dropna()
-    if table.empty:
-        return undecidable(rows, "no replica has all series at every match that they share")
-    return _page(1, table.to_numpy(float), compared, generator)
-
-
-def _page(
-    sign: int, values: Float[np.ndarray, "replicas count"], compared: str, generator: np.random.Generator
-) -> Outcome:
-    """Outcome of Page's test on one row per replica, columns in the claimed order."""
-    replicas, count = values.shape
-    tested = statistics.page(values, generator)
-    shares = np.array([statistics.trend_effect([[np.full((1, 1), x) for x in row]]).item() for row in values])
-    effect = float(shares.mean())
-    interval = intervals.rank_interval(effect, intervals.resampled(shares, generator).mean(axis=1), replicas)
-    detail = (
-        f"Page's test over {compared} within {replicas} replicas; effect: ascending minus descending share of a "
-        "replica's pairs"
-    )
-    return outcome(
-        sign, tested, effect, interval, replicas, detail, lambda n: statistics.smallest_trend_p([[1] * count] * n)
-    )
-
-
-def _jonckheere(sign: int, strata: list[list[np.ndarray]], compared: str, generator: np.random.Generator) -> Outcome:
-    """Outcome of the test over groups of independent replicas."""
-    sizes = [[len(group) for group in stratum] for stratum in strata]
-    replicas = min(min(groups) for groups in sizes)
-    tested = statistics.jonckheere(strata, generator)
-    effect = statistics.trend_effect([[group[None, :] for group in stratum] for stratum in strata]).item()
-    draws = [[intervals.resampled(group, generator) for group in stratum] for stratum in strata]
-    interval = intervals.rank_interval(effect, statistics.trend_effect(draws), replicas)
-    detail = f"Jonckheere–Terpstra over {compared}; effect: ascending minus descending share of pairs"
-    return outcome(
+    whole, left_out = complete(tables)
+    slopes = sum(_slopes(table, ratio) for table in whole) / len(whole)
+    ranks = [rank_correlation(np.broadcast_to(_places(t, ratio), t.shape), t.to_numpy(float)) for t in whole]
+    steps = pd.concat([_steps(table) for table in whole], axis=1).T.groupby(level=0, sort=False).mean().T
+    levels = max(table.shape[1] for table in whole)
+    return Blocks(
+        pd.DataFrame({"slope": slopes}),
         sign,
-        tested,
-        effect,
-        interval,
-        replicas,
-        detail,
-        lambda n: statistics.smallest_trend_p([[n] * len(groups) for groups in sizes]),
+        f"sign flips of Page's statistic over {levels} values of {by}; effect: mean slope{_PER[ratio]}",
+        scores=pd.DataFrame({"slope": np.mean(ranks, axis=0)}, index=whole[0].index),
+        steps=sign * steps,
+        levels=levels,
+        per=_PER[ratio],
+        left_out=left_out,
     )
+
+
+def _is_ratio(*tables: pd.DataFrame) -> bool:
+    """True if all values along the tables are positive, so that they double."""
+    return all((table.columns.to_numpy(float) > 0).all() for table in tables)
+
+
+def _places(table: pd.DataFrame, ratio: bool) -> Float[np.ndarray, " values"]:
+    """Where the values along a table lie: doublings, or steps from value to value."""
+    x = table.columns.to_numpy(float)
+    return np.log2(x) if ratio else np.arange(len(x), dtype=float)
+
+
+def _slopes(table: pd.DataFrame, ratio: bool) -> pd.Series[float]:
+    """Least-squares slope of each row."""
+    centred = _places(table, ratio) - _places(table, ratio).mean()
+    return table @ (centred / (centred @ centred))
+
+
+def _steps(table: pd.DataFrame) -> pd.DataFrame:
+    """Differences between neighbouring columns, named by both."""
+    names = [f"{low:g} to {high:g}" for low, high in zip(table.columns[:-1], table.columns[1:], strict=True)]
+    return table.diff(axis=1).iloc[:, 1:].set_axis(names, axis=1)
 
 
 increasing = ClaimTest("increasing", Trend, partial(follow, 1))
 decreasing = ClaimTest("decreasing", Trend, partial(follow, -1))
 ordered = ClaimTest("ordered", Order, order)
+steeper = ClaimTest("steeper", Steepness, steepen)

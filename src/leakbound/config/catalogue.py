@@ -41,10 +41,32 @@ class ClaimConfig(Settings):
     """The statement, in one sentence."""
     test: Name
     """Registered claim test."""
+    delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Smallest effect of interest, in ``unit``, stated before anything is run; of a trend the smallest slope, and the
+    largest step back that is no step back. Every claim has one but those about closed forms, which hold exactly."""
+    unit: str | None = None
+    """What effects are counted in: accuracy, AUC, dB, ..."""
     options: dict[str, Any] = {}
-    """Options of the test: selections, columns, margins."""
-    across: Annotated[tuple[Literal["dataset", "model"], ...], Strict(False)] = ()
-    """``model`` for a statement about several networks together, ``dataset`` likewise; else each is tested alone."""
+    """Options of the test: selections, columns."""
+
+    @model_validator(mode="after")
+    def _states_its_unit(self) -> ClaimConfig:
+        if (self.delta is None) != (self.unit is None):
+            raise ValueError(f"claim {self.id}: delta and unit go together, as in delta: 0.01, unit: accuracy")
+        return self
+
+    def smallest_effect(self) -> float:
+        """Delta of a claim about an experiment.
+
+        Raises:
+            ValueError: If it has none.
+        """
+        if self.delta is None:
+            raise ValueError(
+                f"delta is missing (claim {self.id}): give the smallest effect of interest, > 0, and its unit, as in "
+                "delta: 0.01, unit: accuracy; closed forms have options.exact: true instead"
+            )
+        return self.delta
 
 
 class FigureConfig(Settings):

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, ClaimConfig, FigureConfig
 from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
@@ -190,21 +191,39 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
                     yield f"{key}.defenses.{name}[{index}] = {level}: makes batches of {records}, but {advice}"
 
 
+def _option_mistakes(where: str, known: registry.Registry, name: str, options: dict[str, Any]) -> Iterator[str]:
+    """Options that a plot or a claim test does not understand; those of outside ones are not known here."""
+    if name in known.names() and (model := getattr(known.get(name), "settings", None)):
+        try:
+            parse(model, options, where)
+        except ConfigError as error:
+            yield from str(error).splitlines()
+
+
+def _delta_mistakes(where: str, claim: ClaimConfig) -> Iterator[str]:
+    """A smallest effect of interest that is missing, or that a statement without chance cannot have."""
+    if claim.test not in registry.CLAIM_TESTS.names():
+        return
+    exact = getattr(registry.CLAIM_TESTS.get(claim.test).check(claim.options), "exact", False)
+    if exact and claim.delta is not None:
+        yield f"{where}.delta = {claim.delta:g}: closed forms hold or fail without chance; leave out delta and unit"
+    elif not exact:
+        try:
+            claim.smallest_effect()
+        except ValueError as error:
+            yield f"{where}: {error}"
+
+
 def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     """Names that a figure uses and nothing answers to, options that nobody understands, runs that it would mix up."""
     key = f"figures.{figure.paper}/{figure.id}"
     yield from _unknown(config, "plot", {f"{key}.plot": figure.plot})
-    owners = [(f"{key}.options", registry.PLOTS, figure.plot, figure.options)]
+    yield from _option_mistakes(f"{key}.options", registry.PLOTS, figure.plot, figure.options)
     for claim in figure.claims:
-        yield from _unknown(config, "claim test", {f"{key}.claims.{claim.id}.test": claim.test})
-        owners.append((f"{key}.claims.{claim.id}.options", registry.CLAIM_TESTS, claim.test, claim.options))
-    for where, known, name, options in owners:
-        # Options of outside ones are not known here.
-        if name in known.names() and (model := getattr(known.get(name), "settings", None)):
-            try:
-                parse(model, options, where)
-            except ConfigError as error:
-                yield from str(error).splitlines()
+        where = f"{key}.claims.{claim.id}"
+        yield from _unknown(config, "claim test", {f"{where}.test": claim.test})
+        mistakes = list(_option_mistakes(f"{where}.options", registry.CLAIM_TESTS, claim.test, claim.options))
+        yield from mistakes or _delta_mistakes(where, claim)
     if figure.table is not None:
         section, _, table = figure.table.partition("/")
         if not (table and section in SECTIONS):

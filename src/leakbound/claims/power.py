@@ -1,0 +1,83 @@
+"""Power that the spread between blocks promises, and the blocks that a claim needs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leakbound.claims.outcomes import Rule
+from leakbound.claims.statistics import smallest_p
+
+ENOUGH = 0.8
+MOST = 1_000
+_STEP_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is known of a claim before its blocks are run.
+
+    Args:
+        rule: What is claimed of the effect.
+        delta: Smallest effect of interest.
+        spreads: Standard deviation between blocks of each comparison, of which all must hold.
+        steps: The same of the steps of a trend.
+        levels: Values along a trend whose ranks are tested; 0 for tests of means.
+        level: Level of the test.
+    """
+
+    rule: Rule
+    delta: float
+    spreads: Sequence[float]
+    steps: Sequence[float]
+    levels: int
+    level: float
+
+    def smallest_p(self, blocks: int) -> float:
+        """Least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided and half of it one-sided."""
+        return smallest_p(blocks) / (1 if self.rule == "beyond" else 2)
+
+    def power(self, blocks: int, times: float = 2.0) -> float:
+        """Chance that so many blocks see an effect of ``times`` delta.
+
+        Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot reach the
+        level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the blocks where noise is
+        normal and of one variance, and better than that elsewhere. Several comparisons, and the steps of a trend that
+        rises by as much at each, count by the sum of what each may miss. Claims of at most delta see an effect of
+        ``times`` delta as one that is delta too large.
+
+        Returns:
+            Chance, NaN where a spread is not known.
+        """
+        if not self.spreads or any(math.isnan(one) for one in self.spreads):
+            return math.nan
+        one_sided = self.rule != "beyond"
+        if self.smallest_p(blocks) > self.level:
+            return 0.0
+        shift = (times - one_sided) * self.delta
+        efficiency = 3 * self.levels / (math.pi * (self.levels + 1)) if self.levels else 1.0
+        tail = self.level if one_sided else self.level / 2
+        missed = [1 - _power(shift, one / math.sqrt(efficiency), blocks, tail) for one in self.spreads]
+        missed += [1 - _power((times + 1) * self.delta, one, blocks, _STEP_LEVEL) for one in self.steps]
+        return max(0.0, 1 - sum(missed))
+
+    def needed(self, times: float = 2.0) -> int | None:
+        """Least number of blocks with power .8 to see ``times`` delta; None if 1,000 are too few or it is not known."""
+        if not self.power(MOST, times) >= ENOUGH:
+            return None
+        low, high = 1, MOST
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.power(middle, times) >= ENOUGH else (middle, high)
+        return high
+
+
+def _power(shift: float, spread: float, blocks: int, tail: float) -> float:
+    """Power of a one-sided t test of a mean that is ``shift`` away from its bound."""
+    from scipy import stats
+
+    if blocks < 2 or shift <= 0:
+        return 0.0
+    if spread == 0 or math.isnan(spread):
+        return 1.0
+    distance = min(shift * math.sqrt(blocks) / spread, 37.0)  # beyond, nct overflows and the power is 1
+    return float(stats.nct.sf(stats.t.isf(tail, blocks - 1), blocks - 1, distance))
