@@ -155,6 +155,8 @@ MECHANISMS = Registry(
     "mechanism",
     {
         "none": "leakbound.config.defenses:Undefended",
+        "early_stopping": "leakbound.config.defenses:EarlyStopping",
+        "stopped": "leakbound.config.defenses:Stopped",
         "channel": "leakbound.config.defenses:ChannelDefense",
         "dpsgd": "leakbound.config.defenses:DPSGD",
         "dppsac": "leakbound.config.defenses:DPPSAC",

@@ -44,7 +44,7 @@ class TrainingFacts:
         bounded: Whether bounds are stated for its weights.
         clips: Whether a record's gradient is bounded, with its label.
         secure: Whether no seed repeats its noise; None if it draws none.
-        replicas: Number of networks.
+        replicas: Number of replicas.
         candidates: Learning rates that were tried.
         classes: Number of labels.
         covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``; None without a channel.
@@ -68,17 +68,17 @@ def stated_bounds(
     *,
     classes: int,
 ) -> dict[str, Any] | None:
-    """Bounds for one replica of a run, the one that tells most, and for all together; None where there is none.
+    """Bounds for one network of a run, the one that tells most, and for all together; None where there is none.
 
     Args:
-        events: Privacy event of each replica.
+        events: Privacy event of each network: of every replica with every candidate learning rate.
         ratios: (d,) variance ratios of one use of the channel, if it has one.
         delta: δ of the defense, if it states one.
         accountant: Of ε.
         classes: Number of labels.
 
     Returns:
-        ``count`` of replicas; ``labels``, nats that labels tell on top; and for ``replica`` and ``replicas`` plain
+        ``count`` of networks; ``labels``, nats that labels tell on top; and for ``replica`` and ``replicas`` plain
         values: those of :class:`~leakbound.accounting.leakage.Leakage` for a channel, of :func:`dp_bounds` for DP, and
         ``stated``, the same in words.
     """
@@ -129,11 +129,13 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
         yield Release("capacity under the members' law", False, "a statistic of the members")
     if facts.candidates > 1:
         nats = f"ln {facts.candidates} = {math.log(facts.candidates):.2g} nats"
-        chosen = f"chosen among {facts.candidates} by the members held out, which may tell {nats}: give one candidate"
+        chosen = (
+            f"chosen among {facts.candidates} by private validation records, which may tell {nats}: give one candidate"
+        )
         yield Release("learning rate", False, chosen)
     else:
         yield Release("learning rate", True, "given, not chosen")
-    yield Release("trials of learning rates", False, "accuracies and losses of clean members")
+    yield Release("candidate learning rates", False, "accuracies and losses of clean validation records")
     yield Release("curves, divergence", False, "losses and accuracies of clean members")
     yield Release("privacy event", True, "follows from the settings alone; draws that are secret are not counted")
     if facts.secure:

@@ -1,7 +1,9 @@
 """Attackers: what they learn from released weights or gradients, scored against the controls of each attack.
 
-Every attack is given ``weights``, the parameters (replicas, ...) of the trained replicas by name, unless it attacks
-untrained networks; ``model``, the registered network; ``dataset``; ``config``, its settings; ``seed`` of the
-configuration and ``slug``, the name of the run, which make its random draws; and ``device``, where it computes. It
-returns rows (replica, variant, unit, metric, value, low, high), and arrays for storage.
+Every attack is given ``weights``, the parameters (networks, ...) of trained networks by name, and ``replicas``, the
+replica of each of them, unless it attacks untrained networks, of which ``replicas`` is the number; ``model``, the
+registered network; ``dataset``, which knows each replica's records; ``config``, its settings; ``seed`` of the
+configuration, from which its random draws derive with dataset and replica, so that all defenses are attacked alike;
+``slug``, the name of the run; and ``device``, where it computes. It returns rows (replica, variant, unit, metric,
+value, low, high, status), and arrays for storage.
 """

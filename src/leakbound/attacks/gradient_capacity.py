@@ -5,7 +5,7 @@ capacities. Real gradients of clipped length lie in few directions, so the same 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
-from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.stack import finite_slots
 
@@ -30,6 +30,7 @@ _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was tra
 def measure(
     weights: Mapping[str, Tensor],
     *,
+    replicas: Sequence[int],
     model: str,
     dataset: ImageDataset,
     config: GradientCapacityConfig,
@@ -44,8 +45,8 @@ def measure(
 
     The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter. Of all
     distributions with the gradients' covariance Σ the Gaussian one tells most: ½ Σ ln(1 + B λ_i / (m²S²)).
-    Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members, the same ones for all
-    replicas and levels, and falls short where there are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it;
+    Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members of each replica, the same
+    ones at all levels, and falls short where there are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it;
     ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
 
     Args, beside those of :mod:`leakbound.attacks`:
@@ -66,22 +67,22 @@ def measure(
     client = client_step(defense, level)
     if not defense.clips or not level:
         raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
-    network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, slug, "capacity")).to(device)
+    network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, dataset.name, "capacity")).to(
+        device
+    )
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    order = numpy_generator(seed, "gradient_capacity", dataset.name).permutation(len(dataset.train))
-    chosen = torch.from_numpy(np.sort(order[: config.records]))
-    images = torch.from_numpy(dataset.train.images)[chosen]
-    labels = torch.from_numpy(dataset.train.labels)[chosen]
     ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
     bounds = {
         "corrected": dp_capacity(level, batch_size, parameters),
         "printed": dp_capacity(level, batch_size, as_printed=True),
     }
     tables, spectra = [], []
-    for replica, finite in enumerate(finite_slots(weights)):
-        spectrum = np.full(len(chosen), np.nan)
+    for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
+        members = dataset.pool.chosen(dataset.parts(replica).members[: config.records])
+        images, labels = torch.from_numpy(members.images), torch.from_numpy(members.labels)
+        spectrum = np.full(len(labels), np.nan)
         if finite:
-            network.load_state_dict({name: tensor[replica].to(device) for name, tensor in weights.items()})
+            network.load_state_dict({name: tensor[row].to(device) for name, tensor in weights.items()})
             pieces = []  # kept in float32 on the CPU
             for some, targets in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
                 gradients = record_gradients(network, some.to(device), targets.to(device))

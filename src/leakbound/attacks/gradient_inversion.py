@@ -60,7 +60,7 @@ def attack(
 
     A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
     inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
-    levels and defenses are compared on the same problems; noise depends on the slug as well. A larger batch holds the
+    levels and defenses are compared on the same problems, with the same standard normal noise. A larger batch holds the
     smaller one, as long as there are records for all batches; else there are fewer batches. The mean of more images is
     nearer to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
 
@@ -89,7 +89,7 @@ def attack(
     """
     client = client_step(defense, level, channel, lambda: moments)
     size = defense.records_in_step(level, batch_size)
-    colors, height, width = dataset.train.images.shape[1:]
+    colors, height, width = dataset.aux.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
     tables, pictures = [], []
@@ -98,9 +98,9 @@ def attack(
         network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
         prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
         generator = partial(numpy_generator, seed, *words)
-        noise = partial(noise_source, privacy_noise, seed, slug, *words, device=device)
+        noise = partial(noise_source, privacy_noise, seed, *words, device=device)
         scene = _Scene(network.to(device).eval(), prior, client, size, len(dataset.classes), config, generator, noise)
-        table, found = scene.reconstruct(dataset, moments)
+        table, found = scene.reconstruct(dataset.members(replica), dataset.aux, moments)
         tables.append(table.assign(replica=replica))
         pictures.append(found)
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
@@ -179,13 +179,13 @@ class _Scene:
     generator: Callable[[str], np.random.Generator]
     noise: Callable[[str], NoiseSource]
 
-    def reconstruct(self, dataset: ImageDataset, moments: Moments) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    def reconstruct(self, members: Split, aux: Split, moments: Moments) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
         """Rows and pictures."""
-        own = self.observe(dataset.aux, self.config.tuning_images, "tuning")
+        own = self.observe(aux, self.config.tuning_images, "tuning")
         errors = [float(metrics.mse(own.truth, tried).mean()) for tried in self.solve(own, self.config.tv_weights)]
         weights = {"attack": self.config.tv_weights[int(np.argmin(errors))], "untuned": self.config.untuned_tv_weight}
 
-        observed = self.observe(dataset.train, self.config.images, "images")
+        observed = self.observe(members, self.config.images, "images")
         distinct = list(dict.fromkeys(weights.values()))
         solved = dict(zip(distinct, self.solve(observed, distinct), strict=True))
         found = {variant: solved[weight] for variant, weight in weights.items()}

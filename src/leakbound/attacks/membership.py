@@ -4,7 +4,7 @@ The attacker knows the membership of some of the records, learns from them, and 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from leakbound import models
 from leakbound.attacks.signals import Signals, read_signals
 from leakbound.attacks.white_box import FOLDS, white_box_scores
 from leakbound.config.attacks import MembershipConfig
-from leakbound.datasets import ImageDataset
+from leakbound.datasets import ImageDataset, Split
 from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.stack import finite_slots
@@ -64,6 +64,7 @@ def divide(members: int, nonmembers: int, known_fraction: float, generator: np.r
 def attack(
     weights: Mapping[str, Tensor],
     *,
+    replicas: Sequence[int],
     model: str,
     dataset: ImageDataset,
     config: MembershipConfig,
@@ -73,8 +74,9 @@ def attack(
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Attack every replica of a run with the trained network and with the loss threshold.
 
-    The ``train`` records are the members, the ``test`` records the non-members. Arguments are those of
-    :mod:`leakbound.attacks`.
+    Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
+    itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Arguments
+    are those of :mod:`leakbound.attacks`.
 
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 %
@@ -85,20 +87,24 @@ def attack(
     Raises:
         ValueError: If there are too few records to learn from or to score.
     """
-    generator = torch_generator(seed, slug, "membership_architecture")  # its weights are replaced by the target's
+    generator = torch_generator(
+        seed, dataset.name, "membership_architecture"
+    )  # its weights are replaced by the target's
     network = models.build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
     rows: list[dict[str, object]] = []
     scores: list[dict[str, np.ndarray]] = []
-    for replica, sound in enumerate(finite_slots(weights)):
-        words = (slug, replica, "membership_division")
-        division = divide(len(dataset.train), len(dataset.test), config.known_fraction, numpy_generator(seed, *words))
+    for row, (replica, sound) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
+        members, nonmembers = dataset.members(replica), dataset.nonmembers(replica)
+        generators = numpy_generator(seed, dataset.name, replica, "membership_division")
+        division = divide(len(members), len(nonmembers), config.known_fraction, generators)
         with torch.no_grad():
             for name, parameter in network.named_parameters():
-                parameter.copy_(weights[name][replica])
-        known = _signals(network, dataset, division.known_members, division.known_nonmembers, device)
-        target = _signals(network, dataset, division.scored_members, division.scored_nonmembers, device)
+                parameter.copy_(weights[name][row])
+        both = (members, nonmembers)
+        known = _signals(network, both, (division.known_members, division.known_nonmembers), device)
+        target = _signals(network, both, (division.scored_members, division.scored_nonmembers), device)
         sound = sound and known.finite and target.finite
-        generator = torch_generator(seed, slug, replica, "membership_network")
+        generator = torch_generator(seed, dataset.name, replica, "membership_network")
         if sound:
             found = score(known, target, config=config, generator=generator)
         else:
@@ -136,11 +142,11 @@ def score(
 
 
 def _signals(
-    network: torch.nn.Module, dataset: ImageDataset, members: np.ndarray, nonmembers: np.ndarray, device: str
+    network: torch.nn.Module, both: tuple[Split, Split], rows: tuple[np.ndarray, np.ndarray], device: str
 ) -> Signals:
     """Signals of chosen members and, after them, of chosen non-members."""
-    images = np.concatenate([dataset.train.images[members], dataset.test.images[nonmembers]])
-    labels = np.concatenate([dataset.train.labels[members], dataset.test.labels[nonmembers]])
+    chosen = [split.chosen(some) for split, some in zip(both, rows, strict=True)]
+    images, labels = (np.concatenate([getattr(one, name) for one in chosen]) for name in ("images", "labels"))
     return read_signals(network, torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device))
 
 

@@ -6,7 +6,7 @@ a noisier landscape. So every result stands beside its start, beside what the at
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from leakbound.training.stack import finite_slots
 def attack(
     weights: Mapping[str, Tensor],
     *,
+    replicas: Sequence[int],
     model: str,
     dataset: ImageDataset,
     config: ModelInversionConfig,
@@ -42,24 +43,23 @@ def attack(
     ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the auxiliary mean of the
     class.
 
-    The truth of a class is the mean of its members (``train``); ``aux`` is the attacker's. Arguments are those of
+    The truth of a class is the mean of the replica's members of it; ``aux`` is the attacker's. Arguments are those of
     :mod:`leakbound.attacks`; the attack draws nothing that would show.
 
     Returns:
         Rows, the unit being a class that has members: ``mse``,
         ``psnr``, ``ssim`` and ``cosine`` for every variant, and ``gain`` = MSE of the start - MSE for both attacks.
-        All values of a replica with weights that are not finite are NaN. And the images of replica 0 by variant,
-        (classes, colors, 32, 32), with ``truth``.
+        All values of a replica with weights that are not finite are NaN. And the images of the first replica by
+        variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
     """
-    present = sorted(set(dataset.train.labels.tolist()))
-    truth, known = class_means(dataset.train, present), class_means(dataset.aux, present)
-    start = np.broadcast_to(dataset.aux.images.mean(axis=0), truth.shape).astype(np.float32)
+    present = sorted(set(dataset.pool.labels.tolist()))
+    known = class_means(dataset.aux, present)
+    start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
     controls = {"start": start, "aux_mean": known}
-    reference = image_values(truth, start)["mse"]
-    generator = torch_generator(seed, slug, "model_inversion")
+    generator = torch_generator(seed, dataset.name, "model_inversion")
     network = build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
     classes, settings, moments = len(present), len(config.tv_weights), stopping_times(config)
     tv_weights = torch.tensor([0.0, *config.tv_weights], device=device).repeat_interleave(classes)
@@ -68,8 +68,11 @@ def attack(
     labels, rate = torch.tensor(present, device=device).repeat(1 + settings), config.learning_rate
     tables: list[pd.DataFrame] = []
     pictures: dict[str, np.ndarray] = {}
-    for replica, finite in enumerate(finite_slots(weights)):
-        parameters = {name: tensor[replica].to(device) for name, tensor in weights.items()}
+    for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
+        members = dataset.members(replica)
+        truth, held = class_means(members, present), np.isin(present, members.labels)
+        reference = image_values(truth, start)["mse"]
+        parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
         trace = invert(
             network, parameters, labels, images, tv_weights, bounds=bounds, learning_rate=rate, moments=moments
         )
@@ -81,8 +84,9 @@ def attack(
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             if variant in found:
                 values["gain"] = reference - values["mse"]
-            tables.append(rows(replica, variant, present, values))
-        if replica == 0:
+            own = {name: value[held] for name, value in values.items()}
+            tables.append(rows(replica, variant, np.array(present)[held].tolist(), own))
+        if row == 0:
             pictures = {"truth": truth, **found, **controls}
     return pd.concat(tables, ignore_index=True), pictures
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,14 @@ from leakbound.config.attacks import AttackConfig
 
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
 """Columns that tell runs apart."""
-COLUMNS = (*IDENTITY, "replica", "source", "variant", "unit", "metric", "value", "low", "high")
+COLUMNS = (
+    *(*IDENTITY, "replica", "learning_rate", "chosen"),
+    *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
+)
 SETTING = ("dataset", "model", "rounds", "batch_size")
 SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", "gain")
 _ALL = -1
+_NETWORK = ["replica", "learning_rate"]
 _OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
 
 
@@ -29,9 +33,11 @@ class RunResults:
         level: Capacity in nats or noise multiplier; None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
-        diverged: True for each replica that diverged; empty if nothing was trained.
-        curves: Columns replica, step, metric, value; None if nothing was trained.
-        attacks: Attack name to its rows (replica, variant, unit, metric, value, low, high).
+        rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes it; None if
+            nothing was trained.
+        curves: Columns replica, learning_rate, step, metric, value; None if nothing was trained.
+        attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low, high,
+            status).
     """
 
     run: str
@@ -41,7 +47,7 @@ class RunResults:
     level: float | None
     rounds: int
     batch_size: int
-    diverged: tuple[bool, ...]
+    rates: pd.DataFrame | None = None
     curves: pd.DataFrame | None = None
     attacks: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
@@ -49,15 +55,17 @@ class RunResults:
 def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_UNITS) -> pd.DataFrame:
     """Put the results of runs, in any order, into one tidy table.
 
-    A run adds the last value of each training metric (source ``training``; ``epsilon``, of one replica, has source
-    ``accounting``, and so have the rows of :func:`accounting_rows` that are given with the attacks), its
-    attacks' rows, and summaries over an attack's units with unit −1 as ``over_units`` has them: the median over classes
+    A run adds the last value of each training metric of every candidate learning rate, and of the chosen one
+    ``at_edge`` (source ``training``; ``epsilon``, of one network, has source ``accounting``, and so have the rows of
+    :func:`accounting_rows` that are given with the attacks), its attacks' rows, and summaries over an attack's units
+    with unit −1 as ``over_units`` has them, without units that have no value: the median over classes
     of model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training
     minus test accuracy, and for each replica of a run whose undefended counterpart (same setting) is in ``runs``:
     ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
     by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
     for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start
-    count. Replicas that diverged have no rows but ``diverged`` = 1.
+    count. Networks that diverged have no rows but ``diverged`` = 1. Improvements are over the undefended
+    networks at their chosen rates.
 
     Returns:
         Table with the columns ``COLUMNS``, sorted, so that equal runs give equal tables.
@@ -67,7 +75,7 @@ def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_U
         return _typed(pd.DataFrame(columns=list(COLUMNS)))
     rows = _typed(pd.concat(frames, ignore_index=True))
     rows = _typed(pd.concat([rows, *_improvements(rows)], ignore_index=True))
-    order = ["dataset", "model", "rounds", "batch_size", "defense", "level", "replica", "source", "variant", "metric"]
+    order = ["dataset", "model", "rounds", "batch_size", "defense", "level", *_NETWORK, "source", "variant", "metric"]
     return rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
 
 
@@ -83,36 +91,46 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
         if metric not in ("uses", "delta", "accountant", "stated")
     ]
     frame = pd.DataFrame(found, columns=["variant", "metric", "value"])
-    return frame.assign(replica=_ALL, unit=_ALL, low=np.nan, high=np.nan)
+    return frame.assign(replica=_ALL, learning_rate=np.nan, chosen=True, unit=_ALL, low=np.nan, high=np.nan, status="")
 
 
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
     """All rows of one run but the derived ones."""
-    failed = [replica for replica, bad in enumerate(run.diverged) if bad]
-    counted = pd.DataFrame(
-        {"replica": range(len(run.diverged)), "metric": "diverged", "value": [float(bad) for bad in run.diverged]}
-    )
-    frames = [counted.assign(source="training")]
-    if run.curves is not None and not run.curves.empty:
-        last = run.curves.sort_values("step", kind="stable").groupby(["replica", "metric"], as_index=False).last()
-        source = np.where(last["metric"] == "epsilon", "accounting", "training")
-        frames.append(last[["replica", "metric", "value"]].assign(source=source))
-    for name, attack in sorted(run.attacks.items()):
-        frames.append(attack.assign(source=name))
-        if how := over_units.get(name):
-            units = attack[(attack["unit"] >= 0) & attack["metric"].isin(SIMILARITIES)]
-            summary = units.groupby(["replica", "variant", "metric"])["value"].agg(how)
-            frames.append(summary.reset_index().assign(unit=_ALL, source=name))
     identity = {column: getattr(run, column) for column in IDENTITY}
-    kept = [frames[0], *(frame[~frame["replica"].isin(failed)] for frame in frames[1:])]
-    return [frame.assign(**identity) for frame in kept if not frame.empty]
+    attacks = [frame for name, rows in sorted(run.attacks.items()) for frame in _attack_frames(name, rows, over_units)]
+    if run.rates is None:
+        return [frame.assign(**identity) for frame in attacks if not frame.empty]
+    tried = run.rates[[*_NETWORK, "chosen", "diverged", "at_edge"]]
+    counted = tried.drop(columns="at_edge").rename(columns={"diverged": "value"}).assign(metric="diverged")
+    edges = (
+        tried[tried["chosen"]].drop(columns="diverged").rename(columns={"at_edge": "value"}).assign(metric="at_edge")
+    )
+    frames = [frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)]
+    if run.curves is not None and not run.curves.empty:
+        last = run.curves.sort_values("step", kind="stable").groupby([*_NETWORK, "metric"], as_index=False).last()
+        source = np.where(last["metric"] == "epsilon", "accounting", "training")
+        ends = last[[*_NETWORK, "metric", "value"]].assign(source=source)
+        attacks = [ends.merge(tried[[*_NETWORK, "chosen"]], on=_NETWORK), *attacks]
+    failed = pd.MultiIndex.from_frame(tried.loc[tried["diverged"], _NETWORK])
+    frames += [frame[~pd.MultiIndex.from_frame(frame[_NETWORK]).isin(failed)] for frame in attacks]
+    return [frame.assign(**identity) for frame in frames if not frame.empty]
+
+
+def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str]) -> Iterator[pd.DataFrame]:
+    """Rows of one attack, and their summaries over units; a unit without a value stays out of them."""
+    yield rows.assign(source=name)
+    if how := over_units.get(name):
+        units = rows[(rows["unit"] >= 0) & rows["metric"].isin(SIMILARITIES)]
+        by = [*_NETWORK, "chosen", "variant", "metric"]
+        summary = units.groupby(by, dropna=False)["value"].agg(how)
+        yield summary.reset_index().assign(unit=_ALL, source=name)
 
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Improvements over the undefended run, replica by replica, and the gap that membership inference lives on."""
-    aucs = _per_replica(rows, "membership", "white_box", "auc")
-    errors = _per_replica(rows, "model_inversion", "printed", "mse")
-    train, test = (_per_replica(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
+    """Improvements over the undefended run, network by network, and the gap that membership inference lives on."""
+    aucs = _per_network(rows, "membership", "white_box", "auc")
+    errors = _per_network(rows, "model_inversion", "printed", "mse")
+    train, test = (_per_network(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
     mia = _improvement(aucs, metrics.imp_mia)
     dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(_bounded_errors(rows), metrics.imp_dra, average=_harmonic_mean)
@@ -127,20 +145,20 @@ def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
 
 
-def _per_replica(rows: pd.DataFrame, source: str, variant: str, metric: str) -> pd.DataFrame:
-    """The rows of one summary metric: identity, replica and value."""
+def _per_network(rows: pd.DataFrame, source: str, variant: str, metric: str) -> pd.DataFrame:
+    """The rows of one summary metric: identity, network and value."""
     chosen = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
-    return rows[chosen & (rows["unit"] == _ALL)][[*IDENTITY, "replica", "value"]]
+    return rows[chosen & (rows["unit"] == _ALL)][[*IDENTITY, *_NETWORK, "chosen", "value"]]
 
 
 def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """MSE of the tuned model inversion or of its start, whichever is lower in a class: median over classes."""
     chosen = (rows["source"] == "model_inversion") & (rows["metric"] == "mse") & (rows["unit"] != _ALL)
     start, tuned = (rows[chosen & (rows["variant"] == variant)] for variant in ("start", "tuned"))
-    unit = ["run", "replica", "unit"]
+    unit = ["run", *_NETWORK, "unit"]
     both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
     both["value"] = both[["value", "value_start"]].min(axis=1)
-    return both.groupby([*IDENTITY, "replica"], as_index=False, dropna=False)["value"].median()
+    return both.groupby([*IDENTITY, *_NETWORK, "chosen"], as_index=False, dropna=False)["value"].median()
 
 
 def _improvement(
@@ -148,9 +166,10 @@ def _improvement(
     formula: Callable[[Any, Any], Any],
     average: Callable[[pd.Series[float]], float] = pd.Series.mean,
 ) -> pd.DataFrame:
-    """``formula`` of each replica's value and the average of the undefended replicas of the same setting."""
-    undefended = rows[rows["defense"] == "none"].groupby(list(SETTING))["value"].agg(average).rename("reference")
-    joined = rows.merge(undefended.reset_index(), on=list(SETTING))
+    """``formula`` of each network's value and the average of the undefended ones of the same setting, chosen rates."""
+    undefended = rows[(rows["defense"] == "none") & rows["chosen"]]
+    reference = undefended.groupby(list(SETTING))["value"].agg(average).rename("reference").reset_index()
+    joined = rows.merge(reference, on=list(SETTING))
     value = formula(joined["value"].to_numpy(float), joined["reference"].to_numpy(float))
     return joined.assign(value=value).drop(columns="reference")
 
@@ -161,17 +180,19 @@ def _harmonic_mean(errors: pd.Series[float]) -> float:
 
 
 def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
-    """``formula`` of both values of each replica that has them."""
-    both = first.merge(second[["run", "replica", "value"]], on=["run", "replica"], suffixes=("", "_second"))
+    """``formula`` of both values of each network that has them."""
+    by = ["run", *_NETWORK]
+    both = first.merge(second[[*by, "value"]], on=by, suffixes=("", "_second"))
     value = formula(both["value"].to_numpy(float), both["value_second"].to_numpy(float))
-    return both[[*IDENTITY, "replica"]].assign(value=value)
+    return both[[*IDENTITY, *_NETWORK, "chosen"]].assign(value=value)
 
 
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     """The table with all columns, in order and of fixed types."""
     rows = rows.reindex(columns=list(COLUMNS))
-    text = dict.fromkeys(("run", "dataset", "model", "defense", "source", "variant", "metric"), "str")
-    real = dict.fromkeys(("level", "value", "low", "high"), "float64")
+    text = dict.fromkeys(("run", "dataset", "model", "defense", "source", "variant", "metric", "status"), "str")
+    real = dict.fromkeys(("level", "learning_rate", "value", "low", "high"), "float64")
     whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
-    rows = rows.assign(variant=rows["variant"].astype(object).fillna(""), unit=rows["unit"].fillna(_ALL))
-    return rows.astype({**text, **real, **whole})
+    words = {name: rows[name].astype(object).fillna("") for name in ("variant", "status")}
+    rows = rows.assign(**words, unit=rows["unit"].fillna(_ALL))
+    return rows.astype({**text, **real, **whole, "chosen": "bool"})

@@ -35,7 +35,7 @@ _HELP = {
     "spectra": "DEFENSE=FILE: its channel's spectrum; may be repeated.",
     "spectrum": "Spectrum, written by `spectrum`.",
     "svg": "Picture, SVG.",
-    "trials": "Learning-rate trials, written by `tune`.",
+    "rates": "Candidate learning rates and the choice among them, written by `train`.",
     "weights": "Weights of all replicas, safetensors.",
 }
 

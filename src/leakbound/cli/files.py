@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,7 +22,7 @@ from leakbound.storage.tables import other_file
 if TYPE_CHECKING:
     from leakbound.channels.channel import Channel, Spectrum
     from leakbound.channels.covariance import Moments
-    from leakbound.datasets import ImageDataset
+    from leakbound.datasets import Drawing, ImageDataset
 
 J = TypeVar("J", bound=Settings)
 
@@ -123,10 +124,25 @@ def read_dataset(path: Path) -> ImageDataset:
 
     with _expected(path, "prepare"):
         arrays, metadata = storage.read_arrays_and_metadata(path)
-        classes = json.loads(metadata["classes"])
+        classes, drawing = json.loads(metadata["classes"]), json.loads(metadata["drawing"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        return ImageDataset.from_arrays(metadata["name"], tuple(map(str, classes)), arrays, metadata.get("secret", ""))
+        told = tuple(map(str, classes)), arrays, _drawing(drawing), metadata.get("secret", "")
+        return ImageDataset.from_arrays(metadata["name"], *told)
+
+
+def _drawing(values: Any) -> Drawing:
+    """Rule of a dataset's replicas from plain values.
+
+    Raises:
+        ValueError: If they are none.
+    """
+    from leakbound.datasets import Drawing
+
+    kinds = {field.name: bool if field.name == "stratified" else int for field in fields(Drawing)}
+    if not isinstance(values, dict) or {name: type(value) for name, value in values.items()} != kinds:
+        raise ValueError("it does not say how replicas draw their records")
+    return Drawing(**values)
 
 
 def read_spectrum(path: Path) -> Spectrum:

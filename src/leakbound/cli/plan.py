@@ -25,7 +25,7 @@ def plan(
     """Say what a configuration takes before anything runs: jobs, hours and disk per study, and the time of all."""
     made = job_list(reading.load(configfile))
     config = made.table.config
-    training = (config.resources.tune, config.resources.train, config.resources.attack)
+    training = (config.resources.train, config.resources.attack)
     on_gpu = config.device == "cuda" or any(asked.gpu for asked in training)
     where = device or ("cuda" if on_gpu else "cpu")
     costs = UnitCosts(read_costs(table or PACKAGED), where)

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from leakbound.cli.files import JobSettings, device_name, read_dataset
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Level, Line, Name, Records, Seed
+from leakbound.config.settings import Level, Line, Name, Records, Replicas, Seed, Steps
 from leakbound.config.training import TrainingConfig
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
@@ -46,16 +46,19 @@ class TrainingSettings(DefendedSettings):
     batch_size: Records
     privacy_noise: PrivacyNoise = "seeded"
     training: TrainingConfig
+    rounds: Steps
+    replicas: Replicas
+    rates: Literal["chosen", "all"] = "chosen"
 
 
-def training_settings(table: RunTable, run: Run, slug: str, kept: set[str]) -> dict[str, Any]:
-    """Plain values that a search or training of a run depends on; ``kept`` are the settings of training that count."""
+def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, Any]:
+    """Plain values that a training of a run depends on; ``kept`` are the settings of training that count."""
     config, defense = table.config, table.defense_of(run)
     return {
         "dataset": run.dataset,
         "model": run.model,
         "defense": defense.model_dump(mode="json"),
-        "slug": slug,
+        "slug": run.slug,
         "level": run.level,
         "batch_size": run.batch_size,
         "seed": config.seed,
@@ -72,7 +75,7 @@ def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
 
 
 def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
-    """Request of a search or a training."""
+    """Request of a training."""
     from leakbound.training.request import TrainingRequest
 
     return TrainingRequest(
@@ -81,6 +84,9 @@ def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | 
         defense=asked.defense,
         level=asked.level,
         batch_size=asked.batch_size,
+        rounds=asked.rounds,
+        replicas=asked.replicas,
+        learning_rates=asked.defense.learning_rates or asked.training.learning_rates,
         config=asked.training,
         seed=asked.seed,
         slug=asked.slug,

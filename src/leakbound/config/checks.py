@@ -82,7 +82,7 @@ def _federated_mistakes(config: Config) -> Iterator[str]:
 
 
 def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[str]:
-    """Unknown shapes and trainers, and learning-rate searches of unequal budget."""
+    """Unknown shapes and trainers, and unequal numbers of candidate learning rates."""
     if (channel := defense.channel) is not None:
         yield from _unknown(config, "shape", {f"{key}.shape": channel.shape})
     if isinstance(defense, DPSGD):
@@ -170,24 +170,20 @@ def _sweep_mistakes(
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Batches larger than the members that they, and those of the learning-rate search, are drawn from."""
+    """Batches larger than the members that they are drawn from."""
     declared = config.known_defenses()
     for dataset in study.datasets:
         if dataset not in config.datasets or (members := config.datasets[dataset].members) is None:
             continue
-        left, where = members, f"{dataset} has only {members} members"
-        if any(study.rounds):
-            left = members - math.ceil(config.training.validation_fraction * members)
-            where = f"the learning-rate search on {dataset} has only {left} of {members} members"
-        advice = f"{where}; raise datasets.{dataset}.members or use smaller batches"
+        advice = f"{dataset} has only {members} members; raise datasets.{dataset}.members or use smaller batches"
         for index, size in enumerate(study.batch_sizes):
-            if size > left:
+            if size > members:
                 yield f"{key}.batch_sizes[{index}] = {size}: {advice}"
-        largest = max((size for size in study.batch_sizes if size <= left), default=0)
+        largest = max((size for size in study.batch_sizes if size <= members), default=0)
         for name, levels in study.defenses.items():
             for index, level in enumerate(levels if name in declared else ()):
                 records = declared[name].records_in_step(level, largest)
-                if records > left:
+                if records > members:
                     yield f"{key}.defenses.{name}[{index}] = {level}: makes batches of {records}, but {advice}"
 
 

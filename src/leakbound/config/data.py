@@ -1,5 +1,7 @@
 """Settings of datasets, and facts of the known ones."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -33,7 +35,7 @@ class Original:
 
 
 ORIGINALS = {
-    "digits": Original(colors=1, classes=10, train=1297, test=500),
+    "digits": Original(colors=1, classes=10, train=1438, test=359),
     "mnist": Original(colors=1, classes=10, train=60000, test=10000),
     "fashion_mnist": Original(colors=1, classes=10, train=60000, test=10000),
     "cifar10": Original(colors=3, classes=10, train=50000, test=10000),
@@ -41,6 +43,8 @@ ORIGINALS = {
     "celeba": Original(colors=3, classes=2, train=162770, test=19962),
 }
 """Reader to what is known of its dataset."""
+_WITHOUT_TEST = {"digits"}  # without an original test split
+_MOST_AUX = 10_000
 _UNKNOWN = Original(colors=3, classes=10, train=60000, test=10000)
 
 
@@ -54,13 +58,45 @@ class DatasetConfig(Settings):
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     """Commit of the hub's repository, all 40 digits; needed where the hub is asked, as its files can be replaced."""
     members: Annotated[Records, Field(ge=10)] | None = None
-    """Training records (the members), drawn from the original training split; all that are left if not given."""
+    """Records that a replica trains on, drawn from the private pool, and as many others as non-members; if not given,
+    as many as the pool has room for."""
+    validation: Annotated[Records, Field(ge=10)] | None = None
+    """Records of the pool on which a replica chooses its learning rate; a quarter of the members if not given."""
+    pool: Annotated[Records, Field(ge=30)] | None = None
+    """Private records that replicas draw from, of the original training split; all that aux leaves if not given."""
     test: Annotated[Records, Field(ge=10)] | None = None
-    """Test records (the non-members), drawn from the original test split; all if not given."""
-    aux: Annotated[Records, Field(ge=10)] = 1000
-    """Records that the attacker owns, disjoint from both, drawn from the original training split."""
+    """Test records, for accuracy alone, drawn from the original test split; all if not given."""
+    aux: Annotated[Records, Field(ge=10)] | None = None
+    """Records that the attacker owns, disjoint from the pool, drawn from the original training split; a fifth of it, at
+    most 10,000, if not given."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
+
+    def sizes(self, training: int) -> Sizes:
+        """Sizes of what is drawn from an original training split of so many records."""
+        aux = min(training // 5, _MOST_AUX) if self.aux is None else self.aux
+        pool = max(training - aux, 0) if self.pool is None else self.pool
+        # Twice the members and a quarter of them fill the pool; other shares follow from what is given.
+        members = self.members
+        if members is None:
+            members = pool * 4 // 9 if self.validation is None else max(pool - self.validation, 0) // 2
+        validation = max(members // 4, 10) if self.validation is None else self.validation
+        return Sizes(pool, aux, members, validation)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of pool and attacker's records, and of what a replica draws from the pool."""
+
+    pool: int
+    aux: int
+    members: int
+    validation: int
+
+    @property
+    def drawn(self) -> int:
+        """Records of the pool that a replica draws: members, as many non-members, validation."""
+        return 2 * self.members + self.validation
 
 
 @dataclass(frozen=True)
@@ -73,7 +109,9 @@ class DatasetSize:
 
     colors: int
     classes: int
+    pool: int
     members: int
+    validation: int
     test: int
     aux: int
     known: bool
@@ -86,13 +124,19 @@ class DatasetSize:
     @property
     def images(self) -> int:
         """Images of all splits."""
-        return self.members + self.test + self.aux
+        return self.pool + self.test + self.aux
 
 
 def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     """Sizes of the splits that ``prepare`` would make."""
     reader = config.reader or name
     original = ORIGINALS.get(reader, _UNKNOWN)
-    members = max(original.train - config.aux, 1) if config.members is None else config.members
     test = config.test or original.test
-    return DatasetSize(original.colors, original.classes, members, test, config.aux, reader in ORIGINALS)
+    training = original.train
+    if reader in _WITHOUT_TEST:  # test records are taken from the same ones
+        training += original.test - test
+    drawn = config.sizes(training)
+    known = reader in ORIGINALS
+    return DatasetSize(
+        original.colors, original.classes, drawn.pool, drawn.members, drawn.validation, test, drawn.aux, known
+    )

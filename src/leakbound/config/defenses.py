@@ -53,6 +53,7 @@ class Defense(Settings):
         trainer: Function that trains a request, ``module:attribute``.
         client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
         needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
+        keeps_best: Whether training ends with the weights of the point that did best on validation records.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -66,10 +67,11 @@ class Defense(Settings):
     trainer: ClassVar[str] = "leakbound.training.loop:train_stack"
     client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
+    keeps_best: ClassVar[bool] = False
 
     mechanism: str
     learning_rates: Rates | None = None
-    """Candidates of the learning-rate search; by default those of ``training``."""
+    """Candidate learning rates; by default those of ``training``."""
 
     @property
     def channel(self) -> ChannelDefense | None:
@@ -98,6 +100,10 @@ class Defense(Settings):
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """Records that one step averages over."""
         return batch_size
+
+    def steps(self, level: float | None, rounds: int) -> int:
+        """Optimisation steps that training takes of a run's rounds."""
+        return rounds
 
     def on(self, dataset: str) -> Defense:
         """These settings as they hold on one dataset."""
@@ -137,6 +143,31 @@ class Undefended(Defense):
     def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
         """Message for any level but None."""
         return None if level is None else "without a defense there is none"
+
+
+class EarlyStopping(Undefended):
+    """Plain SGD that ends with the weights of its best point on validation records: a control for every defense."""
+
+    keeps_best: ClassVar[bool] = True
+
+    mechanism: Literal["early_stopping"] = "early_stopping"  # type: ignore[assignment]
+
+
+class Stopped(Undefended):
+    """Plain SGD for a part of the rounds: a run's level is the part, in (0, 1]; a control for every defense."""
+
+    has_level: ClassVar[bool] = True
+
+    mechanism: Literal["stopped"] = "stopped"  # type: ignore[assignment]
+
+    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+        """Message unless the level is a part of the rounds."""
+        allowed = level is not None and 0 < level <= 1
+        return None if allowed else "stopped needs the part of the rounds after which training ends, in (0, 1]"
+
+    def steps(self, level: float | None, rounds: int) -> int:
+        """The level's part of the rounds, rounded to a whole number of at least one."""
+        return rounds if level is None else min(rounds, max(1, round(level * rounds)))
 
 
 class ChannelDefense(Defense):
@@ -304,4 +335,6 @@ def default_defenses() -> dict[Name, Defense]:
     """The defenses that every configuration knows without declaring them."""
     channels: dict[Name, Defense] = {shape: ChannelDefense(shape=shape) for shape in SHAPES.builtin}
     frozen = {f"{shape}_frozen": ChannelDefense(shape=shape, noise="frozen") for shape in SHAPES.builtin}
-    return {name: MECHANISMS.get(name)() for name in MECHANISMS.builtin if name != "channel"} | channels | frozen
+    clipping: dict[Name, Defense] = {"clipping": DPSGD()}  # at multiplier 0, the control for all that clips
+    others = {name: MECHANISMS.get(name)() for name in MECHANISMS.builtin if name != "channel"}
+    return others | clipping | channels | frozen

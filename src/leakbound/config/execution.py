@@ -42,7 +42,6 @@ class ResourcesConfig(Settings):
     prepare: ResourceConfig = ResourceConfig(mem_mb=3000)
     covariance: ResourceConfig = ResourceConfig(mem_mb=3000)
     calibrate: ResourceConfig = ResourceConfig()
-    tune: ComputeConfig = ComputeConfig(runtime=240)
     train: ComputeConfig = ComputeConfig(runtime=720)
     attack: ComputeConfig = ComputeConfig(runtime=720)
     efficiency: ComputeConfig = ComputeConfig(mem_mb=4000, runtime=120)

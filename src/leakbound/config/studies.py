@@ -1,6 +1,6 @@
 """Settings of sweeps, and of rows that need no training."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,10 @@ class StudyConfig(Settings):
     """Records in a step."""
     attacks: Names = ()
     replicas: Replicas | None = None
-    """Seeds of each run; by default the configuration's ``replicas``."""
+    """Replicas of each run; by default the configuration's ``replicas``."""
+    rates: Literal["chosen", "all"] = "chosen"
+    """Candidate learning rates whose networks are kept and attacked: the one that validation records chose for a
+    replica, or all, for fronts of recipes."""
 
 
 class IllustrationConfig(Settings):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from leakbound.config.settings import Count, Rates, Seconds, Settings, Steps
+from leakbound.config.settings import Count, Rates, Seconds, Settings
 
 
 class TrainingConfig(Settings):
@@ -12,12 +12,9 @@ class TrainingConfig(Settings):
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD."""
-    learning_rates: Rates = (0.003, 0.01, 0.03)
-    """Candidates of the learning-rate search; every defense and level tries equally many."""
-    search_rounds: Steps = 300
-    """Steps of each trial of the learning-rate search."""
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Fraction of the members that the search holds out to judge a trial."""
+    learning_rates: Rates = (0.001, 0.003, 0.01, 0.03)
+    """Candidates, each trained at full length; every defense and level has equally many, and each replica's validation
+    records choose among them."""
     evaluations: Count = 10
     """Points of the accuracy and loss curves, the last one at the end."""
     checkpoint_seconds: Seconds = 30.0

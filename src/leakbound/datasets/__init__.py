@@ -1,6 +1,16 @@
 """Datasets: readers of original images, and the disjoint splits that members, non-members and attackers get."""
 
 from leakbound.datasets.records import DatasetError, RawDataset, Records, may_be_published
-from leakbound.datasets.splits import ImageDataset, Split, prepare
+from leakbound.datasets.splits import Drawing, ImageDataset, Parts, Split, prepare
 
-__all__ = ["DatasetError", "ImageDataset", "RawDataset", "Records", "Split", "may_be_published", "prepare"]
+__all__ = [
+    "DatasetError",
+    "Drawing",
+    "ImageDataset",
+    "Parts",
+    "RawDataset",
+    "Records",
+    "Split",
+    "may_be_published",
+    "prepare",
+]

@@ -1,9 +1,9 @@
-"""Splits: disjoint members, non-members and attacker's records, drawn from a seed, by class if that is no secret."""
+"""Splits: a private pool, the attacker's records and test records, and what each replica draws from the pool."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,7 +14,7 @@ from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
 
-_SPLITS = ("train", "test", "aux")
+_SPLITS = ("pool", "test", "aux")
 _FIELDS = ("images", "labels")
 _POOL_TEST_FRACTION = 0.2
 _CHUNK = 2**24  # pixels decoded at once: they are held in memory, as floats too, until they are resized
@@ -31,6 +31,36 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def chosen(self, rows: Int[np.ndarray, " k"]) -> Split:
+        """Some of the records, copied."""
+        return Split(self.images[rows], self.labels[rows])
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Rule by which each replica draws its records from the private pool.
+
+    Attributes:
+        members: Records that a replica trains on; it has as many non-members.
+        validation: Records that its learning rate and moment of stopping are chosen on.
+        seed: Seed of the configuration.
+        stratified: Whether each part has the pool's classes in proportion.
+    """
+
+    members: int
+    validation: int
+    seed: int
+    stratified: bool = True
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows of the pool that one replica has, disjoint."""
+
+    members: Int[np.ndarray, " members"]
+    nonmembers: Int[np.ndarray, " members"]
+    validation: Int[np.ndarray, " validation"]
+
 
 @dataclass(frozen=True)
 class ImageDataset:
@@ -39,41 +69,65 @@ class ImageDataset:
     Attributes:
         name: Name in the configuration.
         classes: Name of each class; a label is an index into it.
-        train: The members.
-        test: The non-members.
+        pool: Private records, from which each replica draws members, non-members and validation records: all three
+            come from one law.
+        test: Records for accuracy alone, of the original test split if there is one.
         aux: Records that the attacker owns, disjoint from both.
+        drawing: Rule by which replicas draw from the pool.
         secret: Random text that hashes of the records are made with, so that nobody can try candidates for a record
             by them; empty for records that are public, whose hashes are to be compared.
     """
 
     name: str
     classes: tuple[str, ...]
-    train: Split
+    pool: Split
     test: Split
     aux: Split
+    drawing: Drawing
     secret: str = field(default="", repr=False)
 
     @property
     def colors(self) -> int:
         """Planes of an image: 1 or 3."""
-        return self.train.images.shape[1]
+        return self.pool.images.shape[1]
+
+    def parts(self, replica: int) -> Parts:
+        """Rows of the pool that a replica has; they depend on seed, name and replica, not on how many there are."""
+        rule = self.drawing
+        generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica)
+        count = len(self.pool)
+        order = stratified_order(self.pool.labels, generator) if rule.stratified else generator.permutation(count)
+        members, nonmembers, rest = np.split(order, [rule.members, 2 * rule.members])
+        return Parts(*(generator.permutation(rows) for rows in (members, nonmembers, rest[: rule.validation])))
+
+    def members(self, replica: int) -> Split:
+        """Records that a replica trains on."""
+        return self.pool.chosen(self.parts(replica).members)
+
+    def nonmembers(self, replica: int) -> Split:
+        """As many others of the pool, which attackers on membership are to tell from the members."""
+        return self.pool.chosen(self.parts(replica).nonmembers)
+
+    def validation(self, replica: int) -> Split:
+        """Records that a replica chooses its learning rate on."""
+        return self.pool.chosen(self.parts(replica).validation)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for storage: ``train_images``, ``train_labels``, ``test_images`` and so on."""
+        """Arrays for storage: ``pool_images``, ``pool_labels``, ``test_images`` and so on."""
         return {f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS}
 
     @classmethod
     def from_arrays(
-        cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray], secret: str = ""
+        cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray], drawing: Drawing, secret: str = ""
     ) -> ImageDataset:
         """The dataset whose :meth:`arrays` were stored.
 
         Raises:
-            DatasetError: If an array is missing, or they do not fit each other.
+            DatasetError: If an array is missing, or they do not fit each other or the drawing.
         """
         if missing := [key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays]:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
-        colors = arrays["train_images"].shape[1:2]
+        colors = arrays["pool_images"].shape[1:2]
         splits = {}
         for split in _SPLITS:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
@@ -84,11 +138,14 @@ class ImageDataset:
             if not 0 <= labels.min() <= labels.max() < len(classes):
                 raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
             splits[split] = Split(images, labels)
-        return cls(name, tuple(classes), **splits, secret=secret)
+        least, held = 2 * drawing.members + drawing.validation, len(splits["pool"])
+        if drawing.members < 1 or drawing.validation < 1 or least > held:
+            raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
+        return cls(name, tuple(classes), **splits, drawing=drawing, secret=secret)
 
     def content_hash(self) -> str:
-        """SHA-256 of the secret, all images and labels, independent of how they are stored."""
-        return arrays_hash(self.arrays(), self.secret)
+        """SHA-256 of the secret, all images and labels and the drawing, independent of how they are stored."""
+        return arrays_hash({**self.arrays(), "drawing": np.array([*asdict(self.drawing).values()])}, self.secret)
 
 
 @dataclass(frozen=True)
@@ -96,14 +153,16 @@ class Draw:
     """Rows of the original splits that a dataset consists of.
 
     Attributes:
-        train: Rows of the original training split that become members.
+        pool: Rows of the original training split that replicas draw from.
         aux: Rows of the original training split that become the attacker's.
-        test: Rows of the original test split that become non-members; of the pool if there is no original test split.
+        test: Rows of the original test split; of all if there is no original test split.
+        drawing: Sizes of what a replica draws.
     """
 
-    train: Int[np.ndarray, " members"]
+    pool: Int[np.ndarray, " pool"]
     aux: Int[np.ndarray, " aux"]
     test: Int[np.ndarray, " test"]
+    drawing: Drawing
 
 
 def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = True) -> ImageDataset:
@@ -142,23 +201,23 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             images[start : start + step] = resized(pixels)
         return Split(images, records.labels[rows])
 
-    train, test, aux = split(raw.train, drawn.train), split(held, drawn.test), split(raw.train, drawn.aux)
-    colors, others = train.images.shape[1], test.images.shape[1]
+    pool, test, aux = split(raw.train, drawn.pool), split(held, drawn.test), split(raw.train, drawn.aux)
+    colors, others = pool.images.shape[1], test.images.shape[1]
     if others != colors:
         raise DatasetError(
             f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
             "Convert one of them."
         )
-    return ImageDataset(name, raw.classes, train, test, aux)
+    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing)
 
 
 def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, stratified: bool = True) -> Draw:
     """Choose the rows of each split.
 
     Each original split is put into one random order; if it is stratified, every beginning and every end has its classes
-    in proportion. Members are its beginning and the attacker's records its end, so other sizes change which records are
+    in proportion. The pool is its beginning and the attacker's records its end, so other sizes change which records are
     drawn as little as possible. Without an original test split, the test records are drawn first: as many as asked
-    for, or a fifth of the pool.
+    for, or a fifth of all.
 
     Raises:
         DatasetError: If more records are asked for than there are.
@@ -175,16 +234,21 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     test = generator.permutation(order[:count])
     rows = np.arange(len(raw.train)) if raw.test is not None else np.sort(order[count:])
 
-    left = len(rows) - config.aux
-    members = config.members if config.members is not None else max(left, 1)
-    if members > left:
+    sizes = config.sizes(len(rows))
+    if sizes.pool + sizes.aux > len(rows):
         raise DatasetError(
-            f"datasets.{name}: members = {members} and aux = {config.aux} are to be disjoint, but {raw.train.origin} "
+            f"datasets.{name}: pool = {sizes.pool} and aux = {sizes.aux} are to be disjoint, but {raw.train.origin} "
             f"has only {len(rows)} images to draw both from. Ask for fewer."
+        )
+    if sizes.drawn > sizes.pool:
+        raise DatasetError(
+            f"datasets.{name}: a replica draws members = {sizes.members}, as many non-members and validation = "
+            f"{sizes.validation} from the pool of {sizes.pool}: {sizes.drawn} are needed. Ask for fewer members."
         )
     generator = numpy_generator(seed, "datasets", name, "train")
     order = rows[stratified_order(raw.train.labels[rows], generator)] if stratified else generator.permutation(rows)
-    return Draw(train=generator.permutation(order[:members]), aux=generator.permutation(order[left:]), test=test)
+    pool, aux = (generator.permutation(part) for part in (order[: sizes.pool], order[len(rows) - sizes.aux :]))
+    return Draw(pool, aux, test, Drawing(sizes.members, sizes.validation, seed, stratified))
 
 
 def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generator) -> Int[np.ndarray, " n"]:

@@ -125,8 +125,8 @@ class Federation:
 
     def __init__(self, request: FederatedRequest, replica: int) -> None:
         self._request, self._replica = request, replica
-        run, members = request.run, request.dataset.train
-        self._words = words = (request.seed, run.slug, replica)
+        run, members = request.run, request.dataset.members(replica)
+        self._words = words = (request.seed, run.dataset, replica)
         colors, height, width = members.images.shape[1:]
         model = build(run.model, colors, len(request.dataset.classes), torch_generator(*words, "init"))
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
@@ -138,6 +138,7 @@ class Federation:
         self.budgets = _budgets(request, replica)
         self.thresholds = np.full(run.n_clients, run.max_param_norm or np.inf)
         self.round = 0
+        self._members = members
         self._images = torch.from_numpy(members.images).to(request.device)
         self._labels = torch.from_numpy(members.labels).to(request.device)
         self._leaks: dict[str, Clients] = {}
@@ -235,7 +236,7 @@ class Federation:
         last = self.round == self._request.config.communication_rounds
         average = self.model, clients.unflattened(self.parameters[None], self.model)
         held, data = self.held.flatten().sort().values.numpy(), self._request.dataset
-        loss = stack.evaluate_split(*average, data.train, held, whole=last)[0].item()
+        loss = stack.evaluate_split(*average, self._members, held, whole=last)[0].item()
         accuracy = stack.evaluate_split(*average, data.test, whole=last)[1].item()
         values = {"train_loss": loss, "test_accuracy": accuracy, "threshold": float(self.thresholds.mean())}
         if last:
@@ -286,7 +287,7 @@ def _budgets(request: FederatedRequest, replica: int) -> Clients | None:
         return None
     if run.budget_spread is None:
         return np.full(run.n_clients, run.mi_budget)
-    generator = numpy_generator(request.seed, run.slug, replica, "budgets")
+    generator = numpy_generator(request.seed, run.dataset, replica, "budgets")
     least = request.config.least_budget
     return noise.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
 

@@ -31,10 +31,10 @@ def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Pa
 
 
 def draw_batches(
-    records: int, batch_size: int, local_epochs: int, seed: int, slug: str, replica: int, client: int, round_: int
+    records: int, batch_size: int, local_epochs: int, seed: int, dataset: str, replica: int, client: int, round_: int
 ) -> Int[Tensor, "steps batch"]:
     """Positions among a client's records for τ epochs of steps in one round, from that round's own seed."""
-    generator = torch_generator(seed, slug, replica, "batches", client, round_)
+    generator = torch_generator(seed, dataset, replica, "batches", client, round_)
     size = min(batch_size, records)
     batches, steps = ShuffledBatches(records, size, generator), math.ceil(local_epochs * records / size)
     return torch.stack([batches.draw() for _ in range(steps)])

@@ -1,9 +1,8 @@
 """Bounds of everything that a configuration did to the same members, composed: one statement for each dataset."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,12 @@ class _Told:
 
 
 def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
-    """Dataset to what all trainings, searches and federated runs on its members tell together of one record.
+    """Dataset to what all trainings and federated runs on its private pool tell together of one record.
 
-    Every noise is independent, so looks through channels add precisions, steps of DP compose by the accountant, and
-    the nats of both kinds add. Jobs without a bound are named: with them the whole has none, and the figures are those
-    of the rest.
+    Secure noise is always independent, so looks through channels add precisions, steps of DP compose by the
+    accountant, and the nats of both kinds add. (Seeded noise is shared by all runs of a replica and protects
+    nobody.) A record is counted as a member of every replica, and every candidate learning rate is a training. Jobs
+    without a bound are named: with them the whole has none, and the figures are those of the rest.
 
     Returns:
         Plain values: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
@@ -84,8 +84,6 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
     table, told = made.table, _Told()
     secure = table.config.privacy_noise == "secure"
     told.released.update((one.item, one.covered, one.why) for one in dataset_releases(secure))
-    searches = {job.name: job for job in made.of("tune")}
-    searched = set()
     for job in made.of("train"):
         run = table.runs[job.name]
         if run.dataset != dataset:
@@ -94,11 +92,6 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
         bounds = told.runs[job.name] = record["leakage"] if "released" in record else None  # None: of an older version
         events = [PrivacyEvent(**event) for event in record["events"]]
         _account(told, made, run, job.name, "trainings", events if bounds else [])
-        search = table.search_name(run)
-        if search not in searched:
-            searched.add(search)
-            trials = list(_trials(searches[search], table.defense_of(run).learning_rates, events[0]))
-            _account(told, made, run, f"search of {search}", "searches", trials if bounds else [])
     for job in made.of("attack"):
         if table.runs[job.name.rpartition("/")[0]].dataset == dataset:
             _record(root, job, told)
@@ -133,16 +126,6 @@ def _account(told: _Told, made: JobList, run: Run, name: str, kind: str, events:
             told.looks[names] += looks(event)
         else:
             told.private.append((event, budget["delta"], budget["accountant"]))
-
-
-def _trials(search: Job, own: tuple[float, ...] | None, event: PrivacyEvent) -> Iterator[PrivacyEvent]:
-    """Events of a search's trials: short trainings like the one of the event, on the members that are not held out."""
-    training: Mapping[str, Any] = search.settings["training"]
-    population = event.population - math.ceil(training["validation_fraction"] * event.population)
-    steps = training["search_rounds"]
-    uses = math.ceil(steps * event.batch_size / population)
-    for _ in {*(own or training["learning_rates"])}:
-        yield replace(event, population=population, steps=steps, uses=uses)
 
 
 def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:

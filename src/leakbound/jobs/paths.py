@@ -17,9 +17,9 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "covariance": {"out": "covariance/{name}.safetensors"},
         "spectrum": {"out": "spectra/{name}.safetensors"},
         "calibrate": {"out": "channels/{name}.safetensors", "provenance": "channels/{name}.json"},
-        "tune": {"out": "tuning/{name}.parquet"},
         "train": {
             "weights": "runs/{name}/weights.safetensors",
+            "rates": "runs/{name}/rates.parquet",
             "rows": "runs/{name}/training.parquet",
             "provenance": "runs/{name}/provenance.json",
         },
@@ -49,7 +49,6 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "covariance": rf"{_WORD}/(aux|members)",
         "spectrum": rf"{_WORD}/{_WORD}",
         "calibrate": rf"{_WORD}/{_WORD}-[0-9.e+-]+",
-        "tune": rf"{_WORD}/{_WORD}/[a-z0-9_.e+-]+/b[0-9]+",
         "train": _RUN,
         "attack": rf"{_RUN}/{_WORD}",
         "federate": _FEDERATED,

@@ -5,7 +5,7 @@ Nothing here imports torch: Snakemake parses this for every job.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
@@ -30,6 +30,7 @@ class RunTable:
     Attributes:
         runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
         attacks: Slug to the names of the attacks on that run, sorted.
+        rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study asks for them.
         studies: Study to the slugs of its runs.
         first_study: Slug to the first study that the run belongs to.
         federated: Table of federated averaging to its runs.
@@ -42,6 +43,7 @@ class RunTable:
         self.config = config
         self.runs: dict[str, Run] = {}
         self.attacks: dict[str, list[str]] = {}
+        self.rates: dict[str, Literal["chosen", "all"]] = {}
         self.studies: dict[str, list[str]] = {}
         for name, study in config.studies.items():
             self.studies[name] = []
@@ -50,6 +52,7 @@ class RunTable:
                 if known is None or known.replicas < run.replicas:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
+                self.rates[run.slug] = "all" if "all" in (study.rates, self.rates.get(run.slug)) else "chosen"
                 self.studies[name].append(run.slug)
         self.first_study = {slug: name for name, slugs in reversed(self.studies.items()) for slug in slugs}
         self.federated = federated_runs(config.federated)
@@ -114,20 +117,19 @@ class RunTable:
         """File of mean and covariance, of the records that channels are made from unless others are named."""
         return self.file("covariance", f"{dataset}/{of or self.config.covariance}")
 
-    def searches(self) -> dict[str, Run]:
-        """Name of each learning-rate search to the run that it stands for, the shortest if it stands for several."""
-        runs = sorted(self.runs.values(), key=lambda run: run.rounds, reverse=True)
-        return {self.search_name(run): run for run in runs if run.rounds > 0}
+    def candidates(self, run: Run) -> tuple[float, ...]:
+        """Learning rates that a run is trained at."""
+        return self.config.defense(run.defense).learning_rates or self.config.training.learning_rates
 
-    @staticmethod
-    def search_name(run: Run) -> str:
-        """Name of the learning-rate search that a run shares with those of other lengths."""
-        return f"{run.dataset}/{run.model}/{run.arm}/b{run.batch_size}"
+    def kept(self, run: Run) -> int:
+        """Networks of a run that are kept and attacked."""
+        every = self.rates[run.slug] == "all" and run.rounds > 0
+        return run.replicas * (len(self.candidates(run)) if every else 1)
 
     def records(self, slug: str) -> dict[str, str]:
         """Tables and provenance that a finished run has written, each by the name of what it holds."""
         trained = self.runs[slug].rounds > 0
-        files = {role: self.file("train", slug, role) for role in ("rows", "provenance") if trained}
+        files = {role: self.file("train", slug, role) for role in ("rows", "rates", "provenance") if trained}
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -192,6 +194,7 @@ class RunTable:
         kind = defense.mechanism if defense.changes_gradients else "none"
         if defense.channel is not None and defense.channel.noise == "fresh":
             kind = "white" if defense.channel.shape in _ALONG_AXES else "natural"
+        steps = steps // run.rounds * defense.steps(run.level, run.rounds)
         return Work(f"step_{kind}", steps * records / STEP_RECORDS, run.model, colors, slots)
 
     def timed_runs(self) -> dict[str, Run]:
@@ -207,7 +210,7 @@ class RunTable:
     # -- captions --------------------------------------------------------------------------------------------------
 
     def caption(self, key: str) -> str:
-        """Caption of the figure ``paper/id`` with the data, networks and number of seeds that it is drawn from."""
+        """Caption of the figure ``paper/id`` with the data, networks and number of replicas that it is drawn from."""
         figure = self.figures[key]
         text = " ".join(figure.caption.split())
         efficiency = self.config.efficiency
@@ -221,7 +224,7 @@ class RunTable:
         study = self.config.studies[figure.study]
         seeds = study.replicas or self.config.replicas
         datasets, models = figure.admitted("dataset", study.datasets), figure.admitted("model", study.models)
-        return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {seeds} seeds."
+        return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {seeds} replicas."
 
     def caption_markup(self, key: str) -> str:
         """The same as reStructuredText, as Snakemake's own report reads it, in which nothing is a directive or markup.

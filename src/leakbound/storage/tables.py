@@ -13,11 +13,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ColumnKind = Literal["number", "text", "truth"]
-CURVES: Mapping[str, ColumnKind] = {"replica": "number", "step": "number", "metric": "text", "value": "number"}
+CURVES: Mapping[str, ColumnKind] = {
+    **dict.fromkeys(("replica", "learning_rate", "step", "value"), "number"),
+    "metric": "text",
+}
 """Columns of the curves of a training."""
+RATES: Mapping[str, ColumnKind] = {
+    **dict.fromkeys(("replica", "learning_rate", "validation_accuracy", "validation_loss"), "number"),
+    **dict.fromkeys(("diverged", "chosen", "at_edge", "kept"), "truth"),
+}
+"""Columns of the candidate learning rates of a training, one row for each replica and candidate."""
 SCORES: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "unit", "value", "low", "high"), "number"),
-    **dict.fromkeys(("variant", "metric"), "text"),
+    **dict.fromkeys(("replica", "learning_rate", "unit", "value", "low", "high"), "number"),
+    **dict.fromkeys(("variant", "metric", "status"), "text"),
+    "chosen": "truth",
 }
 """Columns of the rows of an attack."""
 _FEDERATED: Mapping[str, ColumnKind] = {

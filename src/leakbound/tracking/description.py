@@ -62,7 +62,7 @@ class RunFacts:
     @property
     def about(self) -> str:
         """Description of that experiment."""
-        return f"Runs on {self.dataset} under preset {self.preset}: means over seeds, with a child run for each seed"
+        return f"Runs on {self.dataset} under preset {self.preset}: means over replicas, with a child run for each"
 
     @property
     def name(self) -> str:
@@ -105,7 +105,8 @@ def describe(
         scores: Source (``membership``, ``accounting``, ``federated``, ...) to rows (replica, variant, unit, metric,
             value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
         provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
-            ``learning_rate``, ``events`` (privacy events) and ``diverged`` (one flag for each replica).
+            ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy events) and
+            ``diverged`` (one flag for each replica).
         channel: Facts about the channel, as :func:`channel_facts` gives them.
         files: Artifacts.
         over_units: Source to the summary of its rows over units, by pandas' name for it; all others have their mean.
@@ -121,6 +122,7 @@ def describe(
     diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
     diverged |= {one.replica for one in values if one.kind == "curve" and not one.finite}
     replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
+    rates = {one["replica"]: one["learning_rate"] for one in provenance.get("rates", ()) if one["chosen"]}
 
     def record(key: str, name: str, failed: bool, **content: Any) -> RunRecord:
         return RunRecord(key, facts.experiment, name, start, end, status="FAILED" if failed else "FINISHED", **content)
@@ -130,7 +132,7 @@ def describe(
             f"{facts.slug}#{replica}",
             f"replica {replica}",
             replica in diverged,
-            params={"replica": str(replica)},
+            params=_texts({"replica": replica, "learning_rate": rates.get(replica)}),
             tags={"replica": str(replica), "slug": facts.slug, "mlflow.source.name": "leakbound"},
             metrics=tuple(
                 one.point
@@ -259,11 +261,13 @@ def _means(values: list[_Value], replicas: int, diverged: bool) -> Iterator[Poin
 def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]) -> dict[str, str]:
     """Settings as text, without what the run does not have."""
     events = provenance.get("events") or [{}]
+    candidates = sorted({one["learning_rate"] for one in provenance.get("rates", ())})
     names = ("dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
     return _texts(
         {
             **{name: getattr(facts, name) for name in names},
             "learning_rate": provenance.get("learning_rate"),
+            "learning_rates": ", ".join(f"{rate:g}" for rate in candidates),
             "privacy_noise": provenance.get("settings", {}).get("privacy_noise"),
             **{name: events[0].get(name) for name in _EVENT_PARAMS},
             "uses": max(event.get("uses", 0) for event in events) or None,

@@ -32,7 +32,7 @@ class LiveCurves:
     def __init__(self, uri: str, facts: RunFacts, *, pause: float = 10.0, patience: float = 3.0) -> None:
         self._uri, self._facts, self._pause, self._patience = uri, facts, pause, patience
         self._rows: pd.DataFrame | None = None
-        self._seen: dict[tuple[int, int, str], Point] = {}  # in the order in which they are sent
+        self._seen: dict[tuple[str, int, str], Point] = {}  # in the order in which they are sent
         self._sent = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="live curves")
@@ -40,7 +40,7 @@ class LiveCurves:
             self._thread.start()
 
     def on_rows(self, rows: pd.DataFrame) -> None:
-        """Take the curves so far (replica, step, metric, value); returns at once."""
+        """Take the curves so far (replica, learning_rate if there are candidates, step, metric, value); no waiting."""
         self._rows = rows
 
     def __enter__(self) -> LiveCurves:
@@ -81,8 +81,9 @@ class LiveCurves:
             return
         now = int(time.time() * 1000)
         for row in rows.itertuples(index=False):
-            replica, step, metric = key = int(row.replica), int(row.step), str(row.metric)
-            self._seen.setdefault(key, Point(metric_name(f"replica {replica}", metric), step, now, float(row.value)))
+            rate = f" at {row.learning_rate:g}" if "learning_rate" in rows else ""
+            slot, step, metric = key = f"replica {row.replica}{rate}", int(row.step), str(row.metric)
+            self._seen.setdefault(key, Point(metric_name(slot, metric), step, now, float(row.value)))
         fresh = list(self._seen.values())[self._sent :]
         send_values(connect(self._uri), run_id, fresh, {})
         self._sent += len(fresh)

@@ -1,14 +1,6 @@
-"""Training of target models: one loop for every defense, replicas as a stack, checkpoints, learning-rate search."""
+"""Training of target models: one loop for every defense, replicas and candidate rates as a stack, checkpoints."""
 
-from leakbound.training.request import TrainingRequest, TrainingResult
-from leakbound.training.search import LearningRateSearch, search_learning_rate
+from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.trainers import UntrainableError, train
 
-__all__ = [
-    "LearningRateSearch",
-    "TrainingRequest",
-    "TrainingResult",
-    "UntrainableError",
-    "search_learning_rate",
-    "train",
-]
+__all__ = ["Slot", "TrainingRequest", "TrainingResult", "UntrainableError", "train"]

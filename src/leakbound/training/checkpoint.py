@@ -8,6 +8,7 @@ import io
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
-_SCALARS = ("model", "level", "rounds", "batch_size", "learning_rate", "seed", "privacy_noise", "slug", "replicas")
+_SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
 
 
 def fingerprint(request: TrainingRequest) -> str:
@@ -44,6 +45,8 @@ def fingerprint(request: TrainingRequest) -> str:
         {
             "arrays": records_hash(dataset, arrays, request.privacy_noise),
             "classes": len(dataset.classes),
+            "drawing": asdict(dataset.drawing),
+            "learning_rates": request.candidates,
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
             "training": request.config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),

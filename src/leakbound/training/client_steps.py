@@ -82,9 +82,14 @@ class ClientStep:
         """Images that the gradients are computed on."""
         return images
 
-    def inputs(self, images: Float[Tensor, "n colors height width"], sources: Sequence[NoiseSource]) -> Inputs:
-        """Members as the networks of a stack see them; each network has a source of noise of its own."""
-        return Inputs(self.released(images, sources[0]))
+    def inputs(
+        self,
+        images: Float[Tensor, "n colors height width"],
+        rows: Int[Tensor, "slots members"],
+        sources: Sequence[NoiseSource],
+    ) -> Inputs:
+        """Members, ``rows`` of the images, as the networks of a stack see them; each has a source of noise."""
+        return Inputs(self.released(images, sources[0]), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors of the records' gradients of given norms; ``slack`` is added to a norm that is divided by."""
@@ -175,10 +180,15 @@ class ChannelStep(ClientStep):
         """One use of the channel for each image."""
         return self._sampler(images, source).apply(images, source)
 
-    def inputs(self, images: Float[Tensor, "n colors height width"], sources: Sequence[NoiseSource]) -> Inputs:
+    def inputs(
+        self,
+        images: Float[Tensor, "n colors height width"],
+        rows: Int[Tensor, "slots members"],
+        sources: Sequence[NoiseSource],
+    ) -> Inputs:
         """Images with noise drawn at each use, or noisy copies."""
         kind = FrozenInputs if self.keeps_copies else FreshInputs
-        return kind(images, self._sampler(images, sources[0]), sources)
+        return kind(images, rows, self._sampler(images, sources[0]), sources)
 
     def event(self, **counted: Any) -> PrivacyEvent:
         """Uses of the channel."""

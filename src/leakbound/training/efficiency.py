@@ -47,9 +47,9 @@ def measure_steps(
     for request in requests.values():
         check(request)
     learners: dict[str, Learner] = {  # DP trains replicas one after another, so one of them is measured
-        name: PerSampleLearner(request, range(1))
+        name: PerSampleLearner(request, request.slots[:1])
         if request.defense.clips
-        else StackLearner(request, range(request.replicas))
+        else StackLearner(request, request.slots)
         for name, request in requests.items()
     }
     found = []

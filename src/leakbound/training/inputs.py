@@ -18,17 +18,18 @@ class Inputs:
     """Images of chosen members, as the client lets its networks see them: here as they are given.
 
     Args:
-        images: All members, on the device of the stack.
+        images: Members of all slots, on the device of the stack.
+        rows: Members of each slot, rows of ``images``; on the same device.
         sampler: The channel, if there is one.
         sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
     """
 
-    def __init__(self, images: Float[Tensor, "n colors height width"]) -> None:
-        self._images = images
+    def __init__(self, images: Float[Tensor, "n colors height width"], rows: Int[Tensor, "slots members"]) -> None:
+        self._images, self._rows = images, rows
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
-        """Images for one step of every slot."""
-        return self._images[indices]
+        """Images for one step of every slot; ``indices`` count each slot's own members."""
+        return self._images[self._rows.gather(1, indices)]
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""
@@ -44,14 +45,15 @@ class FrozenInputs(Inputs):
     def __init__(
         self,
         images: Float[Tensor, "n colors height width"],
+        rows: Int[Tensor, "slots members"],
         sampler: ChannelSampler,
         sources: Sequence[NoiseSource | torch.Generator],
     ) -> None:
         drawn = [as_source(source) for source in sources]
         self._again = not any(source.secure for source in drawn)
-        self._copies = images.new_empty((len(drawn), *images.shape))
-        for copy, source in zip(self._copies, drawn, strict=True):
-            copy.copy_(sampler.freeze(images, source))
+        self._copies = images.new_empty((*rows.shape, *images.shape[1:]))
+        for copy, own, source in zip(self._copies, rows, drawn, strict=True):
+            copy.copy_(sampler.freeze(images[own], source))
         self._slots = torch.arange(len(drawn), device=images.device)[:, None]
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
@@ -74,20 +76,22 @@ class FreshInputs(Inputs):
     def __init__(
         self,
         images: Float[Tensor, "n colors height width"],
+        rows: Int[Tensor, "slots members"],
         sampler: ChannelSampler,
         sources: Sequence[NoiseSource | torch.Generator],
     ) -> None:
         # A gain acts on the image alone, so it is applied once and not at each use.
-        self._sampler, self._signal = sampler, images
         if sampler.channel.gain is not None:
-            self._signal = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
+            images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
+        super().__init__(images, rows)
+        self._sampler = sampler
         block = 1 if sampler.channel.basis is None else _BLOCK
         self._streams = [_NoiseStream(sampler, as_source(source), block) for source in sources]
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot."""
         noise = torch.stack([stream.draw(indices.shape[1]) for stream in self._streams])
-        return self._sampler.release(self._signal[indices], noise)
+        return self._sampler.release(super().take(indices), noise)
 
     def state(self) -> dict[str, Any]:
         """All that the next noise depends on."""

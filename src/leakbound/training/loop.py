@@ -11,22 +11,22 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.client_steps import ClientStep
 from leakbound.training.progress import Progress, progress
-from leakbound.training.request import TrainingRequest, TrainingResult
+from leakbound.training.rates import chosen_rates
+from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 
 logger = logging.getLogger("leakbound")
-_CURVE_TYPES = {"replica": "int64", "step": "int64", "metric": "str", "value": "float64"}
+_CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """Some replicas that are trained side by side by one defense's rule."""
+    """Some slots that are trained side by side by one defense's rule."""
 
     model: nn.Module
 
@@ -51,42 +51,45 @@ class Learner(Protocol):
 
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
-    """Train by SGD, as many replicas at a time as ``max_stack`` allows."""
+    """Train by SGD, as many slots at a time as ``max_stack`` allows."""
     size = stack.stack_size(
         request.config.max_stack,
-        request.replicas,
+        len(request.slots),
         request.device,
         build(request, 0),
         request.image_shape,
         request.records,
-        len(request.dataset.train.labels) if request.client.keeps_copies else 0,
+        request.dataset.drawing.members if request.client.keeps_copies else 0,
     )
     return run(request, StackLearner, size)
 
 
 class StackLearner:
-    """SGD of some replicas as one stack.
+    """SGD of some slots as one stack.
 
     Args:
         request: The run.
-        replicas: Which of its replicas.
+        slots: Which of its slots.
     """
 
-    def __init__(self, request: TrainingRequest, replicas: range) -> None:
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
-        networks = [build(request, replica) for replica in replicas]
+        networks = [build(request, slot.replica) for slot in slots]
         self.params = stack.stacked(networks, request.device)
         self.model = networks[0].to(request.device)
-        self._optimizer = sgd(request, list(self.params.values()))
-        members = request.dataset.train
-        self._labels = torch.from_numpy(members.labels).to(request.device)
-        words = (request.seed, request.slug)
+        # Each slot has a rate of its own, which its gradient is multiplied by: momentum is linear.
+        self._optimizer = sgd(request, list(self.params.values()), 1.0)
+        self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)
+        pool, parts = request.dataset.pool, [request.dataset.parts(slot.replica) for slot in slots]
+        used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
+        rows = torch.from_numpy(places.reshape(len(slots), -1)).to(request.device)
+        self._labels = torch.from_numpy(pool.labels[used]).to(request.device)[rows]
         self._batches = [
-            ShuffledBatches(len(members.labels), request.records, torch_generator(*words, replica, "batches"))
-            for replica in replicas
+            ShuffledBatches(rows.shape[1], request.records, request.generator(slot.replica, "batches"))
+            for slot in slots
         ]
-        sources = [request.noise(replica) for replica in replicas]
-        self._inputs = request.client.inputs(torch.from_numpy(members.images).to(request.device), sources)
+        sources = [request.noise(slot.replica) for slot in slots]
+        self._inputs = request.client.inputs(torch.from_numpy(pool.images[used]).to(request.device), rows, sources)
         self._uploads = StackUploads(request.client, sources)
 
     def step(self) -> None:
@@ -94,8 +97,11 @@ class StackLearner:
         indices = torch.stack([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
         self._optimizer.zero_grad()
-        stack.loss(logits, self._labels[indices]).sum().backward()
-        self._uploads.apply([value.grad for value in self.params.values() if value.grad is not None])
+        stack.loss(logits, self._labels.gather(1, indices)).sum().backward()
+        gradients = [value.grad for value in self.params.values() if value.grad is not None]
+        self._uploads.apply(gradients)
+        for gradient in gradients:
+            gradient.mul_(self._rates.view(-1, *[1] * (gradient.ndim - 1)))
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
@@ -106,7 +112,7 @@ class StackLearner:
         """Shuffled epochs, and the most frequent use of a record."""
         return self._request.client.event(
             sampling="shuffled",
-            population=len(self._labels),
+            population=self._labels.shape[1],
             batch_size=self._request.records,
             steps=steps,
             uses=int(self._batches[slot].uses.max()),
@@ -175,32 +181,35 @@ class StackUploads:
 
 def build(request: TrainingRequest, replica: int) -> nn.Module:
     """Untrained network of a replica, on the CPU; the same on every device."""
-    generator = torch_generator(request.seed, request.slug, replica, "init")
+    generator = request.generator(replica, "init")
     return models.build(request.model, request.dataset.colors, len(request.dataset.classes), generator)
 
 
-def sgd(request: TrainingRequest, params: list[Tensor]) -> torch.optim.SGD:
+def sgd(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:
     """The optimizer of every defense."""
-    return torch.optim.SGD(params, lr=request.learning_rate, momentum=request.config.momentum, fused=True)
+    return torch.optim.SGD(params, lr=learning_rate, momentum=request.config.momentum, fused=True)
 
 
-def run(request: TrainingRequest, learner: Callable[[TrainingRequest, range], Learner], size: int) -> TrainingResult:
-    """Train all replicas, ``size`` at a time, from the last checkpoint if there is one.
+def run(
+    request: TrainingRequest, learner: Callable[[TrainingRequest, Sequence[Slot]], Learner], size: int
+) -> TrainingResult:
+    """Train all slots, ``size`` at a time, from the last checkpoint if there is one.
 
     Args:
         request: The run.
-        learner: Makes the learner of some replicas.
-        size: Replicas side by side.
+        learner: Makes the learner of some slots.
+        size: Slots side by side.
     """
     identity = fingerprint(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"size": size, "finished": [], "current": None}
     size, finished, current = saved["size"], saved["finished"], saved["current"]
-    chunks = [range(i, min(i + size, request.replicas)) for i in range(0, request.replicas, size)]
-    done = request.rounds * len(finished) + (current["step"] if current else 0)
-    with progress(request.slug, request.rounds * len(chunks), done) as bar:
-        for replicas in chunks[len(finished) :]:
-            course = _Course(request, learner(request, replicas), replicas, current)
+    slots = request.slots
+    chunks = [slots[i : i + size] for i in range(0, len(slots), size)]
+    done = request.steps * len(finished) + (current["step"] if current else 0)
+    with progress(request.slug, request.steps * len(chunks), done) as bar:
+        for some in chunks[len(finished) :]:
+            course = _Course(request, learner(request, some), some, current)
             while course.advance(bar):
                 if checkpoint.due():
                     checkpoint.save({"size": size, "finished": finished, "current": course.state()})
@@ -208,39 +217,45 @@ def run(request: TrainingRequest, learner: Callable[[TrainingRequest, range], Le
             current = None
             if checkpoint.due():
                 checkpoint.save({"size": size, "finished": finished, "current": None})
-    curves = pd.DataFrame([row for chunk in finished for row in chunk["rows"]], columns=[*_CURVE_TYPES])
+    rows = pd.DataFrame([row for chunk in finished for row in chunk["rows"]], columns=[*_CURVE_TYPES])
+    order = ["replica", "learning_rate", "step"]
+    curves = rows.astype(_CURVE_TYPES).sort_values(order, kind="stable", ignore_index=True)
+    diverged = [flag for chunk in finished for flag in chunk["diverged"]]
     return TrainingResult(
         weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
-        curves=curves.astype(_CURVE_TYPES).sort_values(["replica", "step"], kind="stable", ignore_index=True),
+        curves=curves,
         events=[PrivacyEvent(**event) for chunk in finished for event in chunk["events"]],
-        diverged=[flag for chunk in finished for flag in chunk["diverged"]],
-        learning_rate=request.learning_rate,
+        diverged=diverged,
+        rates=chosen_rates(slots, curves, diverged),
     )
 
 
 class _Course:
-    """The way of some replicas through all steps, with their curves."""
+    """The way of some slots through all steps, with their curves."""
 
     def __init__(
-        self, request: TrainingRequest, learner: Learner, replicas: range, saved: dict[str, Any] | None
+        self, request: TrainingRequest, learner: Learner, slots: Sequence[Slot], saved: dict[str, Any] | None
     ) -> None:
-        self._request, self._learner, self._replicas = request, learner, replicas
-        rounds, points = request.rounds, request.config.evaluations
-        self._points = {round(rounds * (i + 1) / points) for i in range(points)} - ({0} if rounds else set())
+        self._request, self._learner, self._slots = request, learner, slots
+        parts = [request.dataset.parts(slot.replica) for slot in slots]
+        self._parts = {name: np.stack([getattr(part, name) for part in parts]) for name in ("members", "validation")}
+        steps, points = request.steps, request.config.evaluations
+        self._points = {round(steps * (i + 1) / points) for i in range(points)} - ({0} if steps else set())
         self._step = 0
-        self._rows: list[tuple[int, int, str, float]] = []
+        self._rows: list[tuple[int, float, int, str, float]] = []
         self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
         self._diverged: list[int] = []
+        self._best: dict[int, dict[str, Any]] = {}  # slot to weights of its best point, for a defense that keeps them
         if saved is not None:
             learner.restore(saved["learner"])
             self._step, self._rows = saved["step"], saved["rows"]
-            self._ended, self._diverged = saved["ended"], saved["diverged"]
+            self._ended, self._diverged, self._best = saved["ended"], saved["diverged"], saved["best"]
 
     def advance(self, bar: Progress) -> bool:
         """One step; False if there was none left to do, or nobody left to do it."""
-        if len(self._ended) == len(self._replicas):
+        if len(self._ended) == len(self._slots):
             return False
-        if self._step < self._request.rounds:
+        if self._step < self._request.steps:
             self._learner.step()
             self._step += 1
             bar.advance()
@@ -248,36 +263,63 @@ class _Course:
             self._evaluate(bar)
         return True
 
+    def _measured(self, params: stack.Parameters, *, whole: bool) -> dict[str, np.ndarray]:
+        """Losses (nats) and accuracies of every slot on its members, its validation records and the test records."""
+        data, found = self._request.dataset, {}
+        splits = {"train": data.pool, "validation": data.pool, "test": data.test}
+        rows = {"train": self._parts["members"], "validation": self._parts["validation"], "test": None}
+        for name, split in splits.items():
+            measured = stack.evaluate_split(self._learner.model, params, split, rows[name], whole=whole)
+            found[f"{name}_loss"], found[f"{name}_accuracy"] = measured
+        return found
+
     def _evaluate(self, bar: Progress) -> None:
         """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
-        last = self._step == self._request.rounds
-        learner, data = self._learner, self._request.dataset
-        train_loss, train_accuracy = stack.evaluate_split(learner.model, learner.params, data.train, whole=last)
-        test_loss, test_accuracy = stack.evaluate_split(learner.model, learner.params, data.test, whole=last)
-        measured = {
-            "train_loss": train_loss,
-            "test_loss": test_loss,
-            "train_accuracy": train_accuracy,
-            "test_accuracy": test_accuracy,
-        }
-        own = learner.metrics()
-        finite = stack.finite_slots(learner.params)
-        for slot, replica in enumerate(self._replicas):
-            if slot in self._ended:
+        last, learner = self._step == self._request.steps, self._learner
+        measured = self._measured(learner.params, whole=last)
+        own, finite = learner.metrics(), stack.finite_slots(learner.params)
+        sound = [bool(flag and np.isfinite(loss)) for flag, loss in zip(finite, measured["train_loss"], strict=True)]
+        if self._request.defense.keeps_best:
+            self._keep_best(measured, sound)
+            if last:
+                measured = self._measured(self._kept(), whole=True)
+        for number, slot in enumerate(self._slots):
+            if number in self._ended:
                 continue
-            diverged = not (finite[slot] and np.isfinite(train_loss[slot]))
-            if diverged:
-                logger.warning("%s, replica %d diverged before step %d", self._request.slug, replica, self._step)
-                self._diverged.append(slot)
+            if sound[number]:
+                values = {**{name: float(value[number]) for name, value in measured.items()}, **own}
+                if last and number in self._best:
+                    values["kept_step"] = float(self._best[number]["step"])
+                self._rows += [
+                    (slot.replica, slot.learning_rate, self._step, metric, value) for metric, value in values.items()
+                ]
             else:
-                values = {**{name: float(value[slot]) for name, value in measured.items()}, **own}
-                self._rows += [(replica, self._step, metric, value) for metric, value in values.items()]
-            if diverged or last:
-                self._ended[slot] = learner.event(slot, self._step).to_dict()
+                told = (self._request.slug, slot.replica, slot.learning_rate, self._step)
+                logger.warning("%s, replica %d at rate %g diverged before step %d", *told)
+                self._diverged.append(number)
+            if not sound[number] or last:
+                self._ended[number] = learner.event(number, self._step).to_dict()
         if self._request.on_rows is not None:
             self._request.on_rows(pd.DataFrame(self._rows, columns=[*_CURVE_TYPES]))
         means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
-        bar.report(self._replicas, self._step, self._request.rounds, {**means, **own})
+        replicas = sorted({slot.replica for slot in self._slots})
+        bar.report(range(replicas[0], replicas[-1] + 1), self._step, self._request.steps, {**means, **own})
+
+    def _keep_best(self, measured: dict[str, np.ndarray], sound: Sequence[bool]) -> None:
+        """Keep the weights of slots that do better on validation records than ever before; of equals the earlier."""
+        ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)
+        for number, rank in enumerate((float(accuracy), float(loss)) for accuracy, loss in ranks):
+            if sound[number] and (number not in self._best or rank > tuple(self._best[number]["rank"])):
+                kept = {name: value.detach()[number].clone() for name, value in self._learner.params.items()}
+                self._best[number] = {"rank": rank, "step": self._step, "params": kept}
+
+    def _kept(self) -> stack.Parameters:
+        """Weights of each slot's best point, where it has one."""
+        params = {name: value.detach().clone() for name, value in self._learner.params.items()}
+        for number, best in self._best.items():
+            for name, value in best["params"].items():
+                params[name][number] = value
+        return params
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the way depends on."""
@@ -286,14 +328,15 @@ class _Course:
             "rows": self._rows,
             "ended": self._ended,
             "diverged": self._diverged,
+            "best": self._best,
             "learner": self._learner.state(),
         }
 
     def result(self) -> dict[str, Any]:
-        """Weights, curves, events and divergence of the replicas at the end of the way."""
-        weights = {name: value.detach().cpu().clone() for name, value in self._learner.params.items()}
+        """Weights, curves, events and divergence of the slots at the end of the way."""
+        weights = {name: value.cpu() for name, value in self._kept().items()}
         for value in weights.values():
             value[self._diverged] = torch.nan
-        slots = range(len(self._replicas))
+        slots = range(len(self._slots))
         events, diverged = [self._ended[slot] for slot in slots], [slot in self._diverged for slot in slots]
         return {"weights": weights, "rows": self._rows, "events": events, "diverged": diverged}

@@ -1,4 +1,4 @@
-"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting by Opacus, replicas one after another.
+"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting by Opacus, slots one after another.
 
 Gradients of single records come from ``torch.func`` rather than from Opacus' hooks: they are equal (tested) and a step
 took 24 ms instead of 36 ms for LeNet at batch size 64 on one CPU core, against 9.6 ms for plain SGD. Clipping, noise,
@@ -9,7 +9,7 @@ records of a batch at once: clipped sums are then accumulated piece by piece, an
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from leakbound.randomness.sources import NoiseSource, SeededNoise
 from leakbound.training import loop, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import ClippedStep, record_gradients
-from leakbound.training.request import TrainingRequest, TrainingResult
+from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 
 _CPU_BYTES = 2**30  # for the gradients of single records on a CPU: no measurement, so that equal runs give equal bytes
 
@@ -90,20 +90,21 @@ class PrivateOptimizer(DPOptimizer):
 
 
 class PerSampleLearner:
-    """One replica under DP-SGD or DP-PSAC.
+    """One slot under DP-SGD or DP-PSAC.
 
     Args:
         request: The run.
-        replicas: Which of its replicas: one.
+        slots: Which of its slots: one.
     """
 
-    def __init__(self, request: TrainingRequest, replicas: range) -> None:
-        (replica,) = replicas
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
+        (slot,) = slots
+        replica = slot.replica
         if not isinstance(request.client, ClippedStep):
             raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
         self._client, self._request = request.client, request
         self.model = loop.build(request, replica).to(request.device)
-        members = request.dataset.train
+        members = request.dataset.members(replica)
         self._images, self._labels = (
             torch.from_numpy(array).to(request.device) for array in (members.images, members.labels)
         )
@@ -112,7 +113,7 @@ class PerSampleLearner:
         self._noise = request.noise(replica)
         self._accountant = create_accountant(self._client.defense.accountant)
         self._optimizer = PrivateOptimizer(
-            loop.sgd(request, list(self.model.parameters())),
+            loop.sgd(request, list(self.model.parameters()), slot.learning_rate),
             noise_multiplier=self._client.level,
             max_grad_norm=self._client.defense.max_grad_norm,
             expected_batch_size=request.batch_size,

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from leakbound.accounting.event import PrivacyEvent
@@ -15,30 +16,40 @@ from leakbound.config.defenses import Defense
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
 
-_CHUNK = 4096  # members whose covariance is computed at once
+_CHUNK = 4096  # records of the pool whose covariance is computed at once
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One model of a run: a replica at one candidate learning rate."""
+
+    replica: int
+    learning_rate: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """One run with all its replicas, as every trainer is asked for it.
+    """One run with all its replicas and candidate learning rates, as every trainer is asked for it.
 
     Attributes:
-        dataset: Members, non-members and class names.
+        dataset: Pool that replicas draw from, test records and class names.
         model: Registered network.
         defense: What the client does against an attacker.
         level: As the defense means it, e.g. capacity κ (nats per use) of a channel; None without a defense.
         channel: The calibrated channel, for a channel defense only.
-        rounds: Optimisation steps, >= 0.
+        rounds: Optimisation steps of the run, >= 0; a defense may take fewer.
         batch_size: Records in a step; the expected number under Poisson sampling. A large batch multiplies it.
-        learning_rate: Of SGD, > 0, constant.
+        learning_rates: Candidates of SGD's, > 0, constant; each is trained at full length on all members.
         config: Momentum, points of the curves, spacing of checkpoints, size of a stack.
-        seed: Seed of the configuration; each generator derives from (seed, slug, replica, purpose).
+        seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose), so that all
+            defenses, levels and candidates see the same members, weights, batches and standard normal noise.
         slug: Name of the run.
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
-        replicas: Number of models that differ by seed alone, >= 1.
+        replicas: Repetitions of the experiment, with records, weights, batches and noise of their own, >= 1.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
         on_rows: Called at each point of the curves with those of the stack in training, for a live view.
@@ -50,7 +61,7 @@ class TrainingRequest:
     level: float | None
     rounds: int
     batch_size: int
-    learning_rate: float
+    learning_rates: tuple[float, ...]
     config: TrainingConfig
     seed: int
     slug: str
@@ -63,9 +74,24 @@ class TrainingRequest:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(colors, height, width) of the members."""
-        colors, height, width = self.dataset.train.images.shape[1:]
+        """(colors, height, width) of the images."""
+        colors, height, width = self.dataset.pool.images.shape[1:]
         return colors, height, width
+
+    @property
+    def slots(self) -> list[Slot]:
+        """Models to train: every replica with every candidate, replica by replica, candidates ascending."""
+        return [Slot(replica, rate) for replica in range(self.replicas) for rate in self.candidates]
+
+    @property
+    def candidates(self) -> list[float]:
+        """Distinct learning rates, ascending."""
+        return sorted(set(self.learning_rates))
+
+    @property
+    def steps(self) -> int:
+        """Optimisation steps that the defense takes."""
+        return self.defense.steps(self.level, self.rounds)
 
     @property
     def records(self) -> int:
@@ -78,33 +104,40 @@ class TrainingRequest:
         All noise that protects records comes from it, and so does the choice of records where an accountant counts on
         its being secret.
         """
-        return noise_source(self.privacy_noise, self.seed, self.slug, replica, purpose, device=device or self.device)
+        words = (self.dataset.name, replica, purpose)
+        return noise_source(self.privacy_noise, self.seed, *words, device=device or self.device)
+
+    def generator(self, replica: int, purpose: str) -> torch.Generator:
+        """Generator on the CPU of a replica's draws for one purpose that no secret depends on."""
+        return torch_generator(self.seed, self.dataset.name, replica, purpose)
 
     @cached_property
     def client(self) -> ClientStep:
         """Step of the client under the defense."""
-        images = self.dataset.train.images
+        images = self.dataset.pool.images
         chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
         return client_step(self.defense, self.level, self.channel, lambda: estimate_moments(chunks))
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Trained replicas.
+    """Trained slots, in the order of the request's.
 
     Attributes:
-        weights: Parameter name to its values (replicas, ...), on the CPU; NaN for a diverged replica.
-        curves: Columns ``replica`` (int), ``step`` (int), ``metric`` (str), ``value`` (float). Metrics are
-            ``train_loss`` and ``test_loss`` (nats), ``train_accuracy`` and ``test_accuracy``, all on clean images, and
-            ``epsilon`` for DP. The rows of the last step are computed on all records, earlier ones on at most 2,000 of
-            each split. The curve of a diverged replica ends before its divergence was seen.
-        events: What was done to the private records, per replica.
-        diverged: Whether a replica's loss or weights stopped being finite; such a replica is no result.
-        learning_rate: As asked for.
+        weights: Parameter name to its values (slots, ...), on the CPU; NaN for a diverged slot.
+        curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str), ``value``
+            (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the members), validation and
+            test, all on clean images, ``epsilon`` for DP, and ``kept_step`` at the end where a defense keeps the
+            weights of its best point: the last rows are those of the weights kept. The rows of the last step are
+            computed on all records, earlier ones on at most 2,000 of each part. The curve of a diverged slot ends
+            before its divergence was seen.
+        events: What was done to the private records, per slot.
+        diverged: Whether a slot's loss or weights stopped being finite; such a slot is no result.
+        rates: One row per slot, as :func:`leakbound.training.rates.chosen_rates` has them.
     """
 
     weights: dict[str, Tensor]
     curves: pd.DataFrame
     events: list[PrivacyEvent]
     diverged: list[bool]
-    learning_rate: float
+    rates: pd.DataFrame

@@ -10,19 +10,14 @@ from leakbound.training.request import TrainingRequest
 
 
 def statement(
-    request: TrainingRequest,
-    events: Sequence[PrivacyEvent],
-    spectrum: Spectrum | None,
-    candidates: int,
-    covariance_of: str | None,
+    request: TrainingRequest, events: Sequence[PrivacyEvent], spectrum: Spectrum | None, covariance_of: str | None
 ) -> dict[str, Any]:
-    """Bounds for one replica and for all of them, and the list of what the run leaves.
+    """Bounds for one network and for all of them, and the list of what the run leaves.
 
     Args:
         request: The run.
-        events: Privacy event of each replica.
+        events: Privacy event of each slot: candidates that nobody keeps have seen the records too.
         spectrum: Spectrum that its channel was calibrated from, if it has one.
-        candidates: Learning rates that its search tried.
         covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``; None without a channel.
 
     Returns:
@@ -38,8 +33,8 @@ def statement(
         bounded=bounds is not None,
         clips=defense.clips,
         secure=request.privacy_noise == "secure" if defense.draws_noise else None,
-        replicas=len(events),
-        candidates=candidates,
+        replicas=request.replicas,
+        candidates=len(request.candidates),
         classes=classes,
         covariance_of=covariance_of,
     )

@@ -17,7 +17,7 @@ class UntrainableError(ValueError):
 
 
 def train(request: TrainingRequest) -> TrainingResult:
-    """Train all replicas of a run.
+    """Train all replicas of a run, with all candidate learning rates.
 
     Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was killed and went
     on from its checkpoint; with secure noise they never do. The checkpoint stays, for the caller to remove once the
@@ -50,11 +50,11 @@ def check(request: TrainingRequest) -> None:
 
 def _data_problems(request: TrainingRequest) -> list[str]:
     """Problems with images, labels and the sizes of a step."""
-    members, found = request.dataset.train, []
-    if request.records > len(members.labels):
+    dataset, members, found = request.dataset, request.dataset.drawing.members, []
+    if request.records > members:
         factor = "" if request.records == request.batch_size else f", {request.records} with its factor,"
         found.append(
-            f"batch_size = {request.batch_size}{factor} but there are {len(members.labels)} members; take a smaller "
+            f"batch_size = {request.batch_size}{factor} but there are {members} members; take a smaller "
             "batch or more members"
         )
     if request.batch_size < 1 or request.rounds < 0 or request.replicas < 1:
@@ -62,13 +62,18 @@ def _data_problems(request: TrainingRequest) -> list[str]:
             f"batch_size = {request.batch_size}, rounds = {request.rounds}, replicas = {request.replicas}: must be at "
             "least 1, 0 and 1"
         )
-    if not (request.learning_rate > 0 and math.isfinite(request.learning_rate)):
-        found.append(f"learning_rate = {request.learning_rate}: must be positive and finite")
-    for split in ("train", "test"):
-        records = getattr(request.dataset, split)
+    if not request.learning_rates or any(not (rate > 0 and math.isfinite(rate)) for rate in request.learning_rates):
+        found.append(f"learning_rates = {list(request.learning_rates)}: give at least one, all positive and finite")
+    if dataset.drawing.validation < 1 or 2 * members + dataset.drawing.validation > len(dataset.pool):
+        found.append(
+            f"a replica draws {members} members, as many others and {dataset.drawing.validation} validation records "
+            f"from a pool of {len(dataset.pool)}"
+        )
+    for split in ("pool", "test"):
+        records = getattr(dataset, split)
         images, labels = records.images, records.labels
-        if images.shape[1:] != members.images.shape[1:]:
-            found.append(f"{split} images are {images.shape[1:]}, train images {members.images.shape[1:]}")
+        if images.shape[1:] != dataset.pool.images.shape[1:]:
+            found.append(f"{split} images are {images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
             found.append(
                 f"{split} labels reach from {labels.min()} to {labels.max()}, but there are "

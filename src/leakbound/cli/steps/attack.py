@@ -22,8 +22,11 @@ from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import STEP_RECORDS, Work
 from leakbound.randomness.origin import PrivacyNoise
+from leakbound.storage.tables import RATES, read_table
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from leakbound.datasets import ImageDataset
 
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
@@ -49,7 +52,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         defense = config.defense(run.defense)
         inputs = {"dataset": table.file("prepare", run.dataset)}
         if run.rounds > 0:
-            inputs["weights"] = table.file("train", slug, "weights")
+            inputs |= {role: table.file("train", slug, role) for role in ("weights", "rates")}
         else:
             # A defense that takes a direction from the records does so from the members, here as in training.
             law = table.moments(run.dataset, "members" if defense.channel is None else None)
@@ -91,9 +94,9 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     """Iterations of the built-in attacks on all replicas; that of others is not known."""
-    config, size, replicas = table.config.attacks, table.size(run.dataset), run.replicas
+    config, size, replicas = table.config.attacks, table.size(run.dataset), table.kept(run)
     if attack == "membership":
-        count, one = min(size.members, size.test), config.membership
+        count, one = size.members, config.membership
         steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
         yield Work(
             "membership", replicas * min(one.epochs, _PATIENT) * len(one.learning_rates) * steps, run.model, size.colors
@@ -120,12 +123,14 @@ def attack(
     arrays: Path,
     provenance: Path,
     weights: Path | None = None,
+    rates: Path | None = None,
     channel: Path | None = None,
     spectrum: Path | None = None,
     moments: Path | None = None,
 ) -> None:
-    """Run one attack on all replicas of a run."""
+    """Run one attack on all networks that are kept of a run; arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
+    from leakbound.attacks.networks import Networks, attack_networks
     from leakbound.registry import ATTACKS, load
 
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
@@ -139,23 +144,37 @@ def attack(
         "device": device,
     }
     known = {"defense": asked.defense, "level": asked.level}
-    if weights is None:
+    began = time.time()
+    function = load(config.function, f"function of {asked.attack}")
+    if (weights is None) != (rates is None):
+        raise typer.BadParameter("--weights and --rates come together")
+    if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
+        found, kept = function(**arguments)
+        found = found.assign(learning_rate=math.nan, chosen=True)
     else:
-        arguments["weights"] = _weights(weights, asked, config, images)
         if config.knows_defense:
             arguments |= {**known, "batch_size": Run.from_slug(asked.slug).batch_size}
-    began = time.time()
-    found, kept = load(config.function, f"function of {asked.attack}")(**arguments)
-    storage.write_rows(rows, found)
+        networks = Networks(*_networks(weights, rates, asked, config, images))
+        found, kept = attack_networks(networks, lambda **chosen: function(**arguments, **chosen))
+    storage.write_rows(rows, found if "status" in found else found.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
-    files = {"dataset": dataset, "weights": weights, "channel": channel, "spectrum": spectrum, "moments": moments}
+    files = {
+        "dataset": dataset,
+        "weights": weights,
+        "rates": rates,
+        "channel": channel,
+        "spectrum": spectrum,
+        "moments": moments,
+    }
     released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)
 
 
-def _weights(path: Path, asked: AttackSettings, config: Attack, images: ImageDataset) -> dict[str, Any]:
-    """Weights of all replicas as tensors.
+def _networks(
+    path: Path, rates: Path, asked: AttackSettings, config: Attack, images: ImageDataset
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Weights of all networks as tensors, and the replica and learning rate of each.
 
     Raises:
         typer.BadParameter: If the attack takes none.
@@ -167,15 +186,17 @@ def _weights(path: Path, asked: AttackSettings, config: Attack, images: ImageDat
 
     if not config.trained:
         raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
-    found = storage.read_arrays(path)
+    tried = read_table(rates, RATES, "train")
+    found, kept = storage.read_arrays(path), tried[tried["kept"]].reset_index(drop=True)
     network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
-    replicas = max((len(array) for array in found.values() if array.ndim), default=0)
-    expected = {name: ("float32", (replicas, *tensor.shape)) for name, tensor in network.named_parameters()}
-    if not replicas or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
+    expected = {name: ("float32", (len(kept), *tensor.shape)) for name, tensor in network.named_parameters()}
+    if kept.empty or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
         raise storage.DamagedFileError(
-            path, f"it holds no weights of {asked.model} for {images.colors} colors and {len(images.classes)} classes"
+            path,
+            f"it holds no weights of {len(kept)} networks {asked.model} for {images.colors} colors and "
+            f"{len(images.classes)} classes",
         )
-    return {name: torch.from_numpy(array) for name, array in found.items()}
+    return {name: torch.from_numpy(array) for name, array in found.items()}, kept
 
 
 def _gradient_inputs(
@@ -190,7 +211,7 @@ def _gradient_inputs(
     if moments is None or config.trained:
         raise typer.BadParameter(f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments")
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
-    values = math.prod(images.train.images.shape[1:])
+    values = math.prod(images.aux.images.shape[1:])
     for path, described in ((moments, known), (channel, found)):
         if described is not None and described.dimension != values:
             raise typer.BadParameter(f"{path}: has {described.dimension} dimensions, the images have {values} values")

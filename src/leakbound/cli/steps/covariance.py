@@ -40,14 +40,14 @@ def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work
     """The matrix of the images, times itself; for a law of few records four times more, and decomposed."""
     size = table.size(dataset)
     if records == "members":
-        yield Work("product", size.members * size.pixels**2)
+        yield Work("product", size.pool * size.pixels**2)
     else:
         yield Work("product", 5 * size.aux * size.pixels**2 + 10 * size.pixels**3)
     yield Work("disk", 8 * size.pixels**2)
 
 
 def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
-    """Estimate mean and covariance, float64: of the members as they are, of others as a law for fresh records."""
+    """Estimate mean and covariance, float64: of the pool that members come from as it is, of others as a law."""
     from leakbound.channels.covariance import estimate_moments, population_moments
 
     found = read_dataset(dataset)
@@ -55,7 +55,7 @@ def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
     if asked.covariance == "aux":
         storage.write_arrays(out, population_moments(found.aux.images).arrays(), told)
         return
-    images = found.train.images
+    images = found.pool.images
     moments = estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
     storage.write_arrays(out, moments.arrays(), {**told, "secret": found.secret}, private=bool(found.secret))
 

@@ -123,7 +123,7 @@ def federate(
             dataset=images,
             run=run,
             config=config,
-            records=config.records or max(1, len(images.train) // (asked.most_clients or 1)),
+            records=config.records or max(1, images.drawing.members // (asked.most_clients or 1)),
             seed=asked.seed,
             privacy_noise=asked.privacy_noise,
             replicas=asked.replicas,

@@ -1,9 +1,11 @@
 """Finished runs in MLflow, one writer at a time; the files stay the truth."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
@@ -11,7 +13,10 @@ from leakbound.cli.files import JobSettings
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
-from leakbound.storage.tables import CURVES, SCORES, read_federated, read_record, read_table
+from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _OF_FEDERATED = {"provenance": "provenance", "federated": "rows"}
 Lines = Annotated[tuple[Line, ...], Strict(False)]
@@ -49,6 +54,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             files |= {
                 "provenance": table.file("train", slug, "provenance"),
                 "curves": table.file("train", slug, "rows"),
+                "rates": table.file("train", slug, "rates"),
             }
         else:
             files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
@@ -81,6 +87,7 @@ def log(
     marker: Path,
     attacks: dict[str, Path],
     curves: Path | None = None,
+    rates: Path | None = None,
     federated: Path | None = None,
     channel: Path | None = None,
 ) -> None:
@@ -88,8 +95,14 @@ def log(
     from leakbound import tracking
 
     facts = read_record(provenance, "train")
+    tried = read_table(rates, RATES, "train") if rates else None
     shown = read_table(curves, CURVES, "train") if curves else None
-    scores = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
+    found = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
+    scores = {name: table[table["chosen"]] for name, table in found.items()}
+    if shown is not None and tried is not None:
+        slot = ["replica", "learning_rate"]
+        shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
+        scores["candidates"] = _candidates(tried)
     if federated:
         from leakbound.federated.tables import curves as curves_of
         from leakbound.federated.tables import final_scores
@@ -111,6 +124,13 @@ def log(
     )
     outcome = tracking.log(record, asked.uri, marker)
     sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")
+
+
+def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
+    """Validation values of every candidate learning rate, named by the rate, as rows of an attack."""
+    named = tried.assign(variant=tried["learning_rate"].map("{:g}".format), unit=-1)
+    metrics = ["validation_accuracy", "validation_loss"]
+    return named.melt(["replica", "variant", "unit"], metrics, var_name="metric")
 
 
 STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)

@@ -132,7 +132,7 @@ def _requests(
             level=next(iter(levels), None),
             rounds=1,
             batch_size=config.batch_size,
-            learning_rate=_CAREFUL,
+            learning_rates=(_CAREFUL,),
             config=TrainingConfig(momentum=asked.momentum),
             seed=asked.seed,
             privacy_noise=asked.privacy_noise,

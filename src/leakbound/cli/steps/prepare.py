@@ -1,10 +1,10 @@
-"""Images of a dataset, split into members, test and the attacker's own."""
+"""Images of a dataset: a private pool, test records and the attacker's own."""
 
 import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def originals(job: Job, table: RunTable) -> str:
 
 
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
-    """Read a dataset's images and split them into members, test and the attacker's own.
+    """Read a dataset's images and part them into a private pool, test records and the attacker's own.
 
     Where noise is secure, records are secret: nobody else may read what is written here, hashes of it are made with a
     secret that is drawn anew and stays beside the records, and no label decides who else is a member.
@@ -83,10 +83,12 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     drawn = datasets.prepare(asked.dataset, asked.config, asked.seed, stratified=not private)
     dataset = replace(drawn, secret=secrets.token_hex(32) if private else "")
     content = dataset.content_hash()
-    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": content}
+    drawing = asdict(dataset.drawing)
+    told = {"classes": json.dumps(dataset.classes), "drawing": json.dumps(drawing)}
+    metadata = {"name": dataset.name, **told, "content": content}
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
-    sizes = {name: len(getattr(dataset, name).labels) for name in ("train", "test", "aux")}
-    facts = {"sizes": sizes, "classes": list(dataset.classes), "originals": originals}
+    sizes = {name: len(getattr(dataset, name).labels) for name in ("pool", "test", "aux")}
+    facts = {"sizes": sizes, "drawing": drawing, "classes": list(dataset.classes), "originals": originals}
     write_provenance(provenance, plain, {}, None, began, private=private, content=content, **facts)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
-from leakbound.storage.tables import CURVES, SCORES, read_record, read_table
+from leakbound.storage.tables import CURVES, RATES, SCORES, read_record, read_table
 
 if TYPE_CHECKING:
     from leakbound.claims.tables import RunResults
@@ -26,6 +26,7 @@ class TabulateSettings(JobSettings):
 
     study: Name
     runs: dict[Line, Names]
+    rates: Literal["chosen", "all"] = "chosen"
     over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
 
 
@@ -38,6 +39,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             study,
             {
                 "study": study,
+                "rates": table.config.studies[study].rates,
                 "runs": {slug: table.attacks[slug] for slug in slugs},
                 "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
             },
@@ -51,7 +53,8 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
     from leakbound.claims.tables import tabulate as gather
 
     runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
-    storage.write_rows(out, gather(runs, asked.over_units))
+    rows = gather(runs, asked.over_units)
+    storage.write_rows(out, rows if asked.rates == "all" else rows[rows["chosen"]])
 
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
@@ -70,21 +73,13 @@ def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
         level=run.level,
         rounds=run.rounds,
         batch_size=run.batch_size,
-        diverged=_diverged(record, output(root, "train", slug, "provenance")) if trained else (),
+        rates=read_table(output(root, "train", slug, "rates"), RATES, "train") if trained else None,
         curves=read_table(output(root, "train", slug, "rows"), CURVES, "train") if trained else None,
         attacks={
             **{name: read_table(path, SCORES, "attack") for name, path in rows.items()},
             "accounting": accounting_rows(record.get("leakage")),
         },
     )
-
-
-def _diverged(record: Mapping[str, Any], path: Path) -> tuple[bool, ...]:
-    """Divergence of each replica of a training."""
-    found = record.get("diverged")
-    if not isinstance(found, list) or not all(isinstance(one, bool) for one in found):
-        raise storage.DamagedFileError(path, "it does not say which replicas diverged")
-    return tuple(found)
 
 
 STEP = Step(TabulateSettings, tabulate, jobs, group="figures", final=True)

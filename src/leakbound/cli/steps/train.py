@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leakbound import storage
 from leakbound.cli.files import covariance_of, device_name, read_channel, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
-from leakbound.config.settings import Replicas, Steps
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
-from leakbound.storage.tables import read_table
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_KEPT = {"momentum", "evaluations", "checkpoint_seconds", "max_stack"}
+_KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
 _SHOWN = 2000  # records of each split in all points of a curve but the last
-
-
-class TrainSettings(TrainingSettings):
-    """A training with all its replicas."""
-
-    rounds: Steps
-    replicas: Replicas
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -42,33 +29,36 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "train",
                 slug,
-                {**training_settings(table, run, slug, _KEPT), "rounds": run.rounds, "replicas": run.replicas},
-                inputs={
-                    "dataset": table.file("prepare", run.dataset),
-                    **table.channel_files(run),
-                    "trials": table.file("tune", table.search_name(run)),
-                },
+                _settings(table, run),
+                inputs={"dataset": table.file("prepare", run.dataset), **table.channel_files(run)},
                 **looked_up(table, run),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run),
             )
 
 
+def _settings(table: RunTable, run: Run) -> dict[str, Any]:
+    """All that a training depends on beside files."""
+    own = {"rounds": run.rounds, "replicas": run.replicas, "rates": table.rates[run.slug]}
+    return {**training_settings(table, run, _KEPT), **own}
+
+
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
-    """Steps of all replicas, and the points of their curves."""
-    size = table.size(run.dataset)
-    yield table.step_work(run, run.replicas * run.rounds, run.replicas)
-    early = (table.config.training.evaluations - 1) * (min(_SHOWN, size.members) + min(_SHOWN, size.test))
-    yield Work("predict", run.replicas * (early + size.members + size.test), run.model, size.colors)
-    yield Work("parameters", 4 * run.replicas, run.model, size.colors)
+    """Steps of all replicas with all candidates, and the points of their curves."""
+    size, slots = table.size(run.dataset), run.replicas * len(table.candidates(run))
+    yield table.step_work(run, slots * run.rounds, slots)
+    parts = (size.members, size.validation, size.test)
+    early = (table.config.training.evaluations - 1) * sum(min(_SHOWN, part) for part in parts)
+    yield Work("predict", slots * (early + sum(parts)), run.model, size.colors)
+    yield Work("parameters", 4 * table.kept(run), run.model, size.colors)
 
 
 def train(
-    asked: TrainSettings,
+    asked: TrainingSettings,
     plain: dict[str, Any],
     dataset: Path,
-    trials: Path,
     weights: Path,
+    rates: Path,
     rows: Path,
     provenance: Path,
     channel: Path | None = None,
@@ -77,54 +67,42 @@ def train(
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
-    """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs."""
+    """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs.
+
+    Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
+    replica's validation records choose, or of all candidates.
+    """
     from leakbound.training.statement import statement
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)
-    searched = _trials(trials)
-    learning_rate = float(searched.loc[searched["chosen"], "learning_rate"].iloc[0])
     began = time.time()
     facts = Run.from_slug(asked.slug, asked.replicas).facts()
     with watching(live, preset=preset, mechanism=asked.defense.mechanism, **facts) as on_rows:
         request = training_request(
-            asked,
-            dataset,
-            found,
-            rounds=asked.rounds,
-            replicas=asked.replicas,
-            learning_rate=learning_rate,
-            checkpoint=weights.with_name(f"checkpoint-{code}.pt"),
-            on_rows=on_rows,
+            asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
         result = train_run(request)
-    storage.write_arrays(weights, {name: tensor.cpu().numpy() for name, tensor in result.weights.items()})
+    tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
+    kept = tried["kept"].to_numpy()
+    storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
+    storage.write_rows(rates, tried)
     storage.write_rows(rows, result.curves)
     write_provenance(
         provenance,
         plain,
-        {"dataset": dataset, "trials": trials, "channel": channel, "spectrum": spectrum},
+        {"dataset": dataset, "channel": channel, "spectrum": spectrum},
         device_name(asked.device),
         began,
         code=code,
-        learning_rate=learning_rate,
-        trials=searched.astype(object).where(searched.notna(), None).to_dict("records"),  # NaN: diverged
+        rates=tried.astype(object).where(tried.notna(), None).to_dict("records"),  # NaN: diverged
         events=[event.to_dict() for event in result.events],
-        diverged=result.diverged,
+        diverged=[bool(flag) for flag in tried.loc[tried["chosen"], "diverged"]],
         outputs={"weights": storage.check(weights)},
-        **statement(request, result.events, source, len(searched), covariance_of(channel) if channel else None),
+        **statement(request, result.events, source, covariance_of(channel) if channel else None),
     )
     for path in weights.parent.glob("checkpoint-*.pt"):
         path.unlink()
 
 
-def _trials(path: Path) -> pd.DataFrame:
-    """Trials of a learning-rate search, of which exactly one has been chosen."""
-    searched = read_table(path, {"learning_rate": "number", "chosen": "truth"}, "tune")
-    chosen = searched.loc[searched["chosen"], "learning_rate"] if len(searched) else searched["learning_rate"]
-    if len(chosen) != 1 or not (math.isfinite(chosen.iloc[0]) and chosen.iloc[0] > 0):
-        raise storage.DamagedFileError(path, f"it has {len(chosen)} chosen learning rates, not one above 0")
-    return searched
-
-
-STEP = Step(TrainSettings, train, jobs, resources="train", resumes=True)
+STEP = Step(TrainingSettings, train, jobs, resources="train", resumes=True)

@@ -131,7 +131,7 @@ def leakage(
     for level in levels:
         noise = noise_scale(eigenvalues, level)
         for rounds in _LENGTHS:
-            uses = float(math.ceil(_BATCH * rounds / len(dataset.train.labels)))
+            uses = float(math.ceil(_BATCH * rounds / dataset.drawing.members))
             told = {
                 "printed_total": rounds * level,
                 "added_uses": uses * level,

@@ -36,7 +36,7 @@ def noisy_images(
     """
     dataset, moments = needed("noisy_images", dataset, moments)
     capacities("noisy_images", settings)
-    clean = dataset.train.images[: settings.images].astype(np.float64)
+    clean = dataset.pool.images[: settings.images].astype(np.float64)
     frames = [_picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
         spectrum = decompose(shape, moments, settings.weights)

@@ -1,0 +1,47 @@
+"""Attacks on all networks of a run: those of the chosen learning rates, and the others where they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Trained networks of a run.
+
+    Attributes:
+        weights: Parameter name to its values (networks, ...).
+        rates: A row for each network: columns ``replica``, ``learning_rate`` and ``chosen``.
+    """
+
+    weights: Mapping[str, Tensor]
+    rates: pd.DataFrame
+
+
+def attack_networks(networks: Networks, function: Callable[..., Attacked]) -> Attacked:
+    """Attack networks in groups that hold at most one of each replica: the chosen ones, then candidate by candidate.
+
+    Args:
+        networks: The networks.
+        function: Attack, which is given ``weights`` (group, ...) and ``replicas``, the replica of each.
+
+    Returns:
+        Rows of all, with ``learning_rate`` and ``chosen``, and the arrays of the chosen ones.
+    """
+    rates = networks.rates.reset_index(drop=True)
+    others = rates[~rates["chosen"]].groupby("learning_rate", sort=True)
+    groups = [rates[rates["chosen"]], *(group for _, group in others)]
+    tables, kept = [], []
+    for group in groups:
+        weights = {name: values[group.index.to_numpy()] for name, values in networks.weights.items()}
+        rows, arrays = function(weights=weights, replicas=group["replica"].tolist())
+        tables.append(rows.merge(group[["replica", "learning_rate", "chosen"]], on="replica", how="left"))
+        kept.append(arrays)
+    return pd.concat(tables, ignore_index=True), kept[0]

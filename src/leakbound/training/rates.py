@@ -1,0 +1,47 @@
+"""The learning rate of each replica: every candidate is trained at full length, and validation records choose."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from leakbound.training.request import Slot
+
+COLUMNS = ("replica", "learning_rate", "validation_accuracy", "validation_loss", "diverged", "chosen", "at_edge")
+
+
+def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
+    """Choose the candidate with the best validation accuracy at the end, for each replica on its own.
+
+    Of equal accuracies the lower loss decides, then the smaller rate; a diverged candidate is never taken while there
+    is another. A grid of one candidate has no edge.
+
+    Args:
+        slots: Replicas and candidates.
+        curves: Their curves, as :class:`leakbound.training.request.TrainingResult` has them.
+        diverged: Whether each slot diverged.
+
+    Returns:
+        One row per slot with the columns ``COLUMNS``; accuracy and loss (nats) are NaN for a diverged one, and
+        ``at_edge`` says of the chosen one that it is the smallest or the largest candidate.
+    """
+    last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
+    ends = last.set_index(["replica", "learning_rate", "metric"])["value"]
+    rows = []
+    for slot, failed in zip(slots, diverged, strict=True):
+        keys = [(slot.replica, slot.learning_rate, f"validation_{name}") for name in ("accuracy", "loss")]
+        values = (np.nan, np.nan) if failed else (float(ends[key]) for key in keys)
+        rows.append((slot.replica, slot.learning_rate, *values, failed))
+    table = pd.DataFrame(rows, columns=list(COLUMNS[:-2]))
+    ranked = table.sort_values(
+        ["replica", "diverged", "validation_accuracy", "validation_loss", "learning_rate"],
+        ascending=[True, True, False, True, True],
+        kind="stable",
+    )
+    best = ranked.drop_duplicates("replica").index
+    edges = table.groupby("replica")["learning_rate"].agg(["min", "max"]).loc[table["replica"]]
+    rates = table["learning_rate"].to_numpy()
+    outer = (rates == edges["min"].to_numpy()) | (rates == edges["max"].to_numpy())
+    inner = edges["min"].to_numpy() < edges["max"].to_numpy()
+    chosen = table.index.isin(best)
+    return table.assign(chosen=chosen, at_edge=chosen & outer & inner)
