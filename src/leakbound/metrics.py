@@ -302,8 +302,8 @@ def recipe_front(
         guess: Leakage and utility of what needs no data.
 
     Returns:
-        Leakages, ascending, and utilities, ascending, of the hull's corners: from the least leakage to the most utility.
-        Between them it is linear, and behind the last one flat.
+        Leakages and utilities, both ascending, of the hull's corners, from the least leakage to the most utility:
+        between them it is linear, and behind the last one flat.
 
     Raises:
         ValueError: If a coordinate is not finite.

@@ -230,6 +230,7 @@ CLAIM_TESTS = Registry(
         "concordant": "leakbound.claims.associations:concordant",
         "discordant": "leakbound.claims.associations:discordant",
         "front": "leakbound.claims.fronts:front",
+        "beyond": "leakbound.claims.recipes:beyond",
     },
 )
 

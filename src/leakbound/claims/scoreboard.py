@@ -48,8 +48,8 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts over all blocks by paper, those on closed forms apart from those on experiments.
 
     Returns:
-        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum; one row per
-        paper and a last one for ``all``.
+        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum; a row for
+        each paper and a last one for ``all``.
     """
     counts = verdict_counts(claims)
     exact = (counts["verdict"] == "reproduced").map(CLOSED_FORMS)

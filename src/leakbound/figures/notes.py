@@ -87,10 +87,8 @@ def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     count, choices = int(edges["value"].sum()), len(edges)
     if not choices or count < MOST_AT_EDGE * choices:
         return ""
-    return (
-        f"The grid of learning rates binds: {count:,} of {choices:,} chosen ones ({count / choices:.0%}) lie at an edge "
-        "of it."
-    )
+    share = f"{count:,} of {choices:,} chosen ones ({count / choices:.0%})"
+    return f"The grid of learning rates binds: {share} lie at its edge."
 
 
 def _budgets(rows: pd.DataFrame) -> Iterator[str]:

@@ -105,8 +105,8 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
         pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
         source = rows_file(root, figure)
         whole = tables[source] = tables[source] if source in tables else storage.read_rows(source)
-        told = {"notes": notes(figure, whole), "warnings": warnings(figure, whole)}
-        yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows, **told)
+        told = notes(figure, whole), warnings(figure, whole)
+        yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows, *told)
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:

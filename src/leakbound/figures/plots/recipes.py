@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, require, select, select_or_nothing
-from leakbound.config.catalogue import Conditions
-from leakbound.config.settings import Settings
+from leakbound.claims.recipes import Leakage, PlainSGD, distances, recipes_of
+from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend
 from leakbound.figures.plots.plot import canvas, plot
@@ -25,42 +24,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_RECIPE = ("dataset", "model", "defense", "level", "run", "learning_rate")
-_BLOCK = ("dataset", "model", "replica")
 _FRONT = "#555555"
 _MOST_IN_A_ROW = 2
-_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "chosen": True, "epsilon": np.nan}
+_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "chosen": True}
 """Columns that a table need not have, and what they hold then."""
 
 
-class Leakage(Settings):
-    """A quantity that tells how much an attack learned; less is better."""
-
-    where: Conditions
-    """Its rows."""
-    nothing: float
-    """Its value where nothing leaks, e.g. 0.5 of an AUC; what lies below is luck, and counts as that."""
-
-
-class RecipesOptions(Settings):
+class RecipesOptions(PlainSGD):
     """Options of the plots ``recipes`` and ``beyond``."""
 
     leakages: Annotated[dict[str, Leakage], Field(min_length=1)]
     """Label of an axis, with unit, to its quantity; each has panels of its own."""
-    utility: Conditions
-    """Rows of what is wanted; more is better."""
     utility_label: str = "test accuracy"
-    """Its label, with unit."""
-    plain: Columns = ("none", "early_stopping", "stopped")
-    """Arms of plain SGD, whose recipes make the front."""
-    guess: float = 0.1
-    """Utility of a guess, which leaks nothing."""
-    guesses: dict[str, float] = Field(default_factory=dict)
-    """Dataset to the utility of a guess there, if it is another."""
-
-    def guess_on(self, dataset: str, leakage: Leakage) -> np.ndarray:
-        """Leakage and utility of a guess."""
-        return np.array([leakage.nothing, self.guesses.get(dataset, self.guess)])
+    """Label of what is wanted, with unit."""
 
 
 @plot(RecipesOptions)
@@ -69,7 +45,8 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
 
     Each replica has a front of its own: the line is their mean, the band its 95 % interval.
     """
-    found = {label: _recipes(rows, leakage, options) for label, leakage in options.leakages.items()}
+    rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
+    found = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
     cells = [(label, setting) for label, table in found.items() for setting in _settings(table)]
     several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
     columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
@@ -102,7 +79,7 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     import pandas as pd
 
     gains = {
-        label: gains_of(_recipes(rows, leakage, options), leakage, options)
+        label: _gains(recipes_of(rows, leakage, options), leakage, options)
         for label, leakage in options.leakages.items()
     }
     settings = _settings(pd.concat(gains.values()))
@@ -122,53 +99,18 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     return figure
 
 
-def gains_of(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd.DataFrame:
-    """Utility beyond the front of plain SGD, as :func:`leakbound.metrics.beyond_front`, of each arm in each block.
-
-    Args:
-        table: Recipes, with the columns dataset, model, replica, defense, leakage and utility.
-        leakage: Quantity along which arms are compared.
-        options: With the arms of plain SGD.
-
-    Returns:
-        Columns dataset, model, replica, defense and value; blocks without plain SGD are left out.
-
-    Raises:
-        EmptySelectionError: If no block has both plain SGD and another arm.
-    """
+def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd.DataFrame:
+    """Distance of each arm beyond plain SGD in each block: columns dataset, model, replica, defense and value."""
     import pandas as pd
 
-    from leakbound import metrics
-
-    records = []
-    for block, own in table.groupby(list(_BLOCK), sort=True):
-        is_plain = own["defense"].isin(options.plain)
-        reference = own.loc[is_plain, ["leakage", "utility"]].to_numpy(float)
-        if not len(reference):
-            continue
-        guess = options.guess_on(str(block[0]), leakage)
-        for arm, points in own[~is_plain].groupby("defense", sort=True):
-            distance = metrics.beyond_front(points[["leakage", "utility"]].to_numpy(float), reference, guess)
-            records.append((*block, arm, distance))
-    if not records:
+    found = []
+    for (dataset, model), own in table.groupby(["dataset", "model"], sort=True):
+        for arm, points in own[~own["defense"].isin(options.plain)].groupby("defense", sort=True):
+            values = distances(own, points, leakage, options).rename_axis("replica").rename("value").reset_index()
+            found.append(values.assign(dataset=dataset, model=model, defense=arm))
+    if not sum(map(len, found)):
         raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(options.plain)}) and another arm")
-    return pd.DataFrame(records, columns=[*_BLOCK, "defense", "value"])
-
-
-def _recipes(rows: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd.DataFrame:
-    """Leakage and utility of each recipe in each replica, with ε and whether it is the chosen one."""
-    require(rows, "run", "defense", "level", "replica", "value")
-    rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
-    keys, sides = [*_RECIPE, "replica"], []
-    for name, conditions, kept in (("leakage", leakage.where, ()), ("utility", options.utility, ("chosen", "epsilon"))):
-        side = select(rows, conditions).rename(columns={"value": name})
-        if side.duplicated(keys).any():
-            raise SelectionError(f"plot recipes: {name} chooses several rows of one recipe: add a condition")
-        sides.append(side[[*keys, name, *kept]])
-    found = sides[0].merge(sides[1], on=keys)
-    if found.empty:
-        raise EmptySelectionError("no recipe has both quantities")
-    return found.assign(leakage=found["leakage"].clip(lower=leakage.nothing))
+    return pd.concat(found, ignore_index=True)
 
 
 def _settings(table: pd.DataFrame) -> list[dict[str, str]]:
@@ -190,10 +132,10 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
     for defense in style.ordered(table["defense"]):
         own, look = table[table["defense"] == defense], style.look(defense)
         drawn = {**look.line(), "ls": "none"}
-        middles = own.groupby(["run", "learning_rate"], dropna=False)[["leakage", "utility"]].mean()
-        axes.plot(middles["leakage"], middles["utility"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
+        middles = own.groupby(["run", "learning_rate"], dropna=False)[["x", "y"]].mean()
+        axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
-            x, y = (interval(chosen[name], "mean") for name in ("leakage", "utility"))
+            x, y = (interval(chosen[name], "mean") for name in ("x", "y"))
             bars = [np.nan_to_num([[one.value - one.low], [one.high - one.value]]) for one in (x, y)]
             axes.errorbar(
                 x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
@@ -214,17 +156,16 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
 
     guess = options.guess_on(str(plain["dataset"].iloc[0]), leakage)
     fronts = [
-        metrics.recipe_front(own[["leakage", "utility"]].to_numpy(float), guess)
-        for _, own in plain.groupby("replica", sort=True)
+        metrics.recipe_front(own[["x", "y"]].to_numpy(float), guess) for _, own in plain.groupby("replica", sort=True)
     ]
-    at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["leakage"].max()])
+    at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
     heights = np.array([np.interp(at, x, y) for x, y in fronts])
     line = [interval(pd.Series(column), "mean") for column in heights.T]
     if len(fronts) > 1:
         band = [one.low for one in line], [one.high for one in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
     axes.plot(at, [one.value for one in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
-    lowest = plain["utility"].min()
+    lowest = plain["y"].min()
     axes.set_ylim(bottom=min(axes.get_ylim()[0], lowest))
 
 

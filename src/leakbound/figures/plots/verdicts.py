@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
@@ -50,8 +50,8 @@ def _bars(axes: Axes, rows: pd.DataFrame, papers: list[str]) -> None:
     ends = counts.cumsum(axis=1) - counts
     for verdict, (color, hatch) in _LOOKS.items():
         widths = counts[verdict].to_list()
-        look = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
-        bars = axes.barh(range(len(papers)), widths, left=ends[verdict], height=0.62, label=verdict, **look)
+        look: dict[str, Any] = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
+        bars = axes.barh(range(len(papers)), widths, 0.62, ends[verdict], label=verdict, **look)
         names = [f"{width:.0f}" if width else "" for width in widths]
         behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.8}
         for text in axes.bar_label(bars, names, label_type="center", size=7):

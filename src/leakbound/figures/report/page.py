@@ -162,7 +162,7 @@ def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
     head, lines = planes.numbers(figure.rows, figure.config.options)
     center = planes.plane.check(figure.config.options).center
     texts = {
-        run: f"{name}: {head[2]} {x}, {head[3]} {y}, {'one replica' if n == '1' else f'{center} of {n} replicas'}; run {run}"
+        run: f"{name}: {head[2]} {x}, {head[3]} {y}, {center} of {n} replica{'s' * (n != '1')}; run {run}"
         for run, name, x, y, n in lines
     }
     table = [[{"text": run, "href": links.get(run)}, *rest] for run, *rest in lines]
