@@ -17,6 +17,7 @@ OTHERS = {
     "gradient_compression": (0.01, 0.1, 0.5),
     "large_batch": (2.0, 4.0, 8.0),
 }
+UNTRAINED = {"learning_rate": np.nan, "chosen": True, "status": ""}
 SHAPES = ("natural", "white", "personalized", "least_power", "rate_distortion", "natural_frozen")
 BATCHES = (1, 2, 4, 8)
 LENGTHS = (150, 300, 600, 1200)
@@ -24,7 +25,13 @@ LENGTHS = (150, 300, 600, 1200)
 
 def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
     rows = {"replica": replica, "variant": variant, "unit": np.arange(len(values)), "metric": metric, "value": values}
-    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
+    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan, **UNTRAINED)
+
+
+def tried(replicas: int) -> pd.DataFrame:
+    """One candidate learning rate for each replica, as the chosen one inside its grid."""
+    inside = {"learning_rate": 0.01, "chosen": True, "at_edge": False, "diverged": False, "kept": True}
+    return pd.DataFrame({"replica": range(replicas), **inside})
 
 
 def leak(defense: str, level: float | None) -> float:
@@ -53,7 +60,7 @@ def membership(replica: int, openness: float, generator: np.random.Generator) ->
     values = {"white_box": 0.5 + 0.17 * openness, "loss_threshold": 0.5 + 0.1 * openness}
     rows = [(variant, "auc", auc + 0.01 * generator.normal()) for variant, auc in values.items()]
     frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
-    return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03)
+    return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03, **UNTRAINED)
 
 
 def trained(
@@ -83,9 +90,12 @@ def trained(
         level=level,
         rounds=rounds,
         batch_size=64,
-        diverged=(False,) * replicas,
-        curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]),
-        attacks={"membership": pd.concat(members), "model_inversion": pd.concat(inverted)},
+        rates=tried(replicas),
+        curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]).assign(learning_rate=0.01),
+        attacks={
+            "membership": pd.concat(members).assign(learning_rate=0.01),
+            "model_inversion": pd.concat(inverted).assign(learning_rate=0.01),
+        },
     )
 
 
@@ -121,7 +131,6 @@ def inverted_gradients(
         level=level,
         rounds=0,
         batch_size=batch_size,
-        diverged=(False,) * replicas,
         attacks={"gradient_inversion": pd.concat(frames)},
     )
 
@@ -141,8 +150,8 @@ def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunR
         level=0.57,
         rounds=rounds,
         batch_size=64,
-        diverged=(False,) * replicas,
-        attacks={"gradient_capacity": pd.concat(frames)},
+        rates=tried(replicas),
+        attacks={"gradient_capacity": pd.concat(frames).assign(learning_rate=0.01)},
     )
 
 
