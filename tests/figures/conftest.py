@@ -178,7 +178,9 @@ ARMS: dict[str, tuple[float | None, ...]] = {
     "stopped": (0.125, 0.25, 0.5),
     "natural": (50.0, 100.0, 300.0),
     "white": (500.0, 1000.0, 1500.0),
+    "personalized": (500.0, 1000.0),
     "dpsgd": (0.2066, 0.46, 0.8),
+    "dppsac": (0.46, 0.8),
     "clipping": (0.0,),
 }
 AHEAD = {"white": 0.05, "dpsgd": -0.04}
