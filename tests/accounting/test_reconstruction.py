@@ -57,8 +57,7 @@ def test_knowing_the_candidates_beats_the_linear_attacker_and_respects_the_capac
     assert 1 - found.identification_rate >= accounting.fano_error(found.information, 300) - 0.05
 
 
-def test_published_theorem_with_gaussian_entropy_is_beaten_on_real_candidates():
-    # Theory, erratum A-8: 2000 records in 64 dimensions, κ = 8 and 20.
+def test_known_candidates_are_restored_below_the_gaussian_surrogate():
     candidates = records(2000, POWER_LAW)
     eigenvalues = np.linalg.eigvalsh(np.cov(candidates.T, bias=True))
     for capacity, at_most in ((8.0, 0.0047), (20.0, 2e-4)):

@@ -50,7 +50,7 @@ def test_the_published_range_of_the_contraction_coefficient_is_wrong_on_sparse_a
     }
     assert found == pytest.approx({"path": 1.0, "cycle": 1.0, "complete": 0.0}, abs=1e-15)
     random = [metropolis_weights(random_graph(20, 0.25, np.random.default_rng(seed))) for seed in range(20)]
-    assert sum(contraction(weights) > 1 - 1e-12 for weights in random) >= 15
+    assert all(contraction(weights) > 1 - 1e-12 for weights in random)
     assert all(convergence_rate(weights) < 1 for weights in random)
 
 
@@ -61,7 +61,7 @@ def test_a_power_of_the_weights_contracts_even_where_one_step_does_not():
 
 
 def test_positive_own_weights_keep_every_eigenvalue_but_one_inside_the_unit_circle():
-    """λ_i < 1, as the paper has it, would not do: without own weights a cycle of 4 has the eigenvalue −1."""
+    """Less than 1 in magnitude, as the paper has it; without own weights a cycle of 4 has the eigenvalue −1."""
     eigenvalues = np.linalg.eigvalsh(metropolis_weights(named_graph("cycle", 4)))
     assert np.abs(eigenvalues[:-1]).max() < 1
     assert np.linalg.eigvalsh(nx.to_numpy_array(named_graph("cycle", 4)) / 2)[0] == pytest.approx(-1.0)

@@ -162,8 +162,8 @@ def test_joint_level_of_scheme_3_lies_between_its_last_look_and_the_limit(secret
 def test_scheme_2_protects_better_than_scheme_3_throughout_the_published_setting():
     for time in range(0, 40, 3):
         assert zero_sum_level(PAPER, 9.0, 0.8, time) < bounded_level(PAPER, BOUND, 0.8, time)
-    assert bounded_level(PAPER, BOUND, 0.8, 0) == pytest.approx(1.74e-4, rel=2e-3)
-    assert bounded_level(PAPER, BOUND, 0.8, 10) == pytest.approx(3.7e-3, rel=2e-2)
+    assert bounded_level(PAPER, BOUND, 0.8, 0) == pytest.approx(1.738525e-4, rel=1e-6)
+    assert bounded_level(PAPER, BOUND, 0.8, 10) == pytest.approx(3.667217e-3, rel=1e-6)
 
 
 def test_masks_protect_a_server_until_all_its_neighbours_collude():

@@ -54,17 +54,17 @@ def test_budget_per_round_composes_to_the_total(total, dimension, rounds):
 
 def test_hundred_rounds_tell_far_more_than_the_printed_level():
     """C-3: the paper bounds one round by ε; T = 100 rounds of ε = 10 may tell 1,000 nats."""
-    assert static_leak(10.0, 10**5, 100) == pytest.approx(990.229, rel=1e-5)
-    assert static_leak(10.0, 10**3, 100) == pytest.approx(552.7, rel=1e-4)
+    assert static_leak(10.0, 10**5, 100) == pytest.approx(990.2294, rel=1e-7)
+    assert static_leak(10.0, 10**3, 100) == pytest.approx(552.6506, rel=1e-7)
     assert static_leak(5.0, 50, 100) == pytest.approx(78.539, rel=1e-5)
 
 
 def test_an_upload_tells_the_server_about_as_many_times_more_as_there_are_clients():
     """C-4: noise at the clients gives ε towards the average, not towards the server."""
     norms, budgets = np.full(100, 10.0), np.full(100, 10.0)
-    for dimension, expected in ((10**5, 990.0), (10**3, 553.0), (10**8, 1000.0)):
+    for dimension, expected in ((10**5, 990.2294), (10**3, 552.6506), (10**8, 999.9901)):
         leak = server_leak(client_noise(norms, budgets, dimension), norms, dimension)
-        np.testing.assert_allclose(leak, expected, rtol=1e-3)
+        np.testing.assert_allclose(leak, expected, rtol=1e-7)
 
 
 def test_budgets_towards_the_server_take_root_n_times_the_noise_and_leave_the_average_a_share():
@@ -80,23 +80,6 @@ def test_budgets_towards_the_server_take_root_n_times_the_noise_and_leave_the_av
 def test_noise_at_the_server_leaves_the_server_everything():
     norms, budgets = np.ones(3), np.ones(3)
     assert np.isinf(server_leak(server_noise(norms, budgets, 10), norms, 10)).all()
-
-
-@pytest.mark.parametrize(
-    ("budget", "supremum", "excess"), [(0.5, 0.4644, 0.164), (0.3, None, 0.028), (0.1, None, 0.001)]
-)
-def test_noise_of_theorem_1_is_more_than_one_dimension_needs(budget, supremum, excess):
-    """C-2: in one dimension two antipodal points are the worst law; they tell less than ε at the formula's noise."""
-    noise = server_noise(np.array([1.0]), np.array([budget]), 1)
-    reached = two_point_information(1 / noise.server_std)
-    assert reached < budget
-    if supremum is not None:
-        assert reached == pytest.approx(supremum, abs=5e-5)
-    low, high = 0.1 / noise.server_std, 3 / noise.server_std
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if two_point_information(middle) < budget else (low, middle)
-    assert (low * noise.server_std) ** 2 == pytest.approx(1 + excess, abs=1.5e-3)
 
 
 def test_gaussian_mechanism_bounds_information_but_not_the_likelihood_ratio():

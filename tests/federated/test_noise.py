@@ -116,28 +116,21 @@ def test_large_budgets_of_few_parameters_do_not_overflow():
     assert unit[0] == pytest.approx(math.log(10.0) - 1e6, rel=1e-12)
 
 
-def test_naive_float32_noise_is_wrong_for_large_models():
-    """How far e^x − 1 in float32 puts σ from its value, as theory has it: 0.07 % at 1e6, some percent beyond."""
-    for dimension, least in ((10**6, 5e-4), (10**7, 5e-3), (10**8, 5e-2)):
-        x = np.float32(10.0) / np.float32(dimension)
-        naive = 10.0 / math.sqrt(dimension * float(np.exp(x) - np.float32(1)))
-        exact = float(np.exp(log_noise_unit(np.array([10.0]), np.array([5.0]), dimension))[0])
-        assert abs(naive / exact - 1) > least
-
-
-def test_printed_weights_are_the_same_until_their_products_overflow():
+def test_printed_weights_are_the_same_until_their_products_leave_the_range():
     norms, dimension = np.full(100, 10.0), 10**5
     unit = np.exp(log_noise_unit(norms, HUNDRED, dimension))
     np.testing.assert_allclose(printed_weights(unit), personalized_noise(norms, HUNDRED, dimension).weights, rtol=1e-9)
 
 
-def test_printed_weights_overflow_where_the_softmax_does_not():
-    """(5.33): 2,000 clients with α = 1.58 in float64, 200 clients of spread budgets in float32."""
-    assert np.isnan(printed_weights(np.full(2000, 1.58))).all()
-    budgets = np.maximum(20 + 10 * np.random.default_rng(0).standard_normal(200), 1)
-    unit = np.exp(log_noise_unit(np.full(200, 10.0), budgets, 10**5)).astype(np.float32)
-    assert np.isnan(printed_weights(unit)).all()
-    assert np.isfinite(personalized_noise(np.full(200, 10.0), budgets, 10**5).weights).all()
+@pytest.mark.parametrize(("count", "digits"), [(2000, np.float64), (200, np.float32)], ids=["float64", "float32"])
+def test_printed_weights_fail_where_the_softmax_does_not(count, digits):
+    """Products of α, as in (5.30), overflow, and products of σ = α/√N, as in (5.33), underflow."""
+    budgets = np.maximum(20 + 10 * np.random.default_rng(0).standard_normal(count), 1)
+    norms = np.full(count, 10.0)
+    unit = np.exp(log_noise_unit(norms, budgets, 10**5))
+    for factors in (unit, unit / math.sqrt(count)):
+        assert np.isnan(printed_weights(factors.astype(digits))).all()
+    assert np.isfinite(personalized_noise(norms, budgets, 10**5).weights).all()
 
 
 def test_noise_grows_with_the_threshold_and_falls_with_the_budget():
@@ -156,6 +149,21 @@ def test_thresholds_follow_norms_before_clipping_and_never_vanish():
     for _ in range(500):
         threshold = next_max_param_norms(threshold, np.array([0.0]), 0.3)
     assert threshold[0] > 0
+
+
+def test_noise_levels_tell_every_norm_that_moved_a_threshold():
+    """From σ_k of each round, the first threshold and the rate; the budgets are not used, and follow as well."""
+    generator, rate, dimension = np.random.default_rng(2), 0.3, 1000
+    budgets, thresholds = np.array([1.0, 5.0, 20.0]), np.full(3, 10.0)
+    norms, sent = generator.uniform(1.0, 30.0, (6, 3)), []
+    for trained in norms:
+        sent.append(personalized_noise(thresholds, budgets, dimension).client_std)
+        thresholds = next_max_param_norms(thresholds, trained, rate)
+    seen = 10.0 * np.array(sent) / sent[0]  # σ_k is in proportion to C_k
+    told = (seen[1:] - (1 - rate) * seen[:-1]) / rate
+    np.testing.assert_allclose(told, norms[:-1], rtol=1e-9)
+    ratio = 100.0 / (dimension * 3 * sent[0] ** 2)
+    np.testing.assert_allclose(0.5 * dimension * np.log1p(ratio), budgets, rtol=1e-9)
 
 
 def test_budgets_have_the_asked_mean_and_spread_and_a_floor():

@@ -55,23 +55,12 @@ def test_printed_determinant_is_right_for_independent_parameters(n):
     )
 
 
-@pytest.mark.parametrize(("signal", "excess"), [(Exchangeable(2.0, 1.8, 101), 18.80), (PAPER, 1.124)])
+@pytest.mark.parametrize(("signal", "excess"), [(Exchangeable(2.0, 1.8, 101), 18.8022), (PAPER, 1.12422)])
 def test_printed_independent_noise_is_too_much_by_the_wrong_sign(signal, excess):
     ratio = (
         theory.independent_noise(signal, 1.0, as_printed=True).variance / theory.independent_noise(signal, 1.0).variance
     )
-    assert ratio == pytest.approx(excess, abs=5e-3)
-
-
-def test_printed_independent_noise_spends_a_tenth_of_the_budget():
-    signal = Exchangeable(2.0, 1.8, 101)
-    printed = theory.independent_noise(signal, 1.0, as_printed=True)
-    corrected = theory.independent_noise(signal, 1.0)
-    parameters = signal.matrix()
-    assert theory.privacy_bits(parameters, printed.matrix(), 0) == pytest.approx(0.106786, abs=1e-6)
-    assert theory.privacy_bits(parameters, corrected.matrix(), 0) == pytest.approx(1.0, abs=1e-9)
-    assert theory.utility_bits(parameters, printed.matrix()) == pytest.approx(0.140288, abs=1e-6)
-    assert theory.utility_bits(parameters, corrected.matrix()) == pytest.approx(1.041222, abs=1e-6)
+    assert ratio == pytest.approx(excess, rel=1e-5)
 
 
 def test_noise_power_stands_in_one_denominator_of_the_utility_only():
@@ -96,8 +85,11 @@ def test_printed_constraint_lets_a_search_break_the_budget_by_bits():
     assert theory.privacy_bits(PAPER.matrix(), found.noise.matrix(), 0) > 5.0
 
 
-@pytest.mark.parametrize(("box", "stop"), [(1.0, 2.444), (0.1, 4.082), (0.01, 5.741)])
-def test_utility_saturates_in_a_search_box_and_nowhere_else(box, stop):
+@pytest.mark.parametrize(
+    ("box", "stop", "by_24"), [(1.0, 2.4453, 2.4439), (0.1, 4.0836, 4.0823), (0.01, 5.7423, 5.7409)]
+)
+def test_utility_saturates_in_a_search_box_and_nowhere_else(box, stop, by_24):
+    """With the correct constraint the box stops the search at large budgets, with the printed one at every budget."""
     limits = {"least_variance": box, "reach": 0.5}
     boxed = [theory.search_exchangeable_noise(PAPER, budget, **limits).utility_bits for budget in (1.0, 8.0, 10.0)]
     printed = [
@@ -106,6 +98,7 @@ def test_utility_saturates_in_a_search_box_and_nowhere_else(box, stop):
     ]
     exact = [theory.optimal_exchangeable_noise(PAPER, budget).utility_bits for budget in (1.0, 8.0, 10.0)]
     assert boxed[0] == pytest.approx(exact[0], rel=1e-8)
-    assert boxed[1:] == pytest.approx([stop, stop], abs=2e-3)
-    assert printed == pytest.approx([stop, stop], abs=2e-3)
+    assert boxed[1:] == pytest.approx([stop, stop], abs=5e-5)
+    assert printed[0] == pytest.approx(by_24, abs=5e-5)
+    assert printed[1] - printed[0] < 1e-3
     np.testing.assert_allclose(np.diff(exact), [7.0, 2.0], rtol=1e-12)

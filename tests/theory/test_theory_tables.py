@@ -15,7 +15,6 @@ CATALOGUE = Path(__file__).parents[2] / "config" / "figures" / "zeng2022.yaml"
 QUICK = reading.quick()
 CONTRADICTED = {
     "printed_noise_is_optimal",
-    "budget_bounds_the_unconditional_leak",
     "printed_constraint_holds_at_the_optimum",
     "saturates",
     "printed_constraint_keeps_the_budget",

@@ -25,7 +25,7 @@ def dp_capacity(
         noise_multiplier: m, noise standard deviation over the clipping bound, > 0.
         batch_size: B, records in the step.
         parameters: d, number of model parameters. None: the limit d → ∞, B/(2m²).
-        as_printed: The published B/m², which loses a factor ½.
+        as_printed: The published B/m², a bound too, twice as large as its proof gives.
 
     Returns:
         Nats per step.
@@ -65,7 +65,10 @@ def dp_noise_multiplier(
 
 
 def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, as_printed: bool = False) -> float:
-    """Capacity of one step of the classical Gaussian mechanism at (ε, δ): B ε² / (4 ln(1.25/δ)).
+    """Most that one step of the classical Gaussian mechanism at (ε, δ) tells of its batch: B ε² / (4 ln(1.25/δ)).
+
+    For noise of standard deviation √(2 ln(1.25/δ))/ε times the clipping bound. That suffices for (ε, δ)-DP; mechanisms
+    that reach (ε, δ)-DP with less noise may tell more, also more than the published formula.
 
     Args:
         epsilon: ε of a single step, in (0, 1]. The formula says nothing of composed or larger ε.
@@ -80,7 +83,7 @@ def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, a
         ValueError: If ε is not in (0, 1], δ not in (0, 1) or B < 1.
 
     Source:
-        Tan et al. 2024, Theorem 4 (2), with its factor ½ restored and its domain enforced.
+        Tan et al. 2024, Theorem 4 (2), which is stated for (ε, δ)-DP, with its factor ½ restored.
     """
     if not 0 < epsilon <= 1:
         raise ValueError(

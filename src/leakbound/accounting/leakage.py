@@ -22,7 +22,7 @@ class Leakage:
 
     Attributes:
         uses: k, looks with independent noise that the attacker gets at the most used record; 1 per training if frozen.
-        printed: n·κ for n steps, as published: neither tight nor about one record.
+        printed: n·κ for n steps, as published: loose for one record, and no bound for all of them.
         linear: k·κ, a valid and loose bound for one record that adds leakages instead of precisions.
         record: ½ Σ ln(1 + k μ_i/σ), what everything an attacker ever sees tells of one record, at most.
         dataset: N times ``record``, what it tells of all records, at most.

@@ -25,8 +25,9 @@ from leakbound.accounting.gaussian import (
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
     """Squared error per dimension that I nats leave of a *Gaussian* with these eigenvalues, GM(λ) e^{−2I/d}.
 
-    A surrogate and not a bound: the published Theorem 1 needs a lower bound on the entropy of the data, the Gaussian
-    entropy is an upper one, and images have been reconstructed better than this.
+    A surrogate and not a bound: the published Theorem 1 has the entropy of the data, which is −∞ for pixels of 256
+    levels. The Gaussian entropy in its place is an upper bound where a lower one is needed, and images have been
+    reconstructed better than this.
 
     Args:
         eigenvalues: λ of the data covariance, float64, each >= 0.

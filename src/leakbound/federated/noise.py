@@ -116,8 +116,9 @@ def personalized_noise(max_param_norms: Clients, mi_budgets: Clients, dimension:
     """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
 
     Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ 1/α_k)².
-    Weights are a softmax of −ln α, in time N; the paper's product form takes N² and overflows. They depend on budgets
-    and thresholds, not on how many records a client has: the average leans towards clients with loose budgets.
+    Weights are a softmax of −ln α, in time N; the paper's products take N² and leave the range of floats. They depend
+    on budgets and thresholds, not on how many records a client has: the average leans towards clients with loose
+    budgets.
 
     Arguments and errors are those of :func:`log_noise_unit`.
 
@@ -136,12 +137,13 @@ def no_noise(n_clients: int) -> AggregateNoise:
 
 
 def printed_weights(noise_units: Clients) -> Clients:
-    """Weights of Corollary 2 by the products of all other α, as printed; only for comparison.
+    """Weights by the products of all other clients' α or σ, as printed; only for comparison.
 
-    NaN where the products overflow or vanish, which takes a few hundred clients in float32 and 2,000 in float64.
+    Products of α, as in Theorem 3, overflow, and those of σ = α/√N, as in Corollary 2, vanish, from a few hundred
+    clients on; the weights are NaN then.
 
     Source:
-        PMIDP-FL, (5.33).
+        PMIDP-FL, (5.30) for α, (5.33) for σ.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         products = np.array([np.prod(np.delete(noise_units, k)) for k in range(len(noise_units))])
@@ -153,7 +155,7 @@ def next_max_param_norms(max_param_norms: Clients, norms: Clients, rate: float) 
 
     Args:
         max_param_norms: Thresholds C_k of this round.
-        norms: Norms *before* clipping; with those after it a threshold could never grow.
+        norms: Norms *before* clipping; with those after it, as the paper may be read, a threshold could never grow.
         rate: η_c in [0, 1); 0 keeps the thresholds.
 
     Returns:

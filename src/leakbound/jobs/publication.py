@@ -25,7 +25,8 @@ _README = """\
 records{channel}. `statement.json` has the numbers of this page.
 
 * What these weights tell of one record, given all others, is at most **{one}**.{labels}
-* {count} replicas were trained on the same records. Each one that is published adds to this: {all} for all of them.
+* {count} replicas were trained on records of one pool, and a record may be in all of them. Each one that is published
+  adds to this: {all} for all of them.
   So do other runs on the same records. Whether others have been published, these files cannot know.
 * The bound holds for a replica that was not chosen by its results, and as long as only these files leave.
 
@@ -79,15 +80,16 @@ def _mismatches(
     record: Mapping[str, Any], job: Job, digest: str, weights: Mapping[str, np.ndarray], replica: int
 ) -> Iterator[str]:
     """Facts that show that files are not of one job, or not of the configuration's."""
-    count = len(record.get("events", ()))
-    if "released" not in record or "outputs" not in record:
+    kept = [one for one in record.get("rates", ()) if one["kept"]]
+    count = len({one["replica"] for one in kept})
+    if not {"released", "outputs", "rates"} <= record.keys():
         yield "provenance: it does not say what of the run is covered; train anew"
     elif record["outputs"]["weights"] != digest:
         yield "weights: they are not those that the provenance is about; train anew"
     if record.get("settings") != json.loads(job.settings_text()):
         yield "provenance: it is of other settings than the configuration has; name the one that was run"
-    if any(len(array) != count for array in weights.values()):
-        yield f"weights: they are not of {count} replicas, which the provenance is about; train anew"
+    if any(len(array) != len(kept) for array in weights.values()):
+        yield f"weights: they are not of {len(kept)} networks, which the provenance is about; train anew"
     if not 0 <= replica < count:
         yield f"replica = {replica}: there are {count}, counted from 0"
 

@@ -302,8 +302,7 @@ class _Course:
         if self._request.on_rows is not None:
             self._request.on_rows(pd.DataFrame(self._rows, columns=[*_CURVE_TYPES]))
         means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
-        replicas = sorted({slot.replica for slot in self._slots})
-        bar.report(range(replicas[0], replicas[-1] + 1), self._step, self._request.steps, {**means, **own})
+        bar.report(self._slots, self._step, self._request.steps, {**means, **own})
 
     def _keep_best(self, measured: dict[str, np.ndarray], sound: Sequence[bool]) -> None:
         """Keep the weights of slots that do better on validation records than ever before; of equals the earlier."""

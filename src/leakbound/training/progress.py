@@ -3,8 +3,10 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from leakbound.training.request import Slot
 
 logger = logging.getLogger("leakbound")
 
@@ -27,13 +29,14 @@ class Progress:
         self._done += 1
         self._shown()
 
-    def report(self, replicas: range, step: int, rounds: int, metrics: dict[str, float]) -> None:
-        """Write one line to the log: step, means over the replicas, speed since the last line."""
+    def report(self, slots: Sequence[Slot], step: int, rounds: int, metrics: dict[str, float]) -> None:
+        """Write one line to the log: step, means over the slots, speed since the last line."""
         now = time.monotonic()
         before, done = self._last
         speed = (self._done - done) / max(now - before, 1e-9)
         self._last = (now, self._done)
-        names = f"replica {replicas[0]}" if len(replicas) == 1 else f"replicas {replicas[0]} to {replicas[-1]}"
+        ends = slots[:1] if len(slots) == 1 else (slots[0], slots[-1])
+        names = " to ".join(f"replica {one.replica} at rate {one.learning_rate:g}" for one in ends)
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         logger.info("%s, %s: step %d of %d: %s; %.0f steps/s", self._title, names, step, rounds, values, speed)
 
