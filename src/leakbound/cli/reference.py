@@ -112,9 +112,9 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
                 continue
             figure, rows = known[key], storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
-            if source not in tables:
-                tables[source] = storage.read_rows(source, sealed=False) if source.is_file() else rows
-            whole = tables[source]
+            if figure.study and source not in tables:
+                tables[source] = storage.read_rows(source, sealed=False)
+            whole = tables.get(source, rows)
             replicas = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
             claims = verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)]
             kept = Kept(

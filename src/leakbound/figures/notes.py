@@ -60,8 +60,7 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
         figure: Entry of the catalogue.
         table: The table that it shows, whole.
     """
-    shown = rows_of(figure, table)
-    if shown.empty or "run" not in shown.columns:
+    if "run" not in table.columns or (shown := rows_of(figure, table)).empty:
         return []
     binding = binding_grid(shown, table)
     return [*_budgets(with_epsilon(shown, table)), *_invalid(shown, table), *([binding] if binding else [])]
@@ -69,6 +68,8 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
 
 def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
     """Claim of a figure to the sentence that stands beside it, if its rows come from a grid of rates that binds."""
+    if not {"run", "chosen"} <= set(table.columns):
+        return {}
     rows = rows_of(figure, table)
     found = {}
     for claim in figure.claims:
@@ -81,7 +82,7 @@ def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
 
 def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     """Sentence on the chosen rates of the runs in ``rows``, if 5 % or more of them lie at an edge of their grid."""
-    if not {"run", "metric", "chosen"} <= set(table.columns):
+    if "chosen" not in table.columns:
         return ""
     edges = table[(table["metric"] == "at_edge") & table["chosen"] & table["run"].isin(rows["run"].unique())]
     count, choices = int(edges["value"].sum()), len(edges)

@@ -21,7 +21,7 @@ claims: [the guide](guide.md). `leakbound figures` writes this page, from the ca
 _EARLIER = """\
 <a id="earlier-protocol"></a>
 
-**Results of an earlier protocol.** The preset {presets} was run before the present protocol (`docs/guide.md`): learning
+**Results of an earlier protocol.** The preset {presets} was run before [the present protocol](protocol.md): learning
 rates were searched in a quarter of the steps and shared by all seeds of a level, all seeds had one set of members,
 levels had streams of their own, and inversions that never moved counted as results. Its verdicts were reached by tests
 over seeds, setting by setting; they have neither Δ nor power, and what stands under *blocks* is the number of seeds.
