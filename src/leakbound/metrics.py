@@ -193,6 +193,27 @@ def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def median_interval(values: Float[np.ndarray, " n"]) -> Interval:
+    """Median over replicas with the exact interval between two order statistics, for quantities without a lower bound.
+
+    Fewer than 6 values allow no such interval of 95 %; their whole range, which holds the median with probability
+    1 − 2^(1−n), takes its place. The ends are NaN for a single value.
+
+    Raises:
+        ValueError: If there is no value, or one is not finite.
+    """
+    if len(values) == 0 or not np.isfinite(values).all():
+        raise ValueError(f"{len(values)} values, some not finite: leave out diverged replicas before taking the median")
+    median = float(np.median(values))
+    if len(values) == 1:
+        return Interval(median, math.nan, math.nan)
+    ends = stats.quantile_test(values, q=median, p=0.5).confidence_interval(_CONFIDENCE)
+    low, high = float(ends.low), float(ends.high)
+    return Interval(
+        median, low if math.isfinite(low) else float(values.min()), high if math.isfinite(high) else float(values.max())
+    )
+
+
 def imp_mia(auc: Values, auc_undefended: Values) -> Values:
     """Improvement against membership inference, (AUC₀ − AUC) / AUC₀ with AUC₀ of the undefended model.
 
@@ -264,6 +285,64 @@ def hypervolume(
     missed = [math.comb(n - m, count) / math.comb(n, count) for m in range(n + 1)]
     chances = 1.0 - np.array(missed)[dominating.sum(axis=0)]
     return float(np.diff(xs) @ chances @ np.diff(ys))
+
+
+def recipe_front(
+    recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Most utility that recipes reach at each leakage, mixtures of them included.
+
+    Who publishes one recipe's model with probability p, else another's, has on average p times the one's leakage and
+    utility and 1 − p times the other's, so what recipes reach lies on and under their concave hull, not under a
+    staircase, which would praise whatever lies between two steps.
+
+    Args:
+        recipes: Leakage, less is better, and utility, more is better, of each recipe. Leakage below that of the guess
+            is luck and counts as the guess's.
+        guess: Leakage and utility of what needs no data.
+
+    Returns:
+        Leakages and utilities, both ascending, of the hull's corners, from the least leakage to the most utility:
+        between them it is linear, and behind the last one flat.
+
+    Raises:
+        ValueError: If a coordinate is not finite.
+    """
+    points = np.vstack([guess, recipes])
+    if not np.isfinite(points).all():
+        raise ValueError("a recipe is not finite: leave out diverged runs before taking the front")
+    points[:, 0] = np.maximum(points[:, 0], guess[0])
+    corners: list[np.ndarray] = []
+    for point in points[np.lexsort((-points[:, 1], points[:, 0]))]:
+        if corners and point[1] <= corners[-1][1]:
+            continue
+        # A corner on or under the line between its neighbours is none: the slope must fall from one to the next.
+        while len(corners) > 1 and _slope(corners[-1], point) >= _slope(corners[-2], corners[-1]):
+            corners.pop()
+        corners.append(point)
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
+
+
+def beyond_front(
+    recipes: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "m 2"], guess: Float[np.ndarray, " 2"]
+) -> float:
+    """Utility of one front above another at equal leakage, the mean over all leakages up to the other's last corner.
+
+    Positive where the recipes reach more than the reference and its mixtures do; 0 for the reference itself. Arguments
+    are as for :func:`recipe_front`.
+    """
+    (x, y), (known, reached) = recipe_front(recipes, guess), recipe_front(reference, guess)
+    if known[-1] == guess[0]:
+        return float(y[0] - reached[0])
+    at = np.union1d(x[x <= known[-1]], known)
+    above = np.interp(at, x, y) - np.interp(at, known, reached)
+    return float(np.trapezoid(above, at) / (at[-1] - at[0]))
+
+
+def _slope(first: np.ndarray, second: np.ndarray) -> float:
+    """Slope of the line through two points with different first coordinates."""
+    return float((second[1] - first[1]) / (second[0] - first[0]))
 
 
 def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:

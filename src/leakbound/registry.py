@@ -206,6 +206,8 @@ PLOTS = Registry(
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
+        "recipes": "leakbound.figures.plots.recipes:recipes",
+        "beyond": "leakbound.figures.plots.recipes:beyond",
         "noise_surface": "leakbound.figures.plots.closed_form:noise_surface",
         "table": "leakbound.figures.plots.table:table",
         "budgets": "leakbound.figures.plots.times:budgets",
@@ -229,6 +231,7 @@ CLAIM_TESTS = Registry(
         "concordant": "leakbound.claims.associations:concordant",
         "discordant": "leakbound.claims.associations:discordant",
         "front": "leakbound.claims.fronts:front",
+        "beyond": "leakbound.claims.recipes:beyond",
     },
 )
 

@@ -17,6 +17,7 @@ OTHERS = {
     "gradient_compression": (0.01, 0.1, 0.5),
     "large_batch": (2.0, 4.0, 8.0),
 }
+UNTRAINED = {"learning_rate": np.nan, "chosen": True, "status": ""}
 SHAPES = ("natural", "white", "personalized", "least_power", "rate_distortion", "natural_frozen")
 BATCHES = (1, 2, 4, 8)
 LENGTHS = (150, 300, 600, 1200)
@@ -24,7 +25,13 @@ LENGTHS = (150, 300, 600, 1200)
 
 def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
     rows = {"replica": replica, "variant": variant, "unit": np.arange(len(values)), "metric": metric, "value": values}
-    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
+    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan, **UNTRAINED)
+
+
+def tried(replicas: int) -> pd.DataFrame:
+    """One candidate learning rate for each replica, as the chosen one inside its grid."""
+    inside = {"learning_rate": 0.01, "chosen": True, "at_edge": False, "diverged": False, "kept": True}
+    return pd.DataFrame({"replica": range(replicas), **inside})
 
 
 def leak(defense: str, level: float | None) -> float:
@@ -53,7 +60,7 @@ def membership(replica: int, openness: float, generator: np.random.Generator) ->
     values = {"white_box": 0.5 + 0.17 * openness, "loss_threshold": 0.5 + 0.1 * openness}
     rows = [(variant, "auc", auc + 0.01 * generator.normal()) for variant, auc in values.items()]
     frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
-    return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03)
+    return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03, **UNTRAINED)
 
 
 def trained(
@@ -83,9 +90,12 @@ def trained(
         level=level,
         rounds=rounds,
         batch_size=64,
-        diverged=(False,) * replicas,
-        curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]),
-        attacks={"membership": pd.concat(members), "model_inversion": pd.concat(inverted)},
+        rates=tried(replicas),
+        curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]).assign(learning_rate=0.01),
+        attacks={
+            "membership": pd.concat(members).assign(learning_rate=0.01),
+            "model_inversion": pd.concat(inverted).assign(learning_rate=0.01),
+        },
     )
 
 
@@ -121,7 +131,6 @@ def inverted_gradients(
         level=level,
         rounds=0,
         batch_size=batch_size,
-        diverged=(False,) * replicas,
         attacks={"gradient_inversion": pd.concat(frames)},
     )
 
@@ -141,8 +150,8 @@ def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunR
         level=0.57,
         rounds=rounds,
         batch_size=64,
-        diverged=(False,) * replicas,
-        attacks={"gradient_capacity": pd.concat(frames)},
+        rates=tried(replicas),
+        attacks={"gradient_capacity": pd.concat(frames).assign(learning_rate=0.01)},
     )
 
 
@@ -160,6 +169,76 @@ def make_study() -> Callable[..., pd.DataFrame]:
         return tabulate(trained(*setting, *pair, replicas, generator) for setting in settings for pair in sweep())
 
     return make
+
+
+RATES = (0.003, 0.01, 0.03, 0.1)
+ARMS: dict[str, tuple[float | None, ...]] = {
+    "none": (None,),
+    "early_stopping": (None,),
+    "stopped": (0.125, 0.25, 0.5),
+    "natural": (50.0, 100.0, 300.0),
+    "white": (500.0, 1000.0, 1500.0),
+    "personalized": (500.0, 1000.0),
+    "dpsgd": (0.2066, 0.46, 0.8),
+    "dppsac": (0.46, 0.8),
+    "clipping": (0.0,),
+}
+AHEAD = {"white": 0.05, "dpsgd": -0.04}
+"""Accuracy that an arm has beyond plain SGD at equal leakage; the others are plain SGD at another speed."""
+EPSILONS = {("dpsgd", 0.2066): 391.76, ("dpsgd", 0.46): 40.97, ("dpsgd", 0.8): 9.19, ("clipping", 0.0): np.inf}
+
+
+def slot_rows(identity: dict[str, object], progress: float, noise: np.ndarray) -> list[dict[str, object]]:
+    """Rows of one slot: plain SGD's accuracy and leakage after so much progress, and what the arm has beyond that."""
+    ahead = AHEAD.get(str(identity["defense"]), 0.0)
+    accuracy = 0.1 + 0.35 * (1 - np.exp(-3 * progress)) + ahead * min(1.0, 4 * progress) + 0.006 * noise[0]
+    auc = 0.5 + 0.2 * progress**1.5 + 0.006 * noise[1]
+    gain = 0.004 * progress + 0.0004 * noise[2]
+    loss = 2.3 - 3 * accuracy
+    metrics = {"test_accuracy": accuracy, "train_accuracy": min(1.0, accuracy + 0.3 * progress), "diverged": 0.0}
+    metrics |= {"validation_accuracy": accuracy + 0.004 * noise[3], "validation_loss": loss, "test_loss": loss}
+    rows: list[dict[str, object]] = [
+        {"source": "training", "variant": "", "metric": name, "value": value} for name, value in metrics.items()
+    ]
+    rows.append({"source": "membership", "variant": "white_box", "metric": "auc", "value": auc})
+    rows.append({"source": "model_inversion", "variant": "tuned", "metric": "gain", "value": gain})
+    return [{**identity, "unit": -1, "status": "", **row} for row in rows]
+
+
+def recipes_table(datasets: tuple[str, ...], replicas: int, seed: int = 11) -> pd.DataFrame:
+    """Study that keeps all candidate rates: accuracy rises and members leak with progress, rate times rounds."""
+    generator = np.random.default_rng(seed)
+    rows: list[dict[str, object]] = []
+    for dataset in datasets:
+        shared = generator.normal(size=(replicas, 4))
+        for defense, levels in ARMS.items():
+            for rank, level in enumerate(levels):
+                run = f"{dataset}/lenet/{defense}{'' if level is None else f'-{level:g}'}/n600-b64"
+                known = {"run": run, "dataset": dataset, "model": "lenet", "defense": defense, "rounds": 600}
+                known |= {"level": np.nan if level is None else level, "batch_size": 64}
+                slowed = level if defense == "stopped" else 0.6 if defense == "early_stopping" else 1 - 0.2 * rank
+                for replica in range(replicas):
+                    for index, rate in enumerate(RATES):
+                        progress = float(slowed or 1.0) * (index + 1) / len(RATES)
+                        identity = {**known, "replica": replica, "learning_rate": rate}
+                        rows += slot_rows(identity, progress, shared[replica] + 0.5 * generator.normal(size=4))
+                if (defense, level) in EPSILONS:
+                    told = {"source": "accounting", "variant": "replica", "metric": "epsilon", "unit": -1, "status": ""}
+                    told |= {"replica": -1, "learning_rate": np.nan, "value": EPSILONS[defense, level]}
+                    rows.append({**known, **told})
+    table = pd.DataFrame(rows).assign(low=np.nan, high=np.nan)
+    best = table[table["metric"] == "validation_accuracy"].sort_values("value").groupby(["run", "replica"]).last()
+    rate = table.set_index(["run", "replica"]).index.map(best["learning_rate"]).to_numpy(float)
+    table["chosen"] = table["learning_rate"].isna() | (table["learning_rate"] == rate)
+    edges = table[table["metric"] == "diverged"].assign(metric="at_edge")
+    edges["value"] = rate[edges.index] == RATES[-1]
+    return pd.concat([table, edges.astype({"value": float})], ignore_index=True)
+
+
+@pytest.fixture(scope="session")
+def recipes() -> pd.DataFrame:
+    """The comparison with all its recipes, on two datasets."""
+    return recipes_table(("cifar10", "svhn"), 5)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import yaml
 
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import verdict_counts
-from leakbound.claims.selection import EmptySelectionError, select
+from leakbound.claims.selection import EmptySelectionError, rows_of, select
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
@@ -84,14 +84,16 @@ def worlds() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def tables(studies, efficiency, illustrations, worlds) -> dict[str, pd.DataFrame]:
+def tables(studies, recipes, efficiency, illustrations, worlds) -> dict[str, pd.DataFrame]:
     drawn = {f"illustrations/{name}": rows for name, rows in illustrations.items()}
     scoreboard = verdict_counts(evaluate(FIGURES["tan2024/fig09"], studies["capacity"], alpha=0.05))
-    return {**studies, "efficiency": efficiency, "scoreboard": scoreboard, **drawn, **worlds}
+    return {**studies, "recipes": recipes, "efficiency": efficiency, "scoreboard": scoreboard, **drawn, **worlds}
 
 
 def table_of(figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    return tables[figure.study or figure.table or f"illustrations/{figure.illustration}"]
+    return tables[
+        "recipes" if figure.rates == "all" else figure.study or figure.table or f"illustrations/{figure.illustration}"
+    ]
 
 
 def test_the_catalogue_has_every_figure_and_table_of_the_main_paper():
@@ -119,7 +121,7 @@ def test_the_options_of_plots_and_claims_are_known(key):
 @pytest.mark.parametrize("key", FIGURES)
 def test_every_figure_is_drawn_from_its_rows(tmp_path, tables, key):
     figure = FIGURES[key]
-    rows = select(table_of(figure, tables), figure.select)
+    rows = rows_of(figure, table_of(figure, tables))
     draw(figure, rows, tmp_path / "fig")
     svg = (tmp_path / "fig.svg").read_text(encoding="utf-8")
     assert "Nothing to show" not in svg

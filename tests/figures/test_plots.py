@@ -263,11 +263,11 @@ def test_a_plot_from_outside_is_drawn(tmp_path, study):
     assert (tmp_path / "fig.svg").stat().st_size > 1000
 
 
-def test_captions_tell_data_network_and_number_of_seeds(study):
+def test_captions_tell_data_network_and_number_of_replicas(study):
     rows = accuracy(study)
-    assert caption(entry("levels", {}, {}), rows) == "Text. Data: digits. Network: lenet. n = 3 seeds."
+    assert caption(entry("levels", {}, {}), rows) == "Text. Data: digits. Network: lenet. n = 3 replicas."
     fewer = rows[~((rows["defense"] == "white") & (rows["replica"] == 0))]
-    assert caption(entry("levels", {}, {}), fewer).endswith("n = 2 to 3 seeds.")
+    assert caption(entry("levels", {}, {}), fewer).endswith("n = 2 to 3 replicas.")
 
 
 def test_every_registered_plot_declares_its_options():

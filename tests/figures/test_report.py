@@ -176,7 +176,7 @@ def test_every_point_of_a_plane_leads_to_its_run_and_says_its_numbers(report, ma
     assert all(link["rel"] == "noopener" for link in points)
     shown = set()
     for point in points:
-        assert "mean of 3 seeds" in point["aria-label"]
+        assert "of 3 replicas; run" in point["aria-label"]
         shown |= {(run, x, y) for run, x, y in expected if all(part in point["aria-label"] for part in (run, x, y))}
     assert shown == expected
     assert len(points) == sum(len(lines) for _, lines in planes)
@@ -227,16 +227,22 @@ def test_equal_reports_give_equal_pages(report):
 # -- planes --------------------------------------------------------------------------------------------------------
 
 
-def test_numbers_of_a_plane_are_the_mean_of_each_run_with_its_interval(catalogue, study):
-    head, lines = numbers(select(study, catalogue["fig15"].select), catalogue["fig15"].options)
-    assert head[:2] + head[-1:] == ["run", "point", "seeds"]
+def test_numbers_of_a_plane_are_the_middle_of_each_run_with_its_interval(catalogue, study):
+    figure = catalogue["fig15"]
     own = study[(study["defense"] == "white") & (study["level"] == 4.0)]
     accuracy = own[(own["metric"] == "test_accuracy") & (own["source"] == "training")]["value"]
     half = 4.302652729696142 * accuracy.std() / np.sqrt(3)
-    (line,) = [line for line in lines if line[1] == "white 4"]
-    mean = accuracy.mean()
-    assert line[3:] == [f"{mean:.4g} [{mean - half:.4g}, {mean + half:.4g}]", "3"]
-    assert [line[1] for line in lines if line[1].startswith("natural")] == ["natural 1", "natural 4", "natural 16"]
+    mean, median = accuracy.mean(), accuracy.median()
+    expected = {
+        "mean": f"{mean:.4g} [{mean - half:.4g}, {mean + half:.4g}]",
+        "median": f"{median:.4g} [{accuracy.min():.4g}, {accuracy.max():.4g}]",
+    }
+    for center, written in expected.items():
+        head, lines = numbers(select(study, figure.select), {**figure.options, "center": center})
+        assert head[:2] + head[-1:] == ["run", "point", "replicas"]
+        (line,) = [line for line in lines if line[1] == "white 4"]
+        assert line[3:] == [written, "3"]
+        assert [line[1] for line in lines if line[1].startswith("natural")] == ["natural 1", "natural 4", "natural 16"]
 
 
 def test_a_plane_has_the_points_of_every_dataset_and_network(catalogue, make_study, drawn):
@@ -289,7 +295,7 @@ def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study)
     assert f"![{shown.title}](../results/reference/small/figures/tan2024/fig15.png)" in text
     assert shown.claims[0].text in text
     assert "natural 1, 4, 16" in text
-    assert "Seeds: 3" in text
+    assert "Replicas: 3" in text
     assert f"- fig09: {other.title} (not drawn yet)" in text
     anchors = set(re.findall(r'<a id="([^"]+)">', text))
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors

@@ -202,6 +202,14 @@ def test_verdicts_are_counted_only_if_a_figure_claims_something():
     assert RunTable(QUICK, Catalogue(figures=(board,))).figures == {}
 
 
+def test_figures_of_all_rates_are_drawn_only_from_studies_that_keep_them():
+    recipes = figure("recipes", study="comparison", rates="all")
+    for rates, shown in (("all", {"beyond/recipes"}), ("chosen", set())):
+        study = QUICK.studies["comparison"].model_copy(update={"rates": rates})
+        config = QUICK.model_copy(update={"studies": {"comparison": study}})
+        assert set(RunTable(config, Catalogue(figures=(recipes,))).figures) == shown
+
+
 def test_attack_on_gradients_is_told_the_size_of_a_batch():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"batch_sizes": (1, 8), "defenses": {"none": ()}})
     jobs = job_list(QUICK.model_copy(update={"studies": {"batch": study, "capacity": QUICK.studies["capacity"]}}))

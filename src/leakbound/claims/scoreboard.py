@@ -6,12 +6,15 @@ import pandas as pd
 
 from leakbound.claims.claims import OVERALL, VERDICTS
 
-NUMBERS = ["effect [95 %]", "p (Holm)", "seeds", "seeds to decide"]
+NUMBERS = ["effect [95 %]", "Δ", "p (Holm)", "blocks", "power at 2Δ", "blocks needed"]
 """Columns of ``written`` that say on what a verdict rests."""
+CLOSED_FORMS = {True: "closed forms that hold", False: "closed forms that fail"}
+"""Columns of ``scoreboard`` for claims that were checked exactly, without chance, by whether they are reproduced."""
+_EXPERIMENT, _CLOSED_FORM = "experiment", "closed form"
 
 
 def overall(claims: pd.DataFrame) -> pd.DataFrame:
-    """Of the rows of ``evaluate`` those over all settings, one for each claim."""
+    """Of the rows of ``evaluate`` those over all blocks, one for each claim."""
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
@@ -19,8 +22,8 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
     """Rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
 
     Returns:
-        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (dataset and network, empty
-        for the verdict over all settings and where there are none) and compared (the comparison in words).
+        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (the dataset, with the
+        network if it is one; empty for the verdict over all blocks) and compared (the comparison in words).
     """
     rows = [
         (
@@ -28,10 +31,12 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
             str(row.text),
             str(row.verdict),
             _with_interval(float(row.effect), float(row.low), float(row.high)),
-            _p_value(float(row.p_adjusted), str(row.detail)),
-            str(row.n),
-            _needed(row.verdict, row.seeds_needed),
-            "" if row.dataset == OVERALL else ", ".join(name for name in (row.dataset, row.model) if name),
+            "–" if pd.isna(row.delta) else f"{row.delta:.3g} {row.unit}".strip(),
+            _p_value(float(row.p_adjusted), bool(row.exact)),
+            "–" if row.exact else str(row.blocks),
+            "–" if pd.isna(row.power) else f"{row.power:.2f}",
+            "–" if row.exact else "cannot tell" if pd.isna(row.blocks_needed) else str(row.blocks_needed),
+            ", ".join(name for name in (row.dataset, row.model) if name not in ("", OVERALL)),
             str(row.detail),
         )
         for row in claims.itertuples(index=False)
@@ -40,40 +45,63 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
-    """Count the verdicts over all settings by paper.
+    """Count the verdicts over all blocks by paper, those on closed forms apart from those on experiments.
 
     Returns:
-        Columns paper, reproduced, contradicted, undecided, claims; one row per paper and a last one for ``all``.
+        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum; a row for
+        each paper and a last one for ``all``.
     """
-    judged = overall(claims)
-    counts = pd.crosstab(judged["paper"], judged["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
-    counts.loc["all"] = counts.sum()
-    counts["claims"] = counts.sum(axis=1)
-    return counts.astype("int64").rename_axis(index="paper", columns=None).reset_index()
+    counts = verdict_counts(claims)
+    exact = (counts["verdict"] == "reproduced").map(CLOSED_FORMS)
+    names = counts["verdict"].where(counts["kind"] == _EXPERIMENT, exact)
+    table = counts.assign(verdict=names).pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum")
+    table = table.reindex(columns=[*VERDICTS, *CLOSED_FORMS.values()], fill_value=0)
+    table.loc["all"] = table.sum()
+    table["claims"] = table.sum(axis=1)
+    return table.astype("int64").rename_axis(index="paper", columns=None).reset_index()
 
 
 def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
     """The scoreboard as tidy rows, for a figure.
 
     Returns:
-        Columns paper, verdict and value, the number of claims: a row for each paper and verdict, zeros included.
+        Columns paper, kind (``experiment`` or ``closed form``), verdict and value, the number of claims: a row for each
+        paper, kind and verdict, zeros included.
     """
-    counts = scoreboard(claims).set_index("paper").drop(index="all")[list(VERDICTS)]
-    return counts.rename_axis(columns="verdict").stack().rename("value").reset_index()
+    judged = overall(claims)
+    kind = judged["exact"].map({True: _CLOSED_FORM, False: _EXPERIMENT})
+    counts = pd.crosstab(judged["paper"], [kind, judged["verdict"]])
+    wanted = pd.MultiIndex.from_product([(_EXPERIMENT, _CLOSED_FORM), VERDICTS], names=["kind", "verdict"])
+    table = counts.reindex(columns=wanted, fill_value=0)
+    return table.stack(["kind", "verdict"], future_stack=True).rename("value").astype("int64").reset_index()
 
 
 def to_markdown(claims: pd.DataFrame) -> str:
-    """The scoreboard as Markdown: the counts by paper, then every claim with its verdict and numbers."""
-    listed = written(overall(claims))[["figure", "claim", "verdict", *NUMBERS]]
+    """The scoreboard as Markdown: the counts by paper, then every claim with its verdict, numbers and datasets."""
+    listed = written(overall(claims)).assign(datasets=of_datasets(claims))
+    listed = listed[["figure", "claim", "verdict", *NUMBERS, "datasets"]]
     tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
     return "\n\n".join(tables) + "\n"
+
+
+def of_datasets(claims: pd.DataFrame) -> list[str]:
+    """Verdicts of the datasets with their numbers, for each claim in the order of :func:`overall`, maybe empty."""
+    key, whole = ["paper", "figure", "claim"], overall(claims)
+    found = claims.drop(whole.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
+    return [found.get(claim, "") for claim in whole[key].itertuples(index=False, name=None)]
+
+
+def counted(verdicts: pd.Series) -> str:
+    """Verdicts with their numbers, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``."""
+    counts = verdicts.value_counts()
+    return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
 
 
 def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str:
     """A Markdown table; verdicts that were reached are bold."""
     head = list(head)
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in body]
-    marked = [[f"**{cell}**" if cell in VERDICTS[:2] else cell for cell in row] for row in cells]
+    marked = [[f"**{cell}**" if cell in VERDICTS[:-1] else cell for cell in row] for row in cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *marked])
 
 
@@ -84,17 +112,8 @@ def _with_interval(effect: float, low: float, high: float) -> str:
     return f"{effect:.3g}" if pd.isna(low) else f"{effect:.3g} [{low:.3g}, {high:.3g}]"
 
 
-def _p_value(p_adjusted: float, detail: str) -> str:
+def _p_value(p_adjusted: float, exact: bool) -> str:
     """An adjusted p-value, or why there is none."""
-    if pd.isna(p_adjusted):
-        return "–"
-    if detail.startswith("exact"):
-        return "exact"
+    if exact or pd.isna(p_adjusted):
+        return "exact" if exact else "–"
     return f"{p_adjusted:.3f}" if p_adjusted >= 0.001 else "< 0.001"
-
-
-def _needed(verdict: object, seeds: object) -> str:
-    """Replicas that would decide an undecided claim."""
-    if verdict != "undecided":
-        return ""
-    return "cannot tell" if pd.isna(seeds) else f"about {seeds}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,13 @@ from leakbound.cli.files import register_plugins
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.summary import summary
+from leakbound.jobs.table import rows_file
 from leakbound.storage.folders import check_replaceable, replaced
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from leakbound.config.catalogue import FigureConfig
     from leakbound.config.whole import Config
     from leakbound.figures.report.pages import Kept
 
@@ -83,33 +88,61 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
     config = reading.quick()
     catalogue = reading.load_catalogue(folder / config.catalogue, config)
-    yield folder / "docs/figures.md", figures_page(catalogue.figures, _kept(folder / _KEPT, Path("..") / _KEPT))
+    yield folder / "docs/figures.md", figures_page(catalogue.figures, _kept(folder / _KEPT, catalogue.figures))
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if preset := reference_of_readme(readme):
-        claims = storage.read_rows(folder / _KEPT / preset / "claims.parquet", sealed=False)
+        claims, _ = _claims(folder / _KEPT / preset)
         yield folder / "README.md", readme_scoreboard(readme, preset, claims)
 
 
-def _kept(folder: Path, link: Path) -> dict[str, Kept]:
-    """Figure to what is kept of it; of several configurations that with most seeds, then that with most jobs."""
-    import pandas as pd
-
-    from leakbound.claims.claims import COLUMNS
+def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
+    """Figure to what is kept of it; of several configurations that with most replicas, then that with most jobs."""
+    from leakbound.figures.notes import notes, warnings, with_epsilon
     from leakbound.figures.report.pages import Kept
 
     found: dict[str, tuple[tuple[int, int], Kept]] = {}
+    known = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
-        judged = home / "claims.parquet"
-        none = pd.DataFrame(columns=list(COLUMNS))
-        verdicts = storage.read_rows(judged, sealed=False) if judged.is_file() else none
+        verdicts, earlier = _claims(home)
+        tables: dict[Path, pd.DataFrame] = {}
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
-            rows = storage.read_rows(path, sealed=False)
-            seeds = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
-            paper, _, name = key.partition("/")
-            claims = verdicts[(verdicts["paper"] == paper) & (verdicts["figure"] == name)]
-            kept = Kept(home.name, (link / home.name).as_posix(), rows, claims)
-            if key not in found or found[key][0] < (seeds, jobs):
-                found[key] = ((seeds, jobs), kept)
+            if key not in known:
+                continue
+            figure, rows = known[key], storage.read_rows(path, sealed=False)
+            source = rows_file(home, figure)
+            if figure.study and source not in tables:
+                tables[source] = storage.read_rows(source, sealed=False)
+            whole = tables.get(source, rows)
+            replicas = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
+            claims = verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)]
+            kept = Kept(
+                preset=home.name,
+                folder=(Path("..") / _KEPT / home.name).as_posix(),
+                rows=with_epsilon(rows, whole),
+                claims=claims,
+                notes=notes(figure, whole),
+                warnings=warnings(figure, whole),
+                earlier=earlier,
+            )
+            if key not in found or found[key][0] < (replicas, jobs):
+                found[key] = ((replicas, jobs), kept)
     return {key: kept for key, (_, kept) in found.items()}
+
+
+def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
+    """Verdicts of kept results, and whether an earlier protocol reached them: theirs had neither blocks nor delta."""
+    import pandas as pd
+
+    from leakbound.claims.claims import COLUMNS
+
+    path = home / "claims.parquet"
+    if not path.is_file():
+        return pd.DataFrame(columns=list(COLUMNS)), False
+    found = storage.read_rows(path, sealed=False)
+    if "blocks" in found.columns:
+        return found, False
+    exact = (found["p_value"] == 0) | found["detail"].str.startswith("exact")
+    found = found.rename(columns={"n": "blocks", "seeds_needed": "blocks_needed"})
+    return found.assign(unit="", delta=math.nan, power=math.nan, exact=exact), True

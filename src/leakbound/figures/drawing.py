@@ -16,7 +16,9 @@ from leakbound.registry import PLOTS
 _WITHHELD = "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
 
 
-def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequence[str] = ()) -> None:
+def draw(
+    figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequence[str] = (), notes: Sequence[str] = ()
+) -> None:
     """Write the picture of the rows that a figure shows to ``<stem>.svg`` and ``.png``; equal rows give equal bytes.
 
     Args:
@@ -24,6 +26,7 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequenc
         rows: All that it shows.
         stem: Files without their suffix.
         withheld: Datasets whose pictures were left out of the rows; the figure says so and shows nothing else.
+        notes: Sentences that stand under it (:func:`leakbound.figures.notes.notes`).
 
     Raises:
         ConfigError: If an option of the plot is wrong.
@@ -34,7 +37,7 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequenc
             picture = placeholder(_WITHHELD.format(", ".join(withheld)))
         else:
             picture = PLOTS.get(figure.plot)(rows, options=figure.options)
-        facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows)}
+        facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows, notes)}
         with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
             FigureCanvasSVG(picture).print_svg(path, metadata=facts)
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
@@ -42,13 +45,13 @@ def draw(figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequenc
             picture.savefig(path, format="png", metadata={"Title": figure.title})
 
 
-def caption(figure: FigureConfig, rows: pd.DataFrame) -> str:
-    """Text under a figure: the catalogue's words, and the data, networks and number of seeds that its rows hold."""
-    text = " ".join(figure.caption.split())
-    if "run" not in rows.columns or rows.empty:
-        return text
-    counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
-    least, most = int(counts.min()), int(counts.max())
-    seeds = str(least) if least == most else f"{least} to {most}"
-    datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
-    return f"{text} Data: {datasets}. Network: {models}. n = {seeds} seeds."
+def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+    """Text under a figure: the catalogue's words, the data, networks and replicas that its rows hold, and its notes."""
+    sentences = [" ".join(figure.caption.split())]
+    if "run" in rows.columns and not rows.empty:
+        counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
+        least, most = int(counts.min()), int(counts.max())
+        replicas = str(least) if least == most else f"{least} to {most}"
+        datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
+        sentences.append(f"Data: {datasets}. Network: {models}. n = {replicas} replicas.")
+    return " ".join([*sentences, *notes])

@@ -1,6 +1,7 @@
 """Looks of all figures: sizes, fonts, and one fixed colour and marker per series."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ class Look:
 # Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
 _LOOKS = {
     "none": Look("undefended", "#555555", "h"),
+    "early_stopping": Look("undefended, best validation", "#000000", "+"),
+    "stopped": Look("undefended, stopped early", "#AAAAAA", "x"),
     "natural": Look("natural", "#4477AA", "o"),
     "white": Look("white", "#CC6677", "s"),
     "personalized": Look("personalized", "#228833", "^"),
@@ -71,6 +74,7 @@ _LOOKS = {
     "rate_distortion": Look("rate-distortion", "#AA3377", "P"),
     "dpsgd": Look("DP-SGD", "#B8860B", "X"),
     "dppsac": Look("DP-PSAC", "#332288", "*"),
+    "clipping": Look("clipping, no noise", "#7A5BD0", "1"),
     "parameter_noise": Look("parameter noise", "#EE7733", "<"),
     "gradient_compression": Look("gradient compression", "#999933", "p"),
     "large_batch": Look("large batch", "#882255", "d"),
@@ -178,6 +182,18 @@ BOUNDS = {
     **dict.fromkeys(("mse", "bounded_mse", "relative_mse"), (0.0, float("inf"))),
     **dict.fromkeys(("ssim", "cosine"), (-1.0, 1.0)),
 }
+
+
+def level_text(defense: str, level: float) -> str:
+    """A level as figures write it, empty for an arm that has none or but one."""
+    if level != level or defense == "clipping":
+        return ""
+    return f"{100 * level:g} %" if defense == "stopped" else f"{level:g}"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """A privacy budget ε with three digits; infinite where nothing but clipping protects."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
 def look(series: str) -> Look:

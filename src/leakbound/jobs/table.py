@@ -77,7 +77,7 @@ class RunTable:
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
-        if study is None:
+        if study is None or (figure.rates == "all" and study.rates != "all"):
             return False
         asked = {"dataset": study.datasets, "model": study.models, "defense": set(study.defenses) - {"none"}}
         attacks = registry.ATTACKS.names(self.config.plugins.attacks)

@@ -51,19 +51,23 @@ def _work() -> Iterator[Work]:
 
 def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows, without pictures of records that may not be published."""
-    from leakbound.claims.selection import select
+    from leakbound.claims.selection import rows_of, select
     from leakbound.config.strength import with_stated_strength
     from leakbound.datasets.pictures import withheld
     from leakbound.figures.drawing import draw
+    from leakbound.figures.notes import notes, with_epsilon
 
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
     figure = asked.figure
-    chosen = select(storage.read_rows(rows), figure.select)
+    table = storage.read_rows(rows)
+    chosen = with_epsilon(rows_of(figure, table), table)
+    if chosen.empty:
+        select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(chosen, asked.readers):
         chosen = chosen[chosen["metric"] != "pixel"]
-    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem, private)
+    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem, private, notes(figure, table))
     storage.write_rows(shown, chosen)
 
 

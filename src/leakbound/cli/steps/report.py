@@ -20,18 +20,20 @@ from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
 from leakbound.jobs.summary import summary
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from leakbound.config.catalogue import FigureConfig
     from leakbound.figures.report.page import ReportFigure
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job, whatever has been shown."""
     shown = [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
+    shown += sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study})
     shown += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
     shown += [path for job in log.jobs(table) for path in job.outputs.values()]
     shown += [job.outputs["provenance"] for step in (train, attack, measure, federate) for job in step.jobs(table)]
@@ -87,8 +89,10 @@ def report(
 def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
     """The figures as they were drawn."""
     from leakbound.datasets.pictures import withheld
+    from leakbound.figures.notes import notes, warnings
     from leakbound.figures.report.page import ReportFigure
 
+    tables: dict[str, pd.DataFrame] = {}
     for key, figure in table.figures.items():
         drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}
         for path in drawn.values():
@@ -100,7 +104,20 @@ def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
                 f"{key}: shows pictures of {', '.join(private)}; run snakemake again, which leaves them out"
             )
         pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
-        yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows)
+        whole = _table(root, figure, tables)
+        told = notes(figure, whole), warnings(figure, whole)
+        yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows, *told)
+
+
+def _table(root: Path, figure: FigureConfig, known: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Table of the study that a figure shows, read once; an empty one for a figure of another kind."""
+    import pandas as pd
+
+    if figure.study is None:
+        return pd.DataFrame()
+    if figure.study not in known:
+        known[figure.study] = storage.read_rows(rows_file(root, figure))
+    return known[figure.study]
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:

@@ -13,9 +13,19 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import Panel, handle, handles, legend, level_axis, log_y, panels
+from leakbound.figures.plots.panels import Panel, handle, legend, level_axis, log_y, panels
 from leakbound.figures.plots.plot import plot
-from leakbound.figures.plots.series import DASHES, Control, Series, mean_line, metric_of, series_of
+from leakbound.figures.plots.series import (
+    DASHES,
+    Center,
+    Control,
+    Series,
+    epsilons,
+    explained,
+    mean_line,
+    metric_of,
+    series_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +67,8 @@ class LevelsOptions(Settings):
     """Name of that line."""
     chance_rows: Columns = ()
     """Of several ``rows`` the labels of those that have that line; all if empty."""
+    center: Center = "mean"
+    """Middle of the replicas, also of the controls; of the median the exact interval between order statistics."""
     replicas: bool = False
     """Draw single replicas as thin lines."""
 
@@ -107,10 +119,14 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
         if names:
             panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
     made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines)))
-    entries = handles(one.look for one in known)
+    budgets = [epsilons(one.of(lines), options.x) if "defense" in one.values else "" for one in known]
+    entries = [
+        handle(explained(one.look.label, (), budget), **one.look.line())
+        for one, budget in zip(known, budgets, strict=True)
+    ]
     # Control lines may be one for each model: then no name at their end tells which they are.
     if made.single and not (options.controls and lines["model"].nunique() > 1):
-        legend(made.figure, entries if len(entries) > 1 else [])
+        legend(made.figure, entries if len(entries) > 1 or any(budgets) else [])
         _direct_labels(made.figure, made.axes[0, 0], controls)
         return made.figure
     dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
@@ -122,13 +138,13 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
 
 def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
     """Draw one line with its band."""
-    line = mean_line(axes, rows, options.x, series.look)
+    line = mean_line(axes, rows, options.x, series.look, center=options.center)
     if options.replicas:
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
             axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
     values = rows["value"].tolist()
-    return _Extent(values, [*values, *line["low"], *line["high"]], line["mean"].iloc[-1])
+    return _Extent(values, [*values, *line["low"], *line["high"]], line["middle"].iloc[-1])
 
 
 def _controls(
@@ -142,7 +158,7 @@ def _controls(
         own = select_or_nothing(rows, control.where)
         if own.empty:
             continue
-        means = own.groupby("model")["value"].mean().to_numpy()
+        means = own.groupby("model")["value"].agg(options.center).to_numpy()
         drawings = [(style.CONTROL_COLOR, own)]
         if not _level(means) and any("model" in one.values for one in series):
             colors = {one.values["model"]: one.look.color for one in series}
@@ -160,11 +176,11 @@ def _control(
     axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], options: LevelsOptions
 ) -> np.ndarray:
     """Draw one control line: place by place where it varies along x, else straight across; returns its heights."""
-    means = rows.dropna(subset=options.x).groupby(options.x)["value"].mean()
+    means = rows.dropna(subset=options.x).groupby(options.x)["value"].agg(options.center)
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)
     if len(heights) < 2 or _level(heights):
-        heights = np.array([rows["value"].mean()])
+        heights = np.array([rows["value"].agg(options.center)])
         line = axes.axhline(heights[0])
     else:
         (line,) = axes.plot(means.index, heights)

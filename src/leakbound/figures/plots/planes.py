@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -16,7 +17,7 @@ from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend, panels
 from leakbound.figures.plots.plot import drawable, plot
-from leakbound.figures.plots.series import Series, series_of
+from leakbound.figures.plots.series import Center, Series, epsilons, explained, interval, series_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ _NEAR = tuple(
 _ROOM = 1.0
 _MOST_NAMED = 3
 _SMALLEST, _LARGEST = 2.6, 6.0
-_KEYS = ("dataset", "model", "defense", "stronger_with", "level", "rounds", "batch_size", "run")
+_KEYS = ("dataset", "model", "defense", "stronger_with", "level", "rounds", "batch_size", "run", "epsilon")
 
 
 class PlaneOptions(Settings):
@@ -53,8 +54,10 @@ class PlaneOptions(Settings):
     """Label of the x axis, with unit; by default the metric's."""
     y_label: str | None = None
     """Label of the y axis, with unit; by default the metric's."""
+    center: Center = "mean"
+    """Middle of the replicas along both axes; of the median the exact interval between order statistics."""
     start: Conditions | None = None
-    """Rows whose mean is a grey vertical line, labelled ``start``."""
+    """Rows whose middle is a grey vertical line, labelled ``start``."""
     diagonal: bool = False
     """Draw the line of equal x and y."""
 
@@ -80,7 +83,7 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
     points = _points(rows, options)
-    lines = points.dropna(subset=options.along) if options.along == "level" else points[points["defense"] != "none"]
+    lines = points[points["defense"] != "none"]
     known = series_of(lines, options.series) if len(lines) else []
     single = len(points[["dataset", "model"]].drop_duplicates()) == 1
     made = panels(
@@ -115,8 +118,11 @@ def _handles(
     """Legend: the lines, with their levels where points have no names, and the marks that help reading."""
     handles: list[Any] = []
     for one in known:
-        values = sorted(one.of(lines)[options.along].unique(), reverse=_grows(one.of(lines), options))
-        label = one.look.label if named else f"{one.look.label} ({', '.join(f'{value:g}' for value in values)})"
+        own = one.of(lines)
+        grows = _grows(own, options)
+        values = sorted(own[options.along].dropna().unique(), reverse=grows)
+        texts = [] if named else [_text(str(own["defense"].iloc[0]), float(value), options) for value in values]
+        label = explained(one.look.label, texts, epsilons(own, options.along, descending=grows))
         handles.append(handle(label, **one.look.line()))
     if (points["defense"] == "none").any():
         handles.append(handle("undefended", color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2))))
@@ -125,6 +131,11 @@ def _handles(
     if options.diagonal:
         handles.append(handle("equal", color=style.CONTROL_COLOR, ls=(0, (1, 2))))
     return handles
+
+
+def _text(defense: str, value: float, options: PlaneOptions) -> str:
+    """Name of a point: its value along the line."""
+    return style.level_text(defense, value) if options.along == "level" else f"{value:g}"
 
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
@@ -151,34 +162,34 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
         options: Options of the plane.
 
     Returns:
-        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals, seeds. No line if
-        no run has both quantities.
+        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals, replicas. No
+        line if no run has both quantities.
     """
     checked = plane.check(options)
     try:
         rows = select(drawable(rows), checked.where)
-        head, points = ["run", "point", *_labels(rows, checked), "seeds"], _points(rows, checked)
+        head, points = ["run", "point", *_labels(rows, checked), "replicas"], _points(rows, checked)
     except EmptySelectionError:
         return [], []
     lines = []
     for point in points.to_dict("records"):
-        along = point[checked.along]
-        name = style.look(str(point["defense"])).label + ("" if along != along else f" {along:g}")
+        defense = str(point["defense"])
+        name = f"{style.look(defense).label} {_text(defense, float(point[checked.along]), checked)}".strip()
+        if (epsilon := point.get("epsilon", math.nan)) == epsilon:
+            name += f", ε = {style.epsilon_text(epsilon)}"
         written = [_written(point[axis], point[f"{axis}_below"], point[f"{axis}_above"]) for axis in ("x", "y")]
-        lines.append([str(point["run"]), name, *written, str(min(point["x_seeds"], point["y_seeds"]))])
+        lines.append([str(point["run"]), name, *written, str(min(point["x_replicas"], point["y_replicas"]))])
     return head, lines
 
 
 def _written(value: float, below: float, above: float) -> str:
-    """A mean with its interval, if it has one."""
+    """A middle with its interval, if it has one."""
     return f"{value:.4g} [{value - below:.4g}, {value + above:.4g}]" if below or above else f"{value:.4g}"
 
 
 def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
-    """Mean and interval of both quantities for each run."""
+    """Middle and interval of both quantities for each run."""
     import pandas as pd
-
-    from leakbound import metrics
 
     keys = [key for key in _KEYS if key in rows.columns]
     sides = []
@@ -188,10 +199,10 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
             raise SelectionError(f"plot plane: options.{name} chooses several rows of one replica: add a condition")
         records = []
         for key, group in chosen.groupby(keys, dropna=False, sort=True):
-            interval = metrics.mean_interval(group["value"].to_numpy(float))
-            low, high = (end if np.isfinite(end) else interval.value for end in (interval.low, interval.high))
-            records.append((*key, interval.value, interval.value - low, high - interval.value, len(group)))
-        sides.append(pd.DataFrame(records, columns=[*keys, name, f"{name}_below", f"{name}_above", f"{name}_seeds"]))
+            found = interval(group["value"], options.center)
+            low, high = (end if np.isfinite(end) else found.value for end in (found.low, found.high))
+            records.append((*key, found.value, found.value - low, high - found.value, len(group)))
+        sides.append(pd.DataFrame(records, columns=[*keys, name, f"{name}_below", f"{name}_above", f"{name}_replicas"]))
     points = sides[0].merge(sides[1], on=keys)
     if points.empty:
         raise EmptySelectionError("no run has both quantities")
@@ -216,8 +227,8 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
         return []
     values = points[options.along].tolist()
     return [
-        _Note(x, y, f"{value:g}", look.color, end=value in (values[0], values[-1]))
-        for x, y, value in zip(points["x"], points["y"], values, strict=True)
+        _Note(x, y, _text(str(name), float(value), options), look.color, end=value in (values[0], values[-1]))
+        for name, x, y, value in zip(points["defense"], points["x"], points["y"], values, strict=True)
     ]
 
 
@@ -247,13 +258,13 @@ def _references(
         axes.axline((0.0, 0.0), slope=1.0, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1, 2)), zorder=1)
     if options.start is None:
         return np.nan
-    start = float(select(rows, options.start)["value"].mean())
+    start = float(select(rows, options.start)["value"].agg(options.center))
     axes.axvline(start, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1.5, 1.5)), zorder=1)
     return start
 
 
 def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
-    """Limits that show all means, the start, and error bars as far as these do not dwarf the means."""
+    """Limits that show all middles, the start, and error bars as far as these do not dwarf the middles."""
     for name, set_limits, line in (("x", axes.set_xlim, start), ("y", axes.set_ylim, np.nan)):
         low, high = np.fmin(points[name].min(), line), np.fmax(points[name].max(), line)
         reach = 0.6 * (high - low) or 0.1 * abs(high) or 0.1

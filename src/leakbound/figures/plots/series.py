@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from leakbound.claims.selection import SelectionError, select_or_nothing
 from leakbound.config.catalogue import Conditions
@@ -14,6 +14,11 @@ from leakbound.figures import style
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from leakbound.metrics import Interval
+
+Center = Literal["mean", "median"]
+"""Middle of the replicas: the median where a metric has no lower bound, so that one replica would drag a mean along."""
 
 DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
 """Dashes of the control lines of a figure, in their order."""
@@ -59,36 +64,65 @@ def ranked(names: set[str]) -> list[str]:
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
+def interval(values: pd.Series[float], center: Center) -> Interval:
+    """Mean or median over replicas with its interval."""
+    from leakbound import metrics
+
+    known = {"mean": metrics.mean_interval, "median": metrics.median_interval}
+    return known[center](values.to_numpy(float))
+
+
+def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = False) -> str:
+    """ε of one series, in the order of its points, e.g. ``ε = 41, 392``; empty where it has none."""
+    if "epsilon" not in rows.columns:
+        return ""
+    stated = rows.dropna(subset=["epsilon"])[[along, "epsilon"]]
+    found = stated.groupby(along)["epsilon"].agg(["min", "max"]).sort_index(ascending=not descending)
+    texts = ["–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in found.itertuples(index=False)]
+    return f"ε = {', '.join(texts)}" if texts else ""
+
+
+def explained(label: str, points: Sequence[str], budgets: str) -> str:
+    """Entry of a legend: a series with the names of its points and its ε, as far as it has them."""
+    inside = "; ".join(filter(None, (", ".join(filter(None, points)), budgets)))
+    return f"{label} ({inside})" if inside else label
+
+
 def mean_line(
-    axes: Axes, rows: pd.DataFrame, x: str, look: style.Look, *, band: float | None = 0.16, **changes: Any
+    axes: Axes,
+    rows: pd.DataFrame,
+    x: str,
+    look: style.Look,
+    *,
+    center: Center = "mean",
+    band: float | None = 0.16,
+    **changes: Any,
 ) -> pd.DataFrame:
     """Draw the mean over replicas along a column, with its 95 % interval within the metric's bounds behind it.
 
     The interval has the opacity ``band``, or is left out; ``changes`` go to ``Axes.plot`` beside what the look says.
 
     Returns:
-        Columns x, mean, low and high, as drawn.
+        Columns x, middle, low and high, as drawn.
 
     Raises:
         SelectionError: If a replica has several rows at one place.
     """
     import pandas as pd
 
-    from leakbound import metrics
-
     if "replica" in rows.columns and rows.duplicated([x, "replica"]).any():
-        known = {x, "replica", "value", "run", "low", "high"}
+        known = {x, "replica", "value", "run", "low", "high", "epsilon"}
         varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
         raise SelectionError(f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}")
     records = []
     for value, group in rows.groupby(x, sort=True):
-        interval = metrics.mean_interval(group["value"].to_numpy(float))
-        records.append((value, interval.value, interval.low, interval.high))
-    line = pd.DataFrame(records, columns=[x, "mean", "low", "high"])
+        found = interval(group["value"], center)
+        records.append((value, found.value, found.low, found.high))
+    line = pd.DataFrame(records, columns=[x, "middle", "low", "high"])
     line[["low", "high"]] = line[["low", "high"]].clip(*style.BOUNDS.get(metric_of(rows), (None, None)))
     if band is not None:
         axes.fill_between(line[x], line["low"], line["high"], color=look.color, alpha=band, lw=0)
-    axes.plot(line[x], line["mean"], **{**look.line(), "zorder": 3, **changes})
+    axes.plot(line[x], line["middle"], **{**look.line(), "zorder": 3, **changes})
     return line
 
 

@@ -1,8 +1,8 @@
-"""The scoreboard as bars: how many claims of each paper were reproduced, left undecided, contradicted."""
+"""The scoreboard as bars: how many claims of each paper have which verdict, experiments beside closed forms."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
@@ -10,34 +10,52 @@ from leakbound.figures.plots.plot import NoOptions, canvas, plot
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # From for to against, so that what is open lies between; the hatch tells them apart without colour.
-_LOOKS = {"reproduced": ("#228833", ""), "undecided": ("#c8c8c8", ""), "contradicted": ("#CC6677", "////")}
+_LOOKS = {
+    "reproduced": ("#228833", ""),
+    "mixed": ("#DDCC77", "...."),
+    "undecided": ("#e0e0e0", ""),
+    "negligible": ("#8FA8C8", "||||"),
+    "contradicted": ("#CC6677", "////"),
+}
 
 
 @plot(NoOptions)
 def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
-    """Draw one bar for each paper, its pieces labelled with the number of claims."""
-    import pandas as pd
+    """Draw one bar for each paper and kind of claim, its pieces labelled with the number of claims."""
+    require(rows, "paper", "kind", "verdict", "value")
+    papers = style.ordered(rows["paper"], style.PAPERS)
+    kinds = [kind for kind, own in rows.groupby("kind", sort=False) if own["value"].sum()] or [rows["kind"].iloc[0]]
+    most = [rows[rows["kind"] == kind].groupby("paper")["value"].sum().max() for kind in kinds]
+    figure = canvas(style.TWO_COLUMNS, 0.9 + 0.36 * len(papers))
+    grid = figure.subplots(1, len(kinds), sharey=True, squeeze=False, width_ratios=[max(count, 1) for count in most])
+    for axes, kind in zip(grid[0], kinds, strict=True):
+        _bars(axes, rows[rows["kind"] == kind], papers)
+        axes.set_title(f"{kind}s", pad=3)
+    grid[0, 0].set_yticks(range(len(papers)), [style.PAPERS.get(name, name) for name in papers])
+    grid[0, 0].invert_yaxis()
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(_LOOKS))
+    figure.supxlabel("claims", fontsize=style.FONT_SIZE)
+    return figure
 
-    require(rows, "paper", "verdict", "value")
+
+def _bars(axes: Axes, rows: pd.DataFrame, papers: list[str]) -> None:
+    """Draw the bars of one kind of claim."""
     counts = rows.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum", fill_value=0)
-    papers = style.ordered(counts.index, style.PAPERS)
-    figure = canvas(style.TWO_COLUMNS * 0.75, 0.7 + 0.36 * len(papers))
-    axes = figure.subplots()
-    ends = pd.Series(0.0, index=papers)
+    counts = counts.reindex(index=papers, columns=list(_LOOKS), fill_value=0)
+    ends = counts.cumsum(axis=1) - counts
     for verdict, (color, hatch) in _LOOKS.items():
-        widths = counts.reindex(index=papers, columns=[verdict], fill_value=0)[verdict].astype(float)
-        bars = axes.barh(
-            papers, widths, left=ends, height=0.62, color=color, hatch=hatch, ec="white", lw=0.5, label=verdict
-        )
-        axes.bar_label(bars, [f"{width:.0f}" if width else "" for width in widths], label_type="center", size=7)
-        ends += widths
-    axes.set_yticks(papers, [style.PAPERS.get(name, name) for name in papers])
-    axes.invert_yaxis()
+        widths = counts[verdict].to_list()
+        look: dict[str, Any] = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
+        bars = axes.barh(range(len(papers)), widths, 0.62, ends[verdict], label=verdict, **look)
+        names = [f"{width:.0f}" if width else "" for width in widths]
+        behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.8}
+        for text in axes.bar_label(bars, names, label_type="center", size=7):
+            text.set_bbox(behind if text.get_text() and hatch else {"alpha": 0.0})
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-    axes.set(xlabel="claims")
-    figure.legend(loc="outside upper center", ncols=len(_LOOKS))
-    return figure
+    axes.locator_params("x", integer=True, nbins=5)

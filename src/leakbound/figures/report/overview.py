@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from leakbound.config.catalogue import FigureConfig
+from leakbound.config.data import size_of
 from leakbound.config.whole import Config
 from leakbound.figures import style
 
@@ -34,22 +35,21 @@ def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
 def levels(defenses: Mapping[str, Sequence[float]]) -> str:
     """Defenses with their levels, e.g. ``undefended; natural 50, 100``."""
     return "; ".join(
-        f"{style.look(name).label} {', '.join(f'{level:g}' for level in swept)}".strip()
+        f"{style.look(name).label} {', '.join(style.level_text(name, level) for level in swept)}".strip()
         for name, swept in defenses.items()
     )
 
 
 def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Data of a configuration: names, sizes of the splits and hashes of the prepared images."""
+    """Data of a configuration: names, what a replica draws, sizes of the other splits, hashes of the images."""
     hashes = provenance.get("data", {})
-    return [
-        [
-            style.written(name),
-            f"{_size(values.members)} members, {_size(values.test)} others, {values.aux:,} for the attacker",
-            str(hashes.get(name, ""))[:16] or "–",
-        ]
-        for name, values in config.datasets.items()
-    ]
+    lines = []
+    for name, settings in config.datasets.items():
+        size = size_of(name, settings)
+        drawn = f"{size.members:,} members, as many non-members, {size.validation:,} for validation, of {size.pool:,}"
+        others = f"{size.test:,} for accuracy, {size.aux:,} for the attacker"
+        lines.append([style.written(name), drawn, others, str(hashes.get(name, ""))[:16] or "–"])
+    return lines
 
 
 def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
@@ -99,13 +99,8 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def _size(count: int | None) -> str:
-    """Number of records of a split."""
-    return "all remaining" if count is None else f"{count:,}"
-
-
 def studies(config: Config) -> list[list[str]]:
-    """Studies of a configuration with all that they sweep over: data, networks, defenses, rounds, ..., seeds, runs."""
+    """Studies of a configuration with all that they sweep over: data, networks, defenses, rounds, ..., replicas, runs."""
     lines = []
     for name, study in config.studies.items():
         defended = sum(max(1, len(swept)) for swept in study.defenses.values())

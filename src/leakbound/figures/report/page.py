@@ -10,7 +10,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from leakbound.claims.claims import VERDICTS
-from leakbound.claims.scoreboard import NUMBERS, overall, scoreboard, written
+from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, written
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
@@ -21,14 +21,15 @@ from leakbound.figures.report.overview import bounds, bounds_of_runs, category, 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of templates, style and script."""
 _LARGEST_DRAWING = 300_000
-_SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "undecided": "?"}
+_SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligible": "≈", "undecided": "?"}
 
 
 @dataclass(frozen=True)
 class ReportFigure:
     """A figure with its caption, the rows that it shows, and its pictures.
 
-    The drawing is SVG; the picture is PNG, shown where the drawing is too large for the page.
+    The drawing is SVG; the picture is PNG, shown where the drawing is too large for the page. Notes are sentences under
+    the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to one that stands beside it.
     """
 
     config: FigureConfig
@@ -36,6 +37,8 @@ class ReportFigure:
     drawing: bytes
     picture: bytes
     rows: pd.DataFrame
+    notes: Sequence[str] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -86,14 +89,16 @@ def page(report: Report) -> str:
         keep_trailing_newline=True,
     )
     surroundings.filters["written"] = style.written
-    surroundings.globals |= {"symbols": _SYMBOLS, "claim_columns": ["verdict", *NUMBERS]}
+    surroundings.globals |= {"symbols": _SYMBOLS, "closed_forms": list(CLOSED_FORMS.values())}
+    surroundings.globals |= {"numbers": NUMBERS}
+    claims = list(_claims(report))
     counts = scoreboard(report.claims) if len(report.claims) else pd.DataFrame()
     return surroundings.get_template("report.html").render(
         report=report,
-        totals=counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys(VERDICTS, 0),
+        totals=counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys((*VERDICTS, *CLOSED_FORMS.values()), 0),
         counts=[[style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
-        claims=_listed(report),
-        papers=list(_papers(report)),
+        claims=_listed(report, claims),
+        papers=list(_papers(report, claims)),
         datasets=datasets(report.config, report.provenance),
         studies=studies(report.config),
         bounds=bounds(report.provenance),
@@ -103,26 +108,47 @@ def page(report: Report) -> str:
     )
 
 
-def _listed(report: Report) -> dict[str, Any]:
-    """All claims over all settings: lines of a table, and the facts by which the page narrows it down."""
+def _claims(report: Report) -> Iterator[dict[str, Any]]:
+    """Claims in their order: each with its line of a table, and lines for its datasets if it was tested on several."""
+    warnings = {(figure.key, claim): text for figure in report.figures for claim, text in figure.warnings.items()}
+    for (paper, name, claim), rows in report.claims.groupby(["paper", "figure", "claim"], sort=False):
+        figure, whole = f"{paper}/{name}", overall(rows)
+        parts = rows.drop(whole.index)
+        stated = written(whole).iloc[0]
+        datasets = [
+            {"name": style.written(str(one.dataset)), "verdict": str(one.verdict)}
+            for one in parts[parts["dataset"] != ""].itertuples(index=False)
+        ]
+        text = {"text": stated["claim"], "warning": warnings.get((figure, claim))}
+        settings = written(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
+        yield {
+            "figure": figure,
+            **stated[["claim", "verdict", "compared"]].to_dict(),
+            "line": [text, stated["verdict"], {"verdicts": datasets}, *stated[NUMBERS]],
+            "settings": settings if len(settings) > 1 else [],
+        }
+
+
+def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """All claims over all blocks: lines of a table, and the facts by which the page narrows it down."""
     anchors = {figure.key: f"#{figure.anchor}" for figure in report.figures}
-    claims = written(overall(report.claims))
-    lines = claims[["figure", "claim", "verdict", *NUMBERS]].to_numpy().tolist()
-    return {
-        "lines": [[{"text": key, "href": anchors.get(key)}, *line] for key, *line in lines],
-        "facts": [{"data-paper": key.partition("/")[0], "data-verdict": verdict} for key, _, verdict, *_ in lines],
-    }
+    facts = [{"data-paper": one["figure"].partition("/")[0], "data-verdict": one["verdict"]} for one in claims]
+    names = [{"text": one["figure"], "href": anchors.get(one["figure"])} for one in claims]
+    return {"lines": [[name, *one["line"]] for name, one in zip(names, claims, strict=True)], "facts": facts}
 
 
-def _papers(report: Report) -> Iterator[dict[str, Any]]:
+def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Figures by paper and category, each with its twins, and with its claims."""
-    judged = _judged(report.claims)
     for paper in style.ordered((figure.config.paper for figure in report.figures), style.PAPERS):
         by_key = {figure.key: figure for figure in report.figures if figure.config.paper == paper}
         groups: dict[str, list[list[dict[str, Any]]]] = {}
         for keys in families([figure.config for figure in by_key.values()]):
             family = [
-                {"figure": by_key[key], "claims": judged.get(key, []), **_points(by_key[key], report.links)}
+                {
+                    "figure": by_key[key],
+                    "claims": [claim for claim in claims if claim["figure"] == key],
+                    **_points(by_key[key], report.links),
+                }
                 for key in keys
             ]
             groups.setdefault(category(by_key[keys[0]].config), []).append(family)
@@ -134,27 +160,11 @@ def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
     if figure.config.plot != "plane" or not has_points(figure.drawing):
         return {"drawing": None, "points": None}
     head, lines = planes.numbers(figure.rows, figure.config.options)
+    center = planes.plane.check(figure.config.options).center
     texts = {
-        run: f"{name}: {head[2]} {x}, {head[3]} {y}, {'one seed' if n == '1' else f'mean of {n} seeds'}; run {run}"
+        run: f"{name}: {head[2]} {x}, {head[3]} {y}, {center} of {n} replica{'s' * (n != '1')}; run {run}"
         for run, name, x, y, n in lines
     }
     table = [[{"text": run, "href": links.get(run)}, *rest] for run, *rest in lines]
     drawing = embedded(figure.drawing, figure.anchor, figure.config.title, texts, links)
     return {"drawing": drawing, "points": {"head": head, "lines": table}}
-
-
-def _judged(claims: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """Figure to its claims, each with its line of a table, and lines for its settings if there are several."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for (paper, figure, _), rows in claims.groupby(["paper", "figure", "claim"], sort=False):
-        whole = overall(rows)
-        claim, settings = written(whole).iloc[0], written(rows.drop(whole.index))
-        lines = settings[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
-        found.setdefault(f"{paper}/{figure}", []).append(
-            {
-                **claim[["claim", "verdict", "compared"]].to_dict(),
-                "line": claim[["claim", "verdict", *NUMBERS]].tolist(),
-                "settings": lines if len(lines) > 1 else [],
-            }
-        )
-    return found

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
-from leakbound.claims.scoreboard import NUMBERS, markdown_table, overall, scoreboard, written
+from leakbound.claims.scoreboard import NUMBERS, counted, markdown_table, of_datasets, overall, scoreboard, written
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
 from leakbound.figures.report.overview import category, families, levels
@@ -18,6 +18,14 @@ Each figure and table of the papers, and those that go beyond them, as the commi
 them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
 claims: [the guide](guide.md). `leakbound figures` writes this page, from the catalogue in `config/figures`.
 """
+_EARLIER = """\
+<a id="earlier-protocol"></a>
+
+**Results of an earlier protocol.** The preset {presets} was run before [the present protocol](protocol.md): learning
+rates were searched in a quarter of the steps and shared by all seeds of a level, all seeds had one set of members,
+levels had streams of their own, and inversions that never moved counted as results. Its verdicts were reached by tests
+over seeds, setting by setting; they have neither Δ nor power, and what stands under *blocks* is the number of seeds.
+"""
 _MARKER = "scoreboard of {preset}"
 
 
@@ -25,13 +33,17 @@ _MARKER = "scoreboard of {preset}"
 class Kept:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
-    ``preset`` names the configuration; the folder of its results is relative to the page.
+    ``preset`` names the configuration; the folder of its results is relative to the page. Notes are sentences under the
+    caption, warnings go from a claim to one that stands beside it; ``earlier`` marks results of an earlier protocol.
     """
 
     preset: str
     folder: str
     rows: pd.DataFrame
     claims: pd.DataFrame
+    notes: Sequence[str] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
+    earlier: bool = False
 
 
 def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
@@ -50,7 +62,9 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
         ]
         if waiting:
             sections.append("### No committed run shows these yet\n\n" + "\n".join(waiting) + "\n")
-    return "\n".join([_HEAD, *contents, *sections])
+    earlier = sorted({one.preset for one in kept.values() if one.earlier})
+    notice = [_EARLIER.format(presets=", ".join(earlier))] if earlier else []
+    return "\n".join([_HEAD, *notice, *contents, *sections])
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
@@ -82,8 +96,8 @@ def _line(key: str, figure: FigureConfig, kept: Kept | None) -> str:
     """Line of the table of contents."""
     if kept is None:
         return f"- {figure.id}: {figure.title} (not drawn yet)"
-    counted = _counted(overall(kept.claims)["verdict"])
-    return f"- [{figure.id}: {figure.title}](#{key.replace('/', '-')})" + (f" – {counted}" if counted else "")
+    counts = counted(overall(kept.claims)["verdict"])
+    return f"- [{figure.id}: {figure.title}](#{key.replace('/', '-')})" + (f" – {counts}" if counts else "")
 
 
 def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
@@ -94,17 +108,18 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
         f'<a id="{key.replace("/", "-")}"></a>',
         f"### {figure.id}: {figure.title}",
         f"![{figure.title}]({picture}.png)",
-        " ".join(figure.caption.split()),
+        " ".join([*figure.caption.split(), *kept.notes]),
         f"**Settings.** {'. '.join(_settings(figure, kept))}. {links}.",
     ]
     if len(kept.claims):
-        paragraphs.append(markdown_table(["claim", "verdict", "settings", *NUMBERS], _claims(kept.claims)))
+        paragraphs.append(markdown_table(["claim", "verdict", "by dataset", *NUMBERS], _claims(kept)))
     return "\n\n".join(paragraphs) + "\n"
 
 
 def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
     """Sources of the picture, in phrases."""
-    yield f"Preset {kept.preset}; {category(figure).lower()}"
+    made = ", [earlier protocol](#earlier-protocol)" if kept.earlier else ""
+    yield f"Preset {kept.preset}{made}; {category(figure).lower()}"
     rows = kept.rows
     for column, word in (("dataset", "Data"), ("model", "Networks")):
         if column in rows:
@@ -122,17 +137,14 @@ def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
         if any(numbers):
             yield f"{word}: {', '.join(f'{number:,}' for number in numbers)}"
     counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
-    yield f"Seeds: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
+    yield f"Replicas: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
 
 
-def _claims(claims: pd.DataFrame) -> Iterator[list[str]]:
+def _claims(kept: Kept) -> Iterator[list[str]]:
     """Lines of the table of claims."""
-    for _, rows in claims.groupby("claim", sort=False):
-        whole = overall(rows)
-        claim = written(whole).iloc[0]
-        yield [claim["claim"], claim["verdict"], _counted(rows.drop(whole.index)["verdict"]), *claim[NUMBERS]]
-
-
-def _counted(verdicts: pd.Series) -> str:
-    """Verdicts with their numbers, e.g. ``2 reproduced, 1 undecided``."""
-    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.value_counts().sort_index().items())
+    whole = overall(kept.claims)
+    for name, datasets, claim in zip(
+        whole["claim"], of_datasets(kept.claims), written(whole).to_dict("records"), strict=True
+    ):
+        warning = f" ⚠ {kept.warnings[name]}" if name in kept.warnings else ""
+        yield [f"{claim['claim']}{warning}", claim["verdict"], datasets, *(claim[number] for number in NUMBERS)]

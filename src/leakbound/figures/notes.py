@@ -1,0 +1,137 @@
+"""Facts that stand under a figure beside its caption: ε, attacks that are no results, grids of rates that bind.
+
+They are read from the whole table of the study that the figure shows, because the figure's own conditions need not
+choose the rows that tell them.
+"""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from leakbound.claims.selection import rows_of, select_or_nothing
+from leakbound.config.catalogue import Conditions, FigureConfig
+from leakbound.figures import style
+
+MOST_AT_EDGE = 0.05
+"""Share of chosen rates at an edge of their grid from which on the grid is said to bind."""
+
+_SLOT = ["run", "replica", "learning_rate"]
+_LEFT_OUT = {"stuck": "did not move", "not_converged": "did not converge", "diverged": "diverged"}
+_KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and are kept"}
+_CONTROLS = ("start", "prior", "aux_mean", "oracle", "target")
+_NOUNS = {"model_inversion": "model inversions", "gradient_inversion": "gradient inversions"}
+_MEMBERSHIP, _INVERSION, _TUNED = (
+    ("membership", "white_box"),
+    ("model_inversion", "printed"),
+    ("model_inversion", "tuned"),
+)
+_MADE_OF = {
+    "imp_mia": (_MEMBERSHIP,),
+    "imp_dra": (_INVERSION,),
+    "imp_dra_gain": (_TUNED,),
+    "gdc": (_MEMBERSHIP, _INVERSION),
+    "gdc_gain": (_MEMBERSHIP, _TUNED),
+}
+"""Derived metric to source and variant of the attacks that it is made of."""
+
+
+def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the ε of one replica of their run as column ``epsilon``, NaN where it has none.
+
+    Args:
+        rows: Rows of a figure.
+        table: The table that they are from.
+
+    Returns:
+        The rows, as they are if nothing in the table has an ε. It is infinite for clipping without noise.
+    """
+    if not {"run", "source", "variant", "metric"} <= set(table.columns):
+        return rows
+    stated = (table["source"] == "accounting") & (table["metric"] == "epsilon") & table["variant"].isin(["", "replica"])
+    if not stated.any():
+        return rows
+    return rows.assign(epsilon=rows["run"].map(table[stated].groupby("run")["value"].max()))
+
+
+def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
+    """Sentences that belong under a figure.
+
+    Args:
+        figure: Entry of the catalogue.
+        table: The table that it shows, whole.
+    """
+    if "run" not in table.columns or (shown := rows_of(figure, table)).empty:
+        return []
+    binding = binding_grid(shown, table)
+    return [*_budgets(with_epsilon(shown, table)), *_invalid(shown, table), *([binding] if binding else [])]
+
+
+def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
+    """Claim of a figure to the sentence that stands beside it, if its rows come from a grid of rates that binds."""
+    if not {"run", "chosen"} <= set(table.columns):
+        return {}
+    rows = rows_of(figure, table)
+    found = {}
+    for claim in figure.claims:
+        where: Conditions = claim.options.get("where", {})
+        own = select_or_nothing(rows, {name: where[name] for name in where if name in rows.columns})
+        if text := binding_grid(own, table):
+            found[claim.id] = text
+    return found
+
+
+def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
+    """Sentence on the chosen rates of the runs in ``rows``, if 5 % or more of them lie at an edge of their grid."""
+    if "chosen" not in table.columns:
+        return ""
+    edges = table[(table["metric"] == "at_edge") & table["chosen"] & table["run"].isin(rows["run"].unique())]
+    count, choices = int(edges["value"].sum()), len(edges)
+    if not choices or count < MOST_AT_EDGE * choices:
+        return ""
+    share = f"{count:,} of {choices:,} chosen ones ({count / choices:.0%})"
+    return f"The grid of learning rates binds: {share} lie at its edge."
+
+
+def _budgets(rows: pd.DataFrame) -> Iterator[str]:
+    """ε of each arm and level that has one."""
+    if "epsilon" not in rows.columns:
+        return
+    told = rows.dropna(subset=["epsilon"])
+    texts = []
+    for defense in style.ordered(told["defense"]):
+        for level, own in told[told["defense"] == defense].groupby("level", sort=True):
+            ends = dict.fromkeys(style.epsilon_text(end) for end in (own["epsilon"].min(), own["epsilon"].max()))
+            name = f"{style.look(defense).label} {style.level_text(defense, float(level))}".strip()
+            texts.append(f"{name}: {'–'.join(ends)}")
+    if texts:
+        yield f"ε of one replica: {'; '.join(texts)}."
+
+
+def _invalid(shown: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
+    """Counts of the attacks behind the rows that are no results, or that their own grid confined."""
+    if "status" not in table.columns:
+        return
+    attacks = _attacks(shown, table)
+    for source, found in attacks.groupby("source", sort=True):
+        whole = f"of {len(found):,} {_NOUNS.get(str(source), f'{source} attacks'.replace('_', ' '))}"
+        for status, words in {**_LEFT_OUT, **_KEPT}.items():
+            if count := int((found["status"] == status).sum()):
+                yield f"{count:,} {whole} {words}{' and are left out' if status in _LEFT_OUT else ''}."
+
+
+def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """Attacks behind rows of a figure, one row for each slot, variant and unit, with columns source and status.
+
+    Summaries over units stand for attacks that have none.
+    """
+    pairs = {*shown[["source", "variant"]].drop_duplicates().itertuples(index=False, name=None)}
+    pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}
+    slots = [column for column in _SLOT if column in table.columns]
+    wanted = pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
+    own = table[table["variant"].map(lambda variant: variant not in _CONTROLS)]
+    own = own[pd.MultiIndex.from_frame(own[["source", "variant"]]).isin(pairs)]
+    own = own[pd.MultiIndex.from_frame(own[slots]).isin(wanted) & ~own["source"].isin(["training", "derived"])]
+    has_units = own.groupby(["source", "variant"])["unit"].transform("max") >= 0
+    own = own[(own["unit"] >= 0) | ~has_units]
+    worst = own.sort_values("status", key=lambda column: column != "", kind="stable")
+    return worst.groupby([*slots, "source", "variant", "unit"], dropna=False, as_index=False).last()

@@ -1,0 +1,202 @@
+"""Recipes: every learning rate and stopping time of every arm, against what plain SGD reaches by its own.
+
+``recipes`` shows them all beside the front of plain SGD; ``beyond`` shows how far the front of each arm lies beyond it.
+A recipe is a run at one candidate rate; what is paired is paired within a block: a replica of one dataset and network.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from leakbound.claims.recipes import Leakage, PlainSGD, distances, recipes_of
+from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
+from leakbound.figures import style
+from leakbound.figures.plots.panels import handle, legend
+from leakbound.figures.plots.plot import canvas, plot
+from leakbound.figures.plots.series import epsilons, explained, interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_FRONT = "#555555"
+_MOST_IN_A_ROW = 2
+_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "chosen": True}
+"""Columns that a table need not have, and what they hold then."""
+
+
+class RecipesOptions(PlainSGD):
+    """Options of the plots ``recipes`` and ``beyond``."""
+
+    leakages: Annotated[dict[str, Leakage], Field(min_length=1)]
+    """Label of an axis, with unit, to its quantity; each has panels of its own."""
+    utility_label: str = "test accuracy"
+    """Label of what is wanted, with unit."""
+
+
+@plot(RecipesOptions)
+def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
+    """Draw every recipe, the mean over replicas, with the front of plain SGD; those chosen have a mark with intervals.
+
+    Each replica has a front of its own: the line is their mean, the band its 95 % interval.
+    """
+    rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
+    found = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
+    cells = [(label, setting) for label, table in found.items() for setting in _settings(table)]
+    several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
+    columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
+    lines = -(-len(cells) // columns)
+    wide = style.TWO_COLUMNS if columns > 1 else style.TWO_COLUMNS * 0.72
+    figure = canvas(wide, (0.9 if columns > 1 else 1.5) + lines * min(2.6, 0.25 + 0.85 * wide / columns))
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for index, (axes, cell) in enumerate(zip_longest(grid.flat, cells)):
+        if cell is None:
+            axes.set_visible(False)
+            continue
+        label, where = cell
+        _panel(axes, select(found[label], where), options.leakages[label], options)
+        if index < columns or not several:
+            axes.set_title(_title(where, cells), pad=3)
+        if several or index + columns >= len(cells):
+            axes.set_xlabel(label)
+    figure.supylabel(options.utility_label, fontsize=style.FONT_SIZE)
+    legend(figure, _handles(next(iter(found.values())), options))
+    return figure
+
+
+@plot(RecipesOptions)
+def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
+    """Draw how much more utility the front of each arm has than that of plain SGD at equal leakage.
+
+    One row for each arm, one panel for each leakage and dataset, the first for all datasets together: points are
+    blocks, the mark their mean with its 95 % interval.
+    """
+    import pandas as pd
+
+    gains = {
+        label: _gains(recipes_of(rows, leakage, options), leakage, options)
+        for label, leakage in options.leakages.items()
+    }
+    settings = _settings(pd.concat(gains.values()))
+    wanted = [({}, "all"), *((where, _title(where, [("", one) for one in settings])) for where in settings)]
+    wanted = wanted if len(settings) > 1 else wanted[1:]
+    arms = style.ordered({arm for table in gains.values() for arm in table["defense"]})
+    wide = min(style.TWO_COLUMNS, 1.9 + 1.5 * len(wanted))
+    figure = canvas(wide, 0.45 + len(gains) * (0.45 + 0.2 * len(arms)))
+    grid = figure.subplots(len(gains), len(wanted), sharey=True, sharex="row", squeeze=False)
+    for axes, (_, title) in zip(grid[0], wanted, strict=True):
+        axes.set_title(title, pad=3)
+    for line, (label, table) in zip(grid, gains.items(), strict=True):
+        for axes, (where, _) in zip(line, wanted, strict=True):
+            _forest(axes, select_or_nothing(table, where), arms)
+        line[0].set_ylabel(f"at equal\n{label}")
+    figure.supxlabel(f"{options.utility_label} beyond plain SGD's own front", fontsize=style.FONT_SIZE)
+    return figure
+
+
+def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd.DataFrame:
+    """Distance of each arm beyond plain SGD in each block: columns dataset, model, replica, defense and value."""
+    import pandas as pd
+
+    found = []
+    for (dataset, model), own in table.groupby(["dataset", "model"], sort=True):
+        for arm, points in own[~own["defense"].isin(options.plain)].groupby("defense", sort=True):
+            values = distances(own, points, leakage, options).rename_axis("replica").rename("value").reset_index()
+            found.append(values.assign(dataset=dataset, model=model, defense=arm))
+    if not sum(map(len, found)):
+        raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(options.plain)}) and another arm")
+    return pd.concat(found, ignore_index=True)
+
+
+def _settings(table: pd.DataFrame) -> list[dict[str, str]]:
+    """Datasets and models that occur together, in the order of panels."""
+    pairs = {(str(dataset), str(model)) for dataset, model in table[["dataset", "model"]].itertuples(index=False)}
+    datasets, models = (style.ordered(names, style.NAMES) for names in zip(*pairs, strict=True))
+    return [{"dataset": one, "model": other} for one in datasets for other in models if (one, other) in pairs]
+
+
+def _title(where: dict[str, str], cells: list[tuple[str, dict[str, str]]]) -> str:
+    """Name of a panel: its dataset, and its network where there are several."""
+    several = len({setting["model"] for _, setting in cells}) > 1
+    return ", ".join(style.written(where[column]) for column in ("dataset", "model")[: 1 + several])
+
+
+def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> None:
+    """Draw the recipes of one dataset and network, and the front of plain SGD."""
+    plain = table[table["defense"].isin(options.plain)]
+    for defense in style.ordered(table["defense"]):
+        own, look = table[table["defense"] == defense], style.look(defense)
+        drawn = {**look.line(), "ls": "none"}
+        middles = own.groupby(["run", "learning_rate"], dropna=False)[["x", "y"]].mean()
+        axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
+        for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
+            x, y = (interval(chosen[name], "mean") for name in ("x", "y"))
+            bars = [np.nan_to_num([[one.value - one.low], [one.high - one.value]]) for one in (x, y)]
+            axes.errorbar(
+                x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
+            )
+            edge = {"mec": "black", "mew": 0.6} if look.marker not in "+x1" else {"mew": 1.5}
+            axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
+    if len(plain):
+        _plain_front(axes, plain, leakage, options)
+    axes.locator_params("x", nbins=5)
+    axes.margins(0.06)
+
+
+def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> None:
+    """Draw the mean over replicas of the fronts of plain SGD, and its 95 % interval."""
+    import pandas as pd
+
+    from leakbound import metrics
+
+    guess = options.guess_on(str(plain["dataset"].iloc[0]), leakage)
+    fronts = [
+        metrics.recipe_front(own[["x", "y"]].to_numpy(float), guess) for _, own in plain.groupby("replica", sort=True)
+    ]
+    at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
+    heights = np.array([np.interp(at, x, y) for x, y in fronts])
+    line = [interval(pd.Series(column), "mean") for column in heights.T]
+    if len(fronts) > 1:
+        band = [one.low for one in line], [one.high for one in line]
+        axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
+    axes.plot(at, [one.value for one in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
+    lowest = plain["y"].min()
+    axes.set_ylim(bottom=min(axes.get_ylim()[0], lowest))
+
+
+def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
+    """Legend: the arms, with their levels and, where they have one, ε; and the front."""
+    found = []
+    for defense in style.ordered(table["defense"]):
+        own, look = table[table["defense"] == defense], style.look(defense)
+        levels = [style.level_text(defense, level) for level in sorted(own["level"].dropna().unique())]
+        found.append(handle(explained(look.label, levels, epsilons(own)), **{**look.line(), "ls": "none"}))
+    if table["defense"].isin(options.plain).any():
+        found.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
+    return found
+
+
+def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
+    """Draw one row for each arm: its blocks as small points, their mean with its interval."""
+    axes.axvline(0.0, color=style.CONTROL_COLOR, lw=0.8, zorder=1)
+    for place, arm in enumerate(arms):
+        values, look = table.loc[table["defense"] == arm, "value"], style.look(arm)
+        if values.empty:
+            continue
+        middle = interval(values, "mean")
+        axes.plot(
+            values, [place + 0.22] * len(values), color=look.color, marker="|", ms=3, mew=0.6, ls="none", alpha=0.6
+        )
+        if len(values) > 1:
+            axes.plot([middle.low, middle.high], [place] * 2, color=look.color, lw=1.3, marker="none")
+        axes.plot(middle.value, place, **{**look.line(), "ls": "none"}, ms=4.5)
+    axes.set_yticks(range(len(arms)), [style.look(arm).label for arm in arms])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    axes.locator_params("x", nbins=4)

@@ -1,0 +1,82 @@
+"""The scoreboard: five verdicts, closed forms apart, and every number that a verdict rests on."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.claims.claims import COLUMNS, VERDICTS
+from leakbound.claims.scoreboard import CLOSED_FORMS, of_datasets, scoreboard, to_markdown, verdict_counts, written
+
+
+def claim(name: str, verdict: str, *, paper: str = "tan2024", exact: bool = False, **changes: object) -> dict:
+    stated = {"paper": paper, "figure": "fig09", "claim": name, "text": f"Claim {name}.", "dataset": "all"}
+    stated |= {"model": "all", "test": "greater", "unit": "" if exact else "accuracy", "verdict": verdict}
+    numbers = dict.fromkeys(("delta", "low", "high", "low_90", "high_90", "power"), np.nan)
+    numbers |= {"effect": 0.02, "p_value": 0.0, "p_adjusted": 0.0, "blocks": 0, "blocks_needed": pd.NA}
+    if not exact:
+        numbers |= {"delta": 0.01, "low": 0.015, "high": 0.025, "low_90": 0.016, "high_90": 0.024, "power": 0.9}
+        numbers |= {"p_value": 0.01, "p_adjusted": 0.02, "blocks": 20, "blocks_needed": 12}
+    return {**stated, **numbers, "exact": exact, "detail": "compared", **changes}
+
+
+@pytest.fixture
+def claims() -> pd.DataFrame:
+    rows = [claim(name, name) for name in VERDICTS]
+    rows += [claim("holds", "reproduced", exact=True), claim("fails", "contradicted", exact=True, paper="wang2020")]
+    rows += [claim("partly", "mixed", exact=True, paper="wang2020")]
+    for dataset, verdict in (("cifar10", "reproduced"), ("svhn", "contradicted"), ("celeba", "reproduced")):
+        rows.insert(0, claim("mixed", verdict, dataset=dataset, model="lenet", blocks=5))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"blocks_needed": "Int64", "exact": bool})
+
+
+def test_closed_forms_are_counted_apart_from_experiments(claims):
+    board = scoreboard(claims).set_index("paper")
+    assert board.columns.tolist() == [*VERDICTS, *CLOSED_FORMS.values(), "claims"]
+    assert board.loc["tan2024"].tolist() == [1, 1, 1, 1, 1, 1, 0, 6]
+    assert board.loc["wang2020"].tolist() == [0, 0, 0, 0, 0, 0, 2, 2]
+    assert board.loc["all"].tolist() == [1, 1, 1, 1, 1, 1, 2, 8]
+
+
+def test_the_rows_of_the_figure_have_every_paper_kind_and_verdict(claims):
+    counts = verdict_counts(claims)
+    assert len(counts) == 2 * 2 * len(VERDICTS)
+    assert counts["value"].sum() == 8
+    own = counts.set_index(["paper", "kind", "verdict"])["value"]
+    assert own["wang2020", "closed form", "contradicted"] == 1
+    assert own["tan2024", "closed form", "contradicted"] == 0
+
+
+def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
+    (line,) = written(claims[(claims["claim"] == "mixed") & (claims["dataset"] == "all")]).to_dict("records")
+    assert line["effect [95 %]"] == "0.02 [0.015, 0.025]"
+    assert line["Δ"] == "0.01 accuracy"
+    assert (line["p (Holm)"], line["blocks"], line["power at 2Δ"], line["blocks needed"]) == (
+        "0.020",
+        "20",
+        "0.90",
+        "12",
+    )
+    (exact,) = written(claims[claims["claim"] == "holds"]).to_dict("records")
+    assert [exact[name] for name in ("Δ", "p (Holm)", "blocks", "power at 2Δ", "blocks needed")] == [
+        "–",
+        "exact",
+        "–",
+        "–",
+        "–",
+    ]
+
+
+def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
+    found = dict(zip([*VERDICTS, "holds", "fails", "partly"], of_datasets(claims), strict=True))
+    assert found["mixed"] == "2 reproduced, 1 contradicted"
+    assert found["reproduced"] == found["holds"] == ""
+    assert (
+        "| **mixed** | 0.02 [0.015, 0.025] | 0.01 accuracy | 0.020 | 20 | 0.90 | 12 | 2 reproduced, 1 contradicted |"
+        in (to_markdown(claims))
+    )
+
+
+def test_a_claim_of_an_experiment_that_nothing_could_tell_says_so(claims):
+    unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
+    (line,) = written(unknown).to_dict("records")
+    assert (line["power at 2Δ"], line["blocks needed"]) == ("–", "cannot tell")

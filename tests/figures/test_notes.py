@@ -1,0 +1,116 @@
+"""What stands under a figure: ε, attacks that are no results, and grids of rates that bind."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.claims.selection import rows_of
+from leakbound.config.catalogue import ClaimConfig, FigureConfig
+from leakbound.figures.drawing import caption
+from leakbound.figures.notes import notes, warnings, with_epsilon
+
+
+def figure(rates: str = "chosen", claims: tuple[ClaimConfig, ...] = (), **select) -> FigureConfig:
+    return FigureConfig(
+        id="fig",
+        paper="tan2024",
+        title="t",
+        study="s",
+        plot="plane",
+        caption="Text.",
+        select=select,
+        rates=rates,
+        claims=claims,
+    )
+
+
+def classes(statuses: list[str]) -> pd.DataFrame:
+    """Inversions of one network, one for each class, the mean over its start and its summary beside them."""
+    known = {"run": "r", "dataset": "digits", "model": "lenet", "defense": "natural", "level": 4.0, "replica": 0}
+    known |= {"learning_rate": 0.01, "chosen": True, "source": "model_inversion", "metric": "mse"}
+    values = [np.nan if status in ("stuck", "diverged", "not_converged") else 0.02 for status in statuses]
+    units = pd.DataFrame({"unit": range(len(statuses)), "status": statuses, "value": values})
+    frames = [units.assign(variant="printed"), units.assign(variant="start", status="", value=0.03)]
+    frames.append(pd.DataFrame({"unit": [-1], "status": "", "value": 0.02, "variant": "printed"}))
+    attacked = pd.concat(frames, ignore_index=True).assign(**known)
+    derived = attacked.tail(1).assign(source="derived", metric="imp_dra", variant="")
+    return pd.concat([attacked, derived], ignore_index=True)
+
+
+def test_epsilon_of_a_figure_comes_from_rows_that_it_does_not_show(recipes):
+    shown = figure(metric="test_accuracy", source="training")
+    chosen = with_epsilon(rows_of(shown, recipes), recipes)
+    assert set(chosen["metric"]) == {"test_accuracy"}
+    by_level = chosen[chosen["defense"] == "dpsgd"].groupby("level")["epsilon"].unique()
+    assert {level: list(values) for level, values in by_level.items()} == {0.2066: [391.76], 0.46: [40.97], 0.8: [9.19]}
+    assert np.isinf(chosen.loc[chosen["defense"] == "clipping", "epsilon"]).all()
+    assert chosen.loc[chosen["defense"] == "natural", "epsilon"].isna().all()
+    told = "ε of one replica: DP-SGD 0.2066: 392; DP-SGD 0.46: 41; DP-SGD 0.8: 9.19; clipping, no noise: ∞."
+    assert told in notes(shown, recipes)
+
+
+def test_epsilon_is_that_of_one_replica_not_of_all_together(recipes):
+    together = recipes[recipes["metric"] == "epsilon"].assign(variant="replicas", value=9e9)
+    table = pd.concat([recipes, together], ignore_index=True)
+    assert (with_epsilon(rows_of(figure(defense="dpsgd"), table), table)["epsilon"] < 400).all()
+
+
+@pytest.mark.parametrize(
+    ("metric", "source"), [("mse", "model_inversion"), ("imp_dra", "derived")], ids=["shown", "derived from it"]
+)
+def test_attacks_that_are_no_results_are_counted(metric, source):
+    table = classes(["", "stuck", "stuck", "not_converged", "diverged", "grid_edge", "", ""])
+    assert notes(figure(metric=metric, source=source, unit=-1), table) == [
+        "2 of 8 model inversions did not move and are left out.",
+        "1 of 8 model inversions did not converge and are left out.",
+        "1 of 8 model inversions diverged and are left out.",
+        "1 of 8 model inversions chose a setting at an edge of the attack's own grid and are kept.",
+    ]
+
+
+def test_attacks_of_candidates_that_are_not_shown_are_not_counted():
+    table = classes(["stuck", ""])
+    other = table.assign(learning_rate=0.1, chosen=False, status="stuck")
+    both = pd.concat([table, other], ignore_index=True)
+    shown = {"metric": "mse", "source": "model_inversion", "unit": -1}
+    assert notes(figure(**shown), both) == ["1 of 2 model inversions did not move and are left out."]
+    assert notes(figure("all", **shown), both)[0].startswith("3 of 4 ")
+
+
+def edged(recipes: pd.DataFrame, share: float) -> pd.DataFrame:
+    """The table with a share of the chosen rates of DP-SGD, and no other, at an edge of their grid."""
+    table = recipes.copy()
+    edges = table["metric"] == "at_edge"
+    table.loc[edges, "value"] = 0.0
+    own = table.index[edges & table["chosen"] & (table["defense"] == "dpsgd")]
+    table.loc[own[: round(share * len(own))], "value"] = 1.0
+    return table
+
+
+def test_a_grid_that_binds_is_told_under_the_figure_and_beside_the_claims_that_it_touches(recipes):
+    claims = tuple(
+        ClaimConfig(id=name, text="T.", test="increasing", delta=0.1, unit="accuracy", options={"where": where})
+        for name, where in (("dp", {"defense": "dpsgd"}), ("natural", {"defense": "natural"}))
+    )
+    shown = figure(claims=claims, source="training", metric="test_accuracy")
+    table = edged(recipes, 0.5)
+    assert warnings(shown, table) == {
+        "dp": "The grid of learning rates binds: 15 of 30 chosen ones (50%) lie at its edge."
+    }
+    assert notes(shown, table)[-1].startswith("The grid of learning rates binds: 15 of ")
+    assert not warnings(shown, edged(recipes, 0.0))
+    assert warnings(shown, edged(recipes, 2 / 30))
+    assert not warnings(shown, edged(recipes, 1 / 30))  # 3 %, fewer than 5
+
+
+def test_tables_without_runs_statuses_and_rates_have_no_notes(study):
+    beside = pd.DataFrame({"dataset": ["digits"], "variant": ["a"], "replica": [0], "value": [1.0]})
+    assert notes(figure(), beside) == []
+    old = study.drop(columns=["status", "learning_rate", "chosen"])
+    assert notes(figure(metric="gdc"), old) == []
+
+
+def test_notes_stand_behind_the_caption(recipes):
+    shown = figure(source="training", metric="test_accuracy")
+    text = caption(shown, rows_of(shown, recipes), ["A note."])
+    assert text == "Text. Data: cifar10, svhn. Network: lenet. n = 5 replicas. A note."
