@@ -57,7 +57,7 @@ def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_cho
     rates = whole.config["training"]["learning_rates"]
     slot = ["run", "replica", "learning_rate"]
     trained = every[(every["source"] == "training") & (every["metric"] == "validation_accuracy")]
-    runs = {run for run in trained["run"]}
+    runs = set(trained["run"])
     assert {run.split("/")[2] for run in runs} >= {"none", "early_stopping", "stopped-0.5", "clipping-0"}
     for run, rows in trained.groupby("run"):
         assert sorted(rows["learning_rate"]) == sorted(rates * 2), run
