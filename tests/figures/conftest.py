@@ -262,19 +262,21 @@ def gradients(make_gradients: Callable[..., pd.DataFrame]) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def studies(study: pd.DataFrame, make_gradients: Callable[..., pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Rows of every study that the catalogue draws from."""
+def studies(
+    study: pd.DataFrame, make_study: Callable[..., pd.DataFrame], make_gradients: Callable[..., pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
+    """Rows of every study that the catalogue draws from; 7 blocks are the least that three claims need."""
     generator = np.random.default_rng(7)
     undefended: list[tuple[str, float | None]] = [("none", None)]
 
     def over(pairs: list[tuple[str, float | None]], lengths: tuple[int, ...] = (600,)) -> pd.DataFrame:
-        return tabulate(trained("digits", "lenet", *pair, 4, generator, n) for n in lengths for pair in pairs)
+        return tabulate(trained("digits", "lenet", *pair, 7, generator, n) for n in lengths for pair in pairs)
 
     def inverted(pairs: list[tuple[str, float | None]], sizes: tuple[int, ...] = (1,)) -> pd.DataFrame:
         return tabulate(inverted_gradients("digits", *pair, 7, generator, b) for b in sizes for pair in pairs)
 
     return {
-        "capacity": study,
+        "capacity": make_study(replicas=7),
         "comparison": study,
         "membership": study,
         "gradient_inversion": make_gradients(8, ("digits", "fashion_mnist")),

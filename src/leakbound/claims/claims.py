@@ -62,7 +62,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     table: list[dict[str, Any]] = []
     for claim, one, pooled in zip(figure.claims, found, judged, strict=True):
         stated: dict[str, Any] = {"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text}
-        stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": False}
+        stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": claim.delta is None}
         if pooled is not None and isinstance(one, Blocks):
             own = _of_datasets(claim, one, alpha, seed)
             own.append(_row(claim, one, pooled, next(adjusted), alpha, level))
@@ -165,7 +165,7 @@ def _row(
         notes.append(f"no effect can be told: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
     numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
     promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
-    stated = {"unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks, "exact": False}
+    stated = {"unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
 
 

@@ -104,7 +104,7 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: 
     fall by delta: each step's mean must be above -delta by its own one-sided 5 % test, so that a curve one of whose
     steps does fall by delta is called a trend in at most 5 % of cases.
     """
-    if rule == "beyond" and -delta < judged.low_90 and judged.high_90 < delta:
+    if rule == "beyond" and _inside((judged.low_90, judged.high_90), delta):
         return "negligible"
     if not p_adjusted < alpha or not judged.direction:
         return "undecided"
@@ -117,26 +117,26 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
     """Datasets that significantly speak against a pooled verdict, or some against others.
 
     By Student's t of the blocks' effects, Holm-corrected over the datasets: sign flips of a dataset's few blocks can
-    seldom reach a level at all, and a dataset that opposes would never be seen.
+    seldom reach a level at all, and a dataset that opposes would never be seen. An effect that is negligible on a
+    dataset speaks neither way.
 
     Returns:
         Names of datasets; none where all that speak agree with the verdict.
     """
-    datasets = list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))
     found = []
-    for dataset in datasets:
+    for dataset in (datasets := list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))):
         own = part(blocks, dataset)
-        found.append(_decisive(own, own.effects, delta, partial(student, strata=_strata(own.effects))))
-    sure = [p < alpha for p in holm([p_value for _, p_value, _ in found])]
-    sides = {
-        side: [d for d, s, (_, _, way) in zip(datasets, sure, found, strict=True) if s and way == side]
-        for side in (1, -1)
-    }
+        name, p_value, way = _decisive(own, own.effects, delta, partial(student, strata=_strata(own.effects)))
+        small = blocks.rule == "beyond" and _inside(interval(*_column(own.effects, name), 0.9), delta)
+        found.append((p_value, 0 if small else way))
+    adjusted = holm([p_value for p_value, _ in found])
+    says = {name: way for name, p, (_, way) in zip(datasets, adjusted, found, strict=True) if p < alpha and way}
+    claimed, otherwise = ([name for name, way in says.items() if way == side] for side in (1, -1))
     if pooled == "reproduced":
-        return sides[-1]
+        return otherwise
     if pooled == "contradicted":
-        return sides[1]
-    return sides[1] + sides[-1] if sides[1] and sides[-1] else []
+        return claimed
+    return [*claimed, *otherwise] if claimed and otherwise else []
 
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
@@ -144,6 +144,11 @@ def promised(blocks: Blocks, delta: float, level: float) -> Design:
     steps = () if blocks.steps is None else tuple(spread(*_column(blocks.steps, name)) for name in blocks.steps)
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
     return Design(blocks.rule, delta, spreads, steps, blocks.levels, level)
+
+
+def _inside(ends: tuple[float, float], delta: float) -> bool:
+    """True if an interval lies inside ±delta."""
+    return -delta < ends[0] and ends[1] < delta
 
 
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
