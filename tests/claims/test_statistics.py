@@ -54,11 +54,11 @@ def test_the_error_of_strata_is_that_of_a_stratified_bootstrap():
     strata = ["a"] * 5 + ["b"] * 8
     values = np.concatenate([generator.normal(0, 1, 5), generator.normal(40, 3, 8)])
     draws = [
-        np.concatenate([generator.choice(values[:5], 5), generator.choice(values[5:], 8)]).mean() for _ in range(20_000)
+        np.concatenate([generator.choice(values[:5], 5), generator.choice(values[5:], 8)]).mean() for _ in range(4_000)
     ]
     # A bootstrap of n values has (n − 1)/n of their variance.
     parts = [own.var(ddof=1) * len(own) / 13**2 for own in (values[:5], values[5:])]
-    assert np.var(draws) == pytest.approx(parts[0] * 4 / 5 + parts[1] * 7 / 8, rel=0.05)
+    assert np.var(draws) == pytest.approx(parts[0] * 4 / 5 + parts[1] * 7 / 8, rel=0.1)
     error, freedom = statistics.mean_error(values, strata)
     assert error == pytest.approx(math.sqrt(sum(parts)))
     assert 4 < freedom < 12

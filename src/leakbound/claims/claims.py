@@ -161,8 +161,9 @@ def _row(
     if reached == "undecided" and p_adjusted < alpha:
         falling = f"the claimed way, but these steps may go back by delta: {', '.join(judged.falling)}"
         notes.append(falling if judged.direction else "ranks and means go different ways")
-    if (least := design.smallest_p(judged.blocks)) > level:
-        notes.append(f"no effect can be told: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
+    if reached in ("undecided", "negligible") and (least := design.smallest_p(judged.blocks)) > level:
+        few = f"too few to tell an effect at {level:.2g}"
+        notes.append(f"{few}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
     numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
     promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
     stated = {"unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
