@@ -100,7 +100,7 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def studies(config: Config) -> list[list[str]]:
-    """Studies of a configuration with all that they sweep over: data, networks, defenses, rounds, ..., replicas, runs."""
+    """Studies of a configuration with all that they sweep over: data, networks, defenses, ..., replicas, runs."""
     lines = []
     for name, study in config.studies.items():
         defended = sum(max(1, len(swept)) for swept in study.defenses.values())
