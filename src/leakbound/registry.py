@@ -190,6 +190,7 @@ ILLUSTRATIONS = Registry(
         "shapes": "leakbound.theory.illustrations.costs:shapes",
         "personalized_cost": "leakbound.theory.illustrations.costs:personalized_cost",
         "leakage": "leakbound.theory.illustrations.costs:leakage",
+        "covariance_leak": "leakbound.theory.illustrations.leaks:covariance_leak",
     },
 )
 

@@ -33,6 +33,7 @@ def weights(networks):
 def measured(weights, digits, *, defense=None, level=0.5, records=120):
     config = GradientCapacityConfig(records=records)
     arguments = {"model": "lenet", "dataset": digits, "config": config, "batch_size": 64, "seed": 0, "slug": SLUG}
+    arguments["replicas"] = [0, 1]
     rows, arrays = measure(weights, defense=defense or DPSGD(), level=level, **arguments)
     return rows.pivot_table(index="replica", columns="variant", values="value", dropna=False), arrays
 
@@ -49,9 +50,8 @@ def test_capacity_is_that_of_gaussian_gradients_with_the_clipped_covariance(weig
     """Against autograd record by record, and the determinant over all parameters instead of the Gram matrix."""
     records, bound, level = 12, 0.7, 0.5
     values, arrays = measured(weights, digits, defense=DPSGD(max_grad_norm=bound), level=level, records=records)
-    chosen = np.sort(numpy_order(digits)[:records])
-    clipped = []
-    for image, label in zip(digits.train.images[chosen], digits.train.labels[chosen], strict=True):
+    members, clipped = digits.members(0), []
+    for image, label in zip(members.images[:records], members.labels[:records], strict=True):
         networks[0].zero_grad()
         F.cross_entropy(networks[0](torch.from_numpy(image[None])), torch.tensor([label])).backward()
         gradient = torch.cat([parameter.grad.flatten() for parameter in networks[0].parameters()]).double()
@@ -63,12 +63,6 @@ def test_capacity_is_that_of_gaussian_gradients_with_the_clipped_covariance(weig
     total = float((centered**2).sum()) / (records - 1)
     assert values.loc[0, "trace"] == pytest.approx(0.5 * ratio * total, rel=1e-4)
     assert arrays["eigenvalues"].shape == (2, records)
-
-
-def numpy_order(dataset):
-    from leakbound.randomness.seeding import numpy_generator
-
-    return numpy_generator(0, "gradient_capacity", dataset.name).permutation(len(dataset.train))
 
 
 def test_values_are_ordered_and_theorem_4_is_there_in_both_forms(weights, digits):

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, vmap
 
+from images import repooled
 from leakbound import models
 from leakbound.attacks.membership import attack, divide, score
 from leakbound.attacks.signals import Signals, read_signals
 from leakbound.attacks.white_box import FOLDS, white_box_scores
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
-from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.datasets import prepare
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 
 CONFIG = MembershipConfig()
@@ -26,7 +27,8 @@ def _overfitted(dataset, *, steps, rate=0.05, batch_size=50):
     """Weights (one replica) of a LeNet that has been trained on the members until it knows them."""
     network = models.build("lenet", dataset.colors, len(dataset.classes), torch_generator(0, "weights"))
     generator = torch_generator(0, "batches")
-    images, labels = torch.from_numpy(dataset.train.images), torch.from_numpy(dataset.train.labels)
+    members = dataset.members(0)
+    images, labels = torch.from_numpy(members.images), torch.from_numpy(members.labels)
     optimizer = torch.optim.SGD(network.parameters(), rate, momentum=0.9)
     for _ in range(steps):
         batch = torch.randint(len(labels), (batch_size,), generator=generator)
@@ -51,17 +53,20 @@ def _values(rows, metric, replica=0):
     return chosen.set_index("variant")
 
 
+def attacked(weights, dataset, replicas=(0,), config=SHORT, seed=0, slug="run"):
+    return attack(weights, replicas=replicas, model="lenet", dataset=dataset, config=config, seed=seed, slug=slug)
+
+
 @pytest.fixture(scope="module")
 def digits():
-    return prepare("digits", DatasetConfig(members=400, test=400, aux=100), seed=0)
+    return prepare("digits", DatasetConfig(members=400, test=100, aux=100), seed=0)
 
 
 @pytest.fixture(scope="module")
 def mislabelled(digits):
     """Handwriting with labels drawn by lot: a network can only learn them by heart."""
     generator = np.random.default_rng(1)
-    train, test = (Split(split.images, generator.integers(0, 10, len(split))) for split in (digits.train, digits.test))
-    return ImageDataset("mislabelled", digits.classes, train, test, digits.aux)
+    return repooled(digits, labels=generator.integers(0, 10, len(digits.pool)))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +76,7 @@ def found(mislabelled):
     weights = {
         name: torch.cat([trained[name], untrained[name], torch.full_like(trained[name], torch.nan)]) for name in trained
     }
-    return attack(weights, model="lenet", dataset=mislabelled, config=CONFIG, seed=0, slug="run")
+    return attacked(weights, mislabelled, replicas=[0, 1, 2], config=CONFIG)
 
 
 def _made_up(generator, count=300, classes=4, width=6, shift=0.0):
@@ -104,7 +109,7 @@ def test_last_layer_gradient_equals_autograd(digits):
 
 def test_signals_agree_with_torch_on_posteriors_and_loss(digits):
     network = models.build("lenet", 1, 10, torch_generator(4, "weights"))
-    images, labels = torch.from_numpy(digits.train.images[:40]), torch.from_numpy(digits.train.labels[:40])
+    images, labels = torch.from_numpy(digits.pool.images[:40]), torch.from_numpy(digits.pool.labels[:40])
     signals = read_signals(network, images, labels)
     with torch.no_grad():
         logits = network(images).double()
@@ -242,7 +247,7 @@ def test_attack_falls_to_chance_as_often_as_it_says():
 
 def test_rows_and_scores_tell_of_every_replica_and_variant(found):
     rows, arrays = found
-    assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high"]
+    assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high", "status"]
     expected = {
         (variant, metric)
         for variant in ("white_box", "loss_threshold")
@@ -263,6 +268,7 @@ def test_rows_and_scores_tell_of_every_replica_and_variant(found):
 def test_diverged_replica_has_no_result_and_leaves_the_others_alone(found):
     rows, arrays = found
     assert rows[rows.replica == 2][["value", "low", "high"]].isna().all(axis=None)
+    assert rows.groupby("replica").status.unique().map(list).tolist() == [[""], [""], ["diverged"]]
     assert rows[rows.replica < 2][["value", "low", "high"]].notna().all(axis=None)
     assert all(np.isnan(array[2]).all() and np.isfinite(array[:2]).all() for array in arrays.values())
 
@@ -272,40 +278,39 @@ def test_attack_repeats_by_seed_and_changes_with_it(digits):
 
     def run(seed, slug, chosen=slice(None)):
         part = {name: value[chosen] for name, value in weights.items()}
-        return attack(part, model="lenet", dataset=digits, config=SHORT, seed=seed, slug=slug)
+        return attacked(part, digits, replicas=[0, 1][chosen], seed=seed, slug=slug)
 
     first, again = run(0, "run"), run(0, "run")
     pd.testing.assert_frame_equal(first[0], again[0], check_exact=True)
     assert all(np.array_equal(first[1][name], again[1][name]) for name in first[1])
     alone = run(0, "run", slice(0, 1))
     assert all(np.array_equal(first[1][name][:1], alone[1][name]) for name in first[1])
-    for other in (run(1, "run"), run(0, "other")):
-        assert not np.array_equal(first[1]["white_box_members"], other[1]["white_box_members"])
+    assert not np.array_equal(first[1]["white_box_members"], run(1, "run")[1]["white_box_members"])
+    pd.testing.assert_frame_equal(first[0], run(0, "other")[0], check_exact=True)  # alike for every defense
 
 
 def test_attack_leaves_the_global_generator_alone(digits):
     state = torch.get_rng_state()
-    attack(_untrained(digits), model="lenet", dataset=digits, config=SHORT, seed=0, slug="run")
+    attacked(_untrained(digits), digits)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_accuracies_are_those_of_the_scored_records(digits):
     weights = _untrained(digits)
-    rows, _ = attack(weights, model="lenet", dataset=digits, config=SHORT, seed=0, slug="run")
-    division = divide(400, 400, 0.5, numpy_generator(0, "run", 0, "membership_division"))
+    rows, _ = attacked(weights, digits)
+    division = divide(400, 400, 0.5, numpy_generator(0, "digits", 0, "membership_division"))
+    others = digits.nonmembers(0).chosen(division.scored_nonmembers)
     network = models.build("lenet", 1, 10, torch_generator(0, "weights"))
     with torch.no_grad():
-        choices = network(torch.from_numpy(digits.test.images[division.scored_nonmembers])).argmax(1).numpy()
-    expected = np.mean(choices == digits.test.labels[division.scored_nonmembers])
+        choices = network(torch.from_numpy(others.images)).argmax(1).numpy()
+    expected = np.mean(choices == others.labels)
     assert _values(rows, "nonmember_accuracy").loc["target", "value"] == pytest.approx(expected)
 
 
 def test_attack_succeeds_on_real_images(image_folder, monkeypatch):
     monkeypatch.setenv("LEAKBOUND_DATA", str(image_folder))
-    dataset = prepare("cifar10", DatasetConfig(members=400, test=400, aux=10), seed=0)
-    rows, _ = attack(
-        _overfitted(dataset, steps=500, rate=0.03), model="lenet", dataset=dataset, config=CONFIG, seed=0, slug="run"
-    )
+    dataset = prepare("cifar10", DatasetConfig(members=400, pool=1000, test=10, aux=10), seed=0)
+    rows, _ = attacked(_overfitted(dataset, steps=500, rate=0.03), dataset, config=CONFIG)
     areas = _values(rows, "auc")
     assert areas.loc["white_box", "low"] >= 0.75
     assert areas.loc["white_box", "value"] >= areas.loc["loss_threshold", "value"] - 0.01

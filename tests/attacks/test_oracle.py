@@ -18,14 +18,14 @@ def digits() -> ImageDataset:
 
 @pytest.fixture(scope="module")
 def moments(digits) -> Moments:
-    return estimate_moments([digits.train.images])
+    return estimate_moments([digits.pool.images])
 
 
 @pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])
 def test_linear_estimate_reaches_its_predicted_error_for_every_shape(digits, shape):
     """Over the records that gave the moments, the mean error is the trace of the conditional covariance."""
     colors, size = 1, 8
-    images = digits.train.images[:, :, 2::4, 2::4].copy()
+    images = digits.pool.images[:, :, 2::4, 2::4].copy()
     moments = estimate_moments([images])
     maker = SHAPES.get(shape)()
     weights = np.linspace(1.0, 3.0, size * size) if shape == "personalized" else None

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from stored_rows import compare, conclude, expected_rows, faults, made_record, server_store, stored_rows, table
 from team_server import COMMAND, TeamServer, team_server
 
@@ -57,12 +56,10 @@ class Trainings:
     def __init__(self, folder: Path, rounds: int, server: TeamServer, core: set[int]) -> None:
         self.folder, self.rounds, self.server, self.core = folder, rounds, server, core
         self.records: list[RunRecord] = []
-        self.dataset, self.trials = folder / "digits.safetensors", folder / "trials.parquet"
-        settings = {"dataset": "digits", "config": {"members": 600, "test": 600, "aux": 500}, "seed": 0}
+        self.dataset = folder / "digits.safetensors"
+        settings = {"dataset": "digits", "config": {"members": 400, "test": 400, "aux": 400}, "seed": 0}
         outputs = ["--out", self.dataset, "--provenance", folder / "digits.json"]
         _call("prepare", "--settings", json.dumps(settings), *outputs)
-        trial = {"learning_rate": 0.03, "validation_accuracy": 0.5, "diverged": False, "chosen": True}
-        storage.write_rows(self.trials, pd.DataFrame([trial]))
 
     def train(self, preset: str, live: bool, disturb: Callable[[float], None] | None = None) -> float:
         """Train; returns seconds.
@@ -83,14 +80,14 @@ class Trainings:
             "seed": 0,
             "device": "cpu",
             "defense": {"mechanism": "none"},
-            "training": {"evaluations": 40},
+            "training": {"evaluations": 40, "learning_rates": [0.03]},
             "rounds": self.rounds,
             "replicas": 1,
             "slug": facts.slug,
         }
         folder = self.folder / preset
         rows, provenance = folder / "training.parquet", folder / "provenance.json"
-        words = ["--settings", json.dumps(settings), "--dataset", self.dataset, "--trials", self.trials]
+        words = ["--settings", json.dumps(settings), "--dataset", self.dataset, "--rates", folder / "rates.parquet"]
         words += ["--weights", folder / "weights.safetensors", "--rows", rows, "--provenance", provenance]
         words += ["--live", self.server.uri, "--preset", preset] if live else []
         began = time.monotonic()

@@ -17,7 +17,7 @@ import torch
 from leakbound.channels import Channel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, Split
+from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.training import TrainingRequest
 from leakbound.training.efficiency import BASELINE, measure_steps
 
@@ -45,14 +45,14 @@ def requests(model: str, batch_size: int, defenses: list[str]) -> dict[str, Trai
     generator = np.random.default_rng(0)
     images = generator.uniform(-1, 1, (2000, 3, 32, 32)).astype(np.float32)
     split = Split(images, generator.integers(0, 10, 2000))
-    dataset = ImageDataset("random", tuple("0123456789"), split, split, split)
+    dataset = ImageDataset("random", tuple("0123456789"), split, split, split, Drawing(900, 200, seed=0))
     return {
         name: TrainingRequest(
             dataset=dataset,
             model=model,
             rounds=1,
             batch_size=batch_size,
-            learning_rate=1e-4,
+            learning_rates=(1e-4,),
             config=TrainingConfig(),
             seed=0,
             slug="benchmark",

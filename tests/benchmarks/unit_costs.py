@@ -31,7 +31,7 @@ from leakbound.cli.files import check_outputs, device_label, device_name
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, Split
+from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.jobs.costs import COLUMNS, PACKAGED, read_costs
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
@@ -43,6 +43,7 @@ BATCH = 64
 """Records of the steps that are timed."""
 _COLUMNS = ["device", "unit", "model", "colors", "slots", "value"]
 _RECORDS = 640
+_DRAWING = Drawing(members=280, validation=80, seed=0)
 _CLASSES = 10
 _STACK = 8
 _LARGE = 1_000_000  # parameters above which a step on a CPU takes seconds, and all learners would not fit its memory
@@ -106,11 +107,11 @@ def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, Trai
     }
     return {
         kind: TrainingRequest(
-            dataset=ImageDataset("random", tuple(map(str, range(_CLASSES))), split, split, split),
+            dataset=ImageDataset("random", tuple(map(str, range(_CLASSES))), split, split, split, _DRAWING),
             model=name,
             rounds=1,
             batch_size=BATCH,
-            learning_rate=_CAREFUL,
+            learning_rates=(_CAREFUL,),
             config=TrainingConfig(),
             seed=0,
             slug=f"random/{name}/{kind}/costs",

@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
+from leakbound.claims.selection import rows_of
 from leakbound.config import reading
 from leakbound.config.reading import ConfigError
 from leakbound.jobs.table import RunTable
@@ -21,7 +23,9 @@ ENTRY = {
     "plot": "levels",
     "options": {"where": {"defense": "natural"}},
     "caption": "Text.",
-    "claims": [{"id": "rises", "text": "It rises.", "test": "increasing", "options": {"by": "level"}}],
+    "claims": [
+        {"id": "rises", "text": "It rises.", "test": "increasing", "delta": 0.01, "unit": "accuracy", "options": {}}
+    ],
 }
 
 
@@ -97,3 +101,22 @@ def test_a_figure_of_a_defense_that_the_study_lacks_is_not_drawn():
     table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_capacity.yaml", config))
     assert "tan2024/fig09" in table.figures
     assert "tan2024/fig18" not in table.figures
+
+
+def test_a_claim_about_an_experiment_states_its_smallest_effect_and_one_about_closed_forms_none(tmp_path):
+    claim = {key: value for key, value in ENTRY["claims"][0].items() if key not in ("delta", "unit")}
+    with pytest.raises(ConfigError, match=r"fig09.claims.rises: delta is missing .*delta: 0.01, unit: accuracy"):
+        loaded(tmp_path, quick(), claims=[claim])
+    with pytest.raises(ConfigError, match=r"fig09.claims.rises.delta = 0.01: closed forms hold or fail without chance"):
+        loaded(tmp_path, quick(), claims=[{**ENTRY["claims"][0], "options": {"exact": True}}])
+    with pytest.raises(ConfigError, match=r"delta"):
+        loaded(tmp_path, quick(), claims=[{**ENTRY["claims"][0], "delta": 0}])
+
+
+def test_a_figure_shows_chosen_rates_unless_it_asks_for_all(tmp_path):
+    rows = pd.DataFrame({"metric": "test_accuracy", "chosen": [True, False], "value": [1.0, 2.0]})
+    (figure,) = loaded(tmp_path, quick()).figures
+    assert rows_of(figure, rows)["value"].tolist() == [1.0]
+    assert rows_of(figure, rows.drop(columns="chosen"))["value"].tolist() == [1.0, 2.0]
+    (figure,) = loaded(tmp_path, quick(), rates="all").figures
+    assert rows_of(figure, rows)["value"].tolist() == [1.0, 2.0]

@@ -1,3 +1,5 @@
+"""Verdicts: what is compared in a block, over blocks, over datasets and over the claims of a figure."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,11 +13,14 @@ from leakbound.config.messages import ConfigError
 from leakbound.registry import PLOTS
 
 ALPHA = 0.05
+DELTA = 0.3
+DATASETS = ("digits", "mnist", "svhn", "celeba")
 
 
-def figure(*claims: tuple[str, dict], **settings) -> FigureConfig:
+def figure(*claims: tuple[str, dict], delta: float | None = DELTA, **settings) -> FigureConfig:
+    about = {"delta": delta, "unit": None if delta is None else "points"} | settings.pop("about", {})
     listed = tuple(
-        ClaimConfig(id=f"claim_{index}", text=f"Statement {index}.", test=test, options=options)
+        ClaimConfig(id=f"claim_{index}", text=f"Statement {index}.", test=test, options=options, **about)
         for index, (test, options) in enumerate(claims)
     )
     return FigureConfig(
@@ -23,20 +28,41 @@ def figure(*claims: tuple[str, dict], **settings) -> FigureConfig:
     )
 
 
-def sweep(effect: float, *, seed: int = 0, replicas: int = 3, noise: float = 1.0, **columns) -> pd.DataFrame:
-    """Values at levels 1, 2, 3, 4 that rise by ``effect`` a level."""
+def sweep(effect: float, *, seed: int = 0, replicas: int = 8, noise: float = 1.0, **columns) -> pd.DataFrame:
+    """Values at levels 1, 2, 4, 8 that rise by ``effect`` a doubling, on problems that differ far more."""
     generator = np.random.default_rng(seed)
-    level = np.repeat([1.0, 2.0, 3.0, 4.0], replicas)
+    level = np.repeat([1.0, 2.0, 4.0, 8.0], replicas)
     rows = pd.DataFrame({"level": level, "replica": np.tile(np.arange(replicas), 4)})
-    rows["value"] = effect * level + noise * generator.normal(size=len(rows))
+    problem = np.random.default_rng(99).normal(0, 5, replicas)[rows["replica"]]
+    rows["value"] = problem + effect * np.log2(level) + noise * generator.normal(size=len(rows))
     defaults = {"dataset": "digits", "model": "lenet", "defense": "natural", "metric": "auc"}
     rows = rows.assign(**{**defaults, **columns})
     return rows.assign(run=rows["defense"] + "-" + rows["level"].astype(str))
 
 
+def datasets(*effects: float, **settings) -> pd.DataFrame:
+    """A sweep with an effect of its own on each dataset."""
+    return pd.concat(
+        [sweep(effect, seed=i, dataset=DATASETS[i], **settings) for i, effect in enumerate(effects)], ignore_index=True
+    )
+
+
+def pair(shift: float, **settings) -> pd.DataFrame:
+    """Two defenses on the same problems, one above the other."""
+    white = sweep(1.0, **{"seed": 1, "noise": 0.2, **settings}, defense="white").eval("value = value + @shift")
+    return pd.concat([sweep(1.0, **{"noise": 0.2, **settings}), white], ignore_index=True)
+
+
+def over_all(claims: pd.DataFrame, index: int = 0) -> pd.Series:
+    return claims[(claims["dataset"] == "all") & (claims["claim"] == f"claim_{index}")].iloc[0]
+
+
 def verdict(claims: pd.DataFrame, index: int = 0) -> str:
-    overall = claims[(claims["dataset"] == "all") & (claims["claim"] == f"claim_{index}")]
-    return str(overall["verdict"].item())
+    return str(over_all(claims, index)["verdict"])
+
+
+RISES = ("increasing", {})
+WHITE_ABOVE = {"a": {"defense": "white"}, "b": {"defense": "natural"}}
 
 
 @pytest.mark.parametrize(
@@ -48,136 +74,206 @@ def verdict(claims: pd.DataFrame, index: int = 0) -> str:
         (-3.0, "increasing", "contradicted"),
     ],
 )
-def test_a_strong_trend_is_decided_by_three_replicas(effect, test, expected):
-    assert verdict(evaluate(figure((test, {})), sweep(effect), ALPHA)) == expected
+def test_a_strong_trend_is_decided_by_eight_blocks(effect, test, expected):
+    found = over_all(evaluate(figure((test, {})), sweep(effect), ALPHA))
+    assert found["verdict"] == expected
+    assert found["effect"] == pytest.approx(effect, abs=0.5)
+    assert found["unit"] == "points per doubling"
+    assert found["p_value"] == 2.0**-7
 
 
-def test_a_strong_trend_is_found_with_the_stated_power():
-    found = [verdict(evaluate(figure(("increasing", {})), sweep(0.8, seed=seed), ALPHA)) for seed in range(60)]
-    # Three replicas and steps of 0.8 standard deviations: power 0.93; fewer than 42 of 60 has probability 1e-6.
-    assert found.count("reproduced") >= 42
-    assert "contradicted" not in found
-
-
-def test_no_trend_is_hardly_ever_decided_however_many_settings_are_tested():
-    claims = figure(("increasing", {"where": {"metric": "auc"}}), ("decreasing", {"where": {"metric": "mse"}}))
-    decided, trials = 0, 80
-    for seed in range(trials):
-        frames = [
-            sweep(0.0, seed=1000 * seed + 10 * i + j, metric=metric, dataset=dataset)
-            for i, metric in enumerate(("auc", "mse"))
-            for j, dataset in enumerate(("digits", "mnist"))
-        ]
-        verdicts = evaluate(claims, pd.concat(frames), ALPHA)
-        decided += (verdicts["verdict"] != "undecided").any()
-    # Holm keeps the probability of any verdict at 0.05; more than 13 of 80 has probability below 1e-4.
-    assert decided <= stats.binom.isf(1e-4, trials, ALPHA)
-
-
-def test_every_setting_has_a_row_and_the_overall_row_needs_all_of_them():
-    rows = pd.concat([sweep(3.0, dataset="digits"), sweep(3.0, dataset="mnist", seed=1), sweep(0.0, dataset="svhn")])
-    claims = evaluate(figure(("increasing", {})), rows, ALPHA)
+def test_a_table_has_a_row_for_each_dataset_and_one_over_all_blocks():
+    claims = evaluate(figure(RISES), datasets(3.0, 3.0, 3.0, 3.0, replicas=5), ALPHA)
     assert list(claims.columns) == list(COLUMNS)
     assert dict(zip(claims["dataset"], claims["verdict"], strict=True)) == {
-        "digits": "reproduced",
-        "mnist": "reproduced",
-        "svhn": "undecided",
-        "all": "undecided",
+        **dict.fromkeys(DATASETS, "undecided"),  # sign flips of 5 blocks go no lower than 0.0625
+        "all": "reproduced",
     }
-    assert claims["detail"].iloc[-1].startswith("2 reproduced, 1 undecided of 3 settings")
+    assert claims["blocks"].tolist() == [5, 5, 5, 5, 20]
+    assert claims["model"].tolist() == ["lenet"] * 4 + ["all"]
+    assert claims["detail"].iloc[0].endswith("no effect can be told: sign flips of 5 blocks go no lower than p = 0.062")
+    assert claims["power"].iloc[0] == 0.0
 
 
-def test_one_contradicting_setting_contradicts_the_claim():
-    rows = pd.concat([sweep(3.0, dataset="digits"), sweep(-3.0, dataset="mnist")])
-    assert verdict(evaluate(figure(("increasing", {})), rows, ALPHA)) == "contradicted"
+def test_blocks_of_several_networks_count_for_their_dataset():
+    rows = pd.concat([sweep(3.0, replicas=5), sweep(3.0, replicas=5, seed=1, model="resnet10")])
+    claims = evaluate(figure(RISES), rows, ALPHA)
+    assert claims["blocks"].tolist() == [10, 10]
+    assert claims["model"].tolist() == ["all", "all"]
 
 
-def test_p_values_are_holm_corrected_within_the_figure():
-    claims = figure(*(("increasing", {"where": {"metric": name}}) for name in ("a", "b")))
-    rows = pd.concat([sweep(0.5, metric="a"), sweep(0.1, metric="b", seed=2)])
+@pytest.mark.parametrize(("sign", "test"), [(1.0, "increasing"), (-1.0, "increasing")])
+def test_one_dataset_that_opposes_makes_a_claim_mixed_in_either_direction(sign, test):
+    # Of the effects 9, 9, 9 and -3 the ranks of a quarter of the blocks go the other way.
+    rows = datasets(*(sign * effect for effect in (9.0, 9.0, 9.0, -3.0)), replicas=5)
+    found = over_all(evaluate(figure((test, {})), rows, ALPHA))
+    assert found["verdict"] == "mixed"
+    assert "celeba: significantly otherwise" in found["detail"]
+
+
+def test_datasets_of_which_some_rise_and_some_fall_are_mixed():
+    assert verdict(evaluate(figure(RISES), datasets(9.0, 9.0, -9.0, -9.0, replicas=5), ALPHA)) == "mixed"
+
+
+def test_an_effect_within_delta_is_negligible_though_it_is_significant():
+    rows = sweep(0.1, noise=0.02)
+    small = over_all(evaluate(figure(RISES, delta=0.3), rows, ALPHA))
+    assert small["verdict"] == "negligible"
+    assert small["p_value"] < ALPHA
+    assert -0.3 < small["low_90"] < small["high_90"] < 0.3
+    assert verdict(evaluate(figure(RISES, delta=0.05), rows, ALPHA)) == "reproduced"
+
+
+def test_a_step_back_by_delta_is_no_trend():
+    rows = sweep(3.0, noise=0.1)
+    rows.loc[rows["level"] == 4.0, "value"] -= 4.0
+    found = over_all(evaluate(figure(RISES), rows, ALPHA))
+    assert (found["verdict"], found["p_value"]) == ("undecided", 2.0**-7)
+    assert "these steps may go back by delta: 2 to 4 (-0.9" in found["detail"]
+    assert verdict(evaluate(figure(("decreasing", {})), rows.eval("value = -value"), ALPHA)) == "undecided"
+    assert verdict(evaluate(figure(RISES, delta=1.5), rows, ALPHA)) == "reproduced"
+
+
+def test_levels_that_are_not_positive_are_steps():
+    rows = sweep(3.0, noise=0.1).replace({"level": {1.0: 0.0}})
+    found = over_all(evaluate(figure(RISES), rows, ALPHA))
+    assert found["unit"] == "points per step"
+    assert found["effect"] == pytest.approx(3.0, abs=0.1)
+
+
+def test_trends_of_several_series_are_averaged_within_a_block():
+    rows = pd.concat([sweep(3.0, noise=0.1), sweep(1.0, noise=0.1, defense="white")])
+    found = over_all(evaluate(figure(("increasing", {"within": ["defense"]})), rows, ALPHA))
+    assert (found["blocks"], found["verdict"]) == (8, "reproduced")
+    assert found["effect"] == pytest.approx(2.0, abs=0.1)
+
+
+def test_p_values_are_holm_corrected_over_the_claims_of_a_figure():
+    claims = figure(*(("increasing", {"where": {"metric": name}}) for name in "ab"), delta=1e-3)
+    rows = pd.concat([sweep(0.9, metric="a"), sweep(0.1, metric="b", seed=2)])
     tested = evaluate(claims, rows, ALPHA)
-    tested = tested[tested["dataset"] != "all"].sort_values("p_value")
-    first, second = tested["p_value"]
-    assert tested["p_adjusted"].tolist() == pytest.approx([min(1, 2 * first), max(min(1, 2 * first), second)])
-
-
-def test_too_few_replicas_leave_a_claim_undecided_and_say_how_many_would_do():
-    rows = sweep(3.0, replicas=1).query("level < 3")
-    claims = evaluate(figure(("increasing", {})), rows, ALPHA)
-    assert verdict(claims) == "undecided"
-    assert "too few replicas: the least p-value that 1 can give is 1" in claims["detail"].iloc[0]
+    first, second = (over_all(tested, index)["p_value"] for index in (0, 1))
+    assert first < second
+    adjusted = [over_all(tested, index)["p_adjusted"] for index in (0, 1)]
+    assert adjusted == pytest.approx([min(1, 2 * first), max(min(1, 2 * first), second)])
+    assert tested[tested["dataset"] != "all"]["p_adjusted"].tolist() == [first, second]
 
 
 @pytest.mark.parametrize(
     ("test", "options"),
     [
-        ("greater", {"a": {"defense": "white"}, "b": {"defense": "natural"}}),
+        ("greater", WHITE_ABOVE),
+        ("within", WHITE_ABOVE),
         ("ordered", {"series": [{"defense": "white"}, {"defense": "natural"}]}),
         ("increasing", {"where": {"defense": "white"}}),
-        ("front", {"best": "white", "x": {"metric": "auc"}, "y": {"metric": "auc"}}),
+        ("increasing", {"where": {"level": 1.0}}),
+        ("steeper", WHITE_ABOVE),
+        ("concordant", {"x": {"metric": "auc"}, "y": {"metric": "mse"}}),
+        ("front", {"best": {"defense": "white"}, "against": [{"defense": "natural"}], "x": {}, "y": {}}),
     ],
 )
 def test_a_claim_about_missing_rows_is_undecided_and_says_why(test, options):
     claims = evaluate(figure((test, options)), sweep(1.0), ALPHA)
-    assert verdict(claims) == "undecided"
-    assert "white" in claims["detail"].iloc[0]
+    assert len(claims) == 1
+    assert (verdict(claims), claims["blocks"].item()) == ("undecided", 0)
+    assert claims["detail"].str.contains("nothing to compare: .*(?:white|one value|mse)").all()
 
 
-def test_undecided_claims_estimate_the_replicas_that_would_decide_them():
-    claims = evaluate(figure(("increasing", {})), sweep(0.2, seed=4), ALPHA)
-    assert verdict(claims) == "undecided"
-    assert claims["seeds_needed"].iloc[0] > 3
+def test_greater_compares_at_matched_levels_within_blocks():
+    found = over_all(evaluate(figure(("greater", WHITE_ABOVE)), pair(0.5), ALPHA))
+    assert found["verdict"] == "reproduced"
+    assert found["low"] < 0.5 < found["high"]
+    assert verdict(evaluate(figure(("greater", WHITE_ABOVE)), pair(-0.5), ALPHA)) == "contradicted"
+    assert verdict(evaluate(figure(("less", WHITE_ABOVE)), pair(-0.5), ALPHA)) == "reproduced"
 
 
-def pair(shift: float, **columns) -> pd.DataFrame:
-    return pd.concat(
-        [
-            sweep(1.0, noise=0.2),
-            sweep(1.0, noise=0.2, seed=1, defense="white", **columns).eval("value = value + @shift"),
-        ]
-    )
+def test_the_interval_of_a_difference_is_students_over_blocks():
+    rows = pair(1.0, replicas=6)
+    found = over_all(evaluate(figure(("greater", WHITE_ABOVE)), rows, ALPHA))
+    means = rows.groupby(["defense", "replica"])["value"].mean().unstack("replica")
+    expected = stats.ttest_1samp((means.loc["white"] - means.loc["natural"]).to_numpy(), 0.0)
+    assert found[["low", "high"]].tolist() == pytest.approx(list(expected.confidence_interval(0.95)))
+    assert found[["low_90", "high_90"]].tolist() == pytest.approx(list(expected.confidence_interval(0.9)))
 
 
-def test_greater_compares_at_matched_levels():
-    options = {"a": {"defense": "white"}, "b": {"defense": "natural"}}
-    claims = evaluate(figure(("greater", options)), pair(0.5), ALPHA)
-    assert verdict(claims) == "reproduced"
-    assert claims["low"].iloc[0] < 0.5 < claims["high"].iloc[0] + 0.2
-    assert verdict(evaluate(figure(("greater", options)), pair(-0.5), ALPHA)) == "contradicted"
+def test_a_series_is_compared_with_a_number():
+    rows = pair(0.0).query("defense == 'white'")
+    above = {"a": {"defense": "white"}, "value": float(rows["value"].mean()) - 9.0}
+    found = over_all(evaluate(figure(("greater", above)), rows, ALPHA))
+    assert found["effect"] == pytest.approx(9.0)
+    assert found["verdict"] == "reproduced"
 
 
-def test_greater_by_a_margin_needs_the_margin():
-    options = {"a": {"defense": "white"}, "b": {"defense": "natural"}}
-    assert verdict(evaluate(figure(("greater", {**options, "margin": 0.2})), pair(0.5), ALPHA)) == "reproduced"
-    assert verdict(evaluate(figure(("greater", {**options, "margin": 0.9})), pair(0.5), ALPHA)) == "contradicted"
+@pytest.mark.parametrize(
+    ("test", "shift", "expected"),
+    [
+        ("within", 0.1, "reproduced"),
+        ("within", 0.9, "contradicted"),
+        ("within", -0.9, "contradicted"),
+        ("within", 0.3, "undecided"),
+        ("at_most", 0.1, "reproduced"),
+        ("at_most", 0.9, "contradicted"),
+        ("at_most", -0.9, "reproduced"),
+    ],
+)
+def test_at_most_delta_is_tested_as_an_equivalence(test, shift, expected):
+    assert verdict(evaluate(figure((test, WHITE_ABOVE)), pair(shift), ALPHA)) == expected
 
 
-def test_paired_replicas_decide_what_unpaired_ones_cannot():
-    first = sweep(0.0, noise=5.0).assign(variant="white_box")
-    second = first.assign(variant="loss_threshold", value=first["value"] - 0.3)
-    options = {"a": {"variant": "white_box"}, "b": {"variant": "loss_threshold"}}
-    rows = pd.concat([first, second])
-    assert verdict(evaluate(figure(("greater", options)), rows, ALPHA)) == "undecided"
-    assert verdict(evaluate(figure(("greater", {**options, "paired": True})), rows, ALPHA)) == "reproduced"
+def test_effects_may_be_parts_of_what_each_block_has():
+    rows = pair(0.5).assign(variant="attack")
+    prior = sweep(0.0, noise=0.0, metric="mse").assign(variant="prior", value=lambda t: 2.0 + t["replica"] % 2)
+    about = {"relative_to": {"variant": "prior"}}
+    shown = figure(("greater", WHITE_ABOVE), select={"metric": "auc"}, about=about)
+    found = over_all(evaluate(shown, pd.concat([rows, prior]), ALPHA))
+    assert found["effect"] == pytest.approx(0.5 * np.mean([1 / 2, 1 / 3]), abs=0.05)
+
+
+def test_values_may_count_in_decibels():
+    rows = pair(0.5, noise=0.01).eval("value = 10 ** (value / 10)")
+    shown = figure(("greater", WHITE_ABOVE), about={"decibels": True, "unit": "dB"})
+    assert over_all(evaluate(shown, rows, ALPHA))["effect"] == pytest.approx(0.5, abs=0.02)
+    with pytest.raises(ValueError, match="decibels are relative already"):
+        figure(("greater", WHITE_ABOVE), about={"decibels": True})
 
 
 def test_strength_pairs_small_capacities_with_large_multipliers():
-    channel = sweep(-1.0, noise=0.1)
-    private = sweep(1.0, noise=0.1, seed=1, defense="dpsgd")
+    rows = pd.concat([sweep(-1.0, noise=0.1), sweep(1.0, noise=0.1, seed=1, defense="dpsgd")])
     options = {"a": {"defense": "natural"}, "b": {"defense": "dpsgd"}, "match": ["strength"]}
-    claims = evaluate(figure(("greater", options)), pd.concat([channel, private]), ALPHA)
-    # Natural falls along its strength, −1 to −4, and DP too, 4 to 1: always 5 apart only if 1 meets 4.
-    assert claims["effect"].iloc[0] == pytest.approx(-5.0, abs=0.2)
-    assert claims["high"].iloc[0] - claims["low"].iloc[0] < 0.3
+    # Natural falls along its strength, 0 to -3, and DP too, 3 to 0: always 3 apart only if 1 meets 8.
+    found = over_all(evaluate(figure(("greater", options)), rows, ALPHA))
+    assert found["effect"] == pytest.approx(-3.0, abs=0.1)
+    assert found["high"] - found["low"] < 0.3
 
 
-def test_ordered_series_are_recognised():
+def test_ordered_series_are_recognised_and_series_without_rows_counted():
     rows = pd.concat([pair(0.8), sweep(1.0, noise=0.2, seed=3, defense="personalized").eval("value = value + 1.6")])
     names = ["natural", "white", "personalized"]
     up = {"series": [{"defense": name} for name in names]}
-    down = {"series": [{"defense": name} for name in reversed(names)]}
+    down = {"series": [{"defense": name} for name in ("absent", *reversed(names))]}
     claims = evaluate(figure(("ordered", up), ("ordered", down)), rows, ALPHA)
     assert (verdict(claims, 0), verdict(claims, 1)) == ("reproduced", "contradicted")
+    assert over_all(claims)["effect"] == pytest.approx(0.8, abs=0.1)
+    assert "1 series without rows left out" in over_all(claims, 1)["detail"]
+
+
+def test_a_claim_that_compares_networks_has_blocks_across_them():
+    rows = pd.concat([sweep(1.0, noise=0.1, model=name) for name in ("lenet", "resnet10", "vgg16")])
+    rows["value"] += rows["model"].map({"lenet": 0.0, "resnet10": 1.0, "vgg16": 2.0})
+    order = {"series": [{"model": name} for name in ("lenet", "resnet10", "vgg16")]}
+    found = over_all(evaluate(figure(("ordered", order)), rows, ALPHA))
+    assert (found["verdict"], found["blocks"]) == ("reproduced", 8)
+
+
+def test_steeper_compares_slopes_and_not_heights():
+    rows = pd.concat(
+        [sweep(1.0, noise=0.1), sweep(2.0, noise=0.1, seed=1, defense="white").eval("value = value - 100")]
+    )
+    found = over_all(evaluate(figure(("steeper", WHITE_ABOVE)), rows, ALPHA))
+    assert (found["verdict"], found["unit"]) == ("reproduced", "points per doubling")
+    assert found["effect"] == pytest.approx(1.0, abs=0.1)
+    swapped = {"a": WHITE_ABOVE["b"], "b": WHITE_ABOVE["a"]}
+    assert verdict(evaluate(figure(("steeper", swapped)), rows, ALPHA)) == "contradicted"
 
 
 @pytest.mark.parametrize(("slope", "expected"), [(-1.0, "reproduced"), (1.0, "contradicted")])
@@ -185,185 +281,117 @@ def test_discordant_quantities_move_against_each_other(slope, expected):
     x = sweep(2.0, metric="x")
     y = x.assign(metric="y", value=slope * x["value"])
     options = {"x": {"metric": "x"}, "y": {"metric": "y"}}
-    assert verdict(evaluate(figure(("discordant", options)), pd.concat([x, y]), ALPHA)) == expected
+    found = over_all(evaluate(figure(("discordant", options)), pd.concat([x, y]), ALPHA))
+    assert (found["verdict"], found["effect"]) == (expected, slope)
 
 
-def fronts(shift: float, seed: int = 0, replicas: int = 5) -> pd.DataFrame:
+def test_blocks_that_lack_something_are_left_out_and_counted():
+    rows = pair(9.0)
+    rows = rows[~((rows["replica"] == 2) & (rows["level"] == 4.0) & (rows["defense"] == "natural"))]
+    claims = evaluate(figure(("greater", WHITE_ABOVE), ("increasing", {"where": {"defense": "natural"}})), rows, ALPHA)
+    assert set(claims["blocks"]) == {7}
+    assert claims["detail"].str.contains("1 blocks that lack something left out").all()
+
+
+def fronts(shift: float, seed: int = 0, levels: int = 4) -> pd.DataFrame:
+    """Trade-offs of three defenses, natural ahead by ``shift``, and dpsgd with only some of its levels."""
     frames = []
     for index, (name, height) in enumerate({"natural": shift, "white": 0.0, "dpsgd": 0.0}.items()):
-        gdc = sweep(0.1, noise=0.01, seed=10 * seed + index, defense=name, metric="gdc", replicas=replicas)
-        accuracy = gdc.assign(metric="acc", value=0.9 + height - gdc["value"])
+        gdc = sweep(0.1, noise=0.01, seed=10 * seed + index, defense=name, metric="gdc").eval("value = value % 1 + 0.2")
+        accuracy = gdc.assign(metric="acc", value=0.3 + height + 0.1 * (3 - np.log2(gdc["level"])))
         noise = np.random.default_rng(10 * seed + index + 7).normal(0, 0.01, len(accuracy))
-        frames += [gdc, accuracy.assign(value=accuracy["value"] + noise)]
-    return pd.concat(frames)
-
-
-def blocks(seed: int, *, replicas: int = 3, shift: float = 0.0, slope: float = 0.0) -> pd.DataFrame:
-    """Two defenses at four levels; a replica is one problem everywhere, and favours one defense by chance."""
-    generator = np.random.default_rng(seed)
-    problem = generator.normal(0, 1, replicas)
-    reaction = generator.normal(0, 0.5, (2, replicas))
-    frames = [
-        pd.DataFrame(
-            {
-                "replica": np.arange(replicas),
-                "value": problem
-                + reaction[index]
-                + slope * level
-                + shift * index
-                + generator.normal(0, 0.05, replicas),
-            }
-        ).assign(defense=defense, level=float(level), run=f"{defense}-{level}", dataset="digits", model="lenet")
-        for index, defense in enumerate(("natural", "white"))
-        for level in (1, 2, 3, 4)
-    ]
+        both = pd.concat([gdc.assign(value=0.2 + 0.1 * np.log2(gdc["level"]) + noise), accuracy])
+        frames.append(both if name != "dpsgd" else both[both["level"] < 2.0**levels])
     return pd.concat(frames, ignore_index=True)
 
 
-WHITE_ABOVE = {"a": {"defense": "white"}, "b": {"defense": "natural"}}
-NATURAL_RISES = {"where": {"defense": "natural"}}
-
-
-def alarms(test: str, options: dict, replicas: int, trials: int) -> int:
-    verdicts = [
-        verdict(evaluate(figure((test, options)), blocks(seed, replicas=replicas), ALPHA)) for seed in range(trials)
-    ]
-    return trials - verdicts.count("undecided")
-
-
-def test_differences_of_blocks_keep_their_level_where_pairs_of_replica_and_level_do_not():
-    # A replica favours one defense by chance, at all levels alike: pairs count that four times.
-    assert alarms("greater", {**WHITE_ABOVE, "paired": True}, 6, 40) > 10
-    # Sign flips of 6 means have level 2/64 at most below 0.05; more than 6 of 60 has probability 2e-3.
-    assert alarms("greater", {**WHITE_ABOVE, "blocks": True}, 6, 60) <= 6
-
-
-def test_trends_of_blocks_keep_their_level():
-    # More than 11 of 60 at level 0.05 has probability 7e-5.
-    assert alarms("increasing", {**NATURAL_RISES, "blocks": True}, 3, 60) <= 11
-
-
-def test_blocks_find_a_trend_that_unequal_problems_hide():
-    rows = blocks(1, slope=0.3)
-    assert verdict(evaluate(figure(("increasing", NATURAL_RISES)), rows, ALPHA)) == "undecided"
-    assert verdict(evaluate(figure(("increasing", {**NATURAL_RISES, "blocks": True})), rows, ALPHA)) == "reproduced"
-
-
-def test_differences_of_blocks_need_six_replicas():
-    options = {**WHITE_ABOVE, "blocks": True}
-    few, enough = (evaluate(figure(("greater", options)), blocks(2, replicas=n, shift=9.0), ALPHA) for n in (3, 6))
-    assert (verdict(few), few["p_value"].iloc[0]) == ("undecided", 0.25)
-    assert (verdict(enough), enough["p_value"].iloc[0]) == ("reproduced", 2 / 64)
-    assert few["seeds_needed"].iloc[0] >= 6
-
-
-def test_the_interval_of_blocks_is_students_of_their_means():
-    rows = blocks(3, replicas=5, shift=1.0)
-    claims = evaluate(figure(("greater", {**WHITE_ABOVE, "blocks": True})), rows, ALPHA)
-    means = rows.groupby(["defense", "replica"])["value"].mean().unstack("replica")
-    differences = (means.loc["white"] - means.loc["natural"]).to_numpy()
-    expected = stats.ttest_1samp(differences, 0.0).confidence_interval()
-    assert claims["effect"].iloc[0] == pytest.approx(differences.mean())
-    assert claims[["low", "high"]].iloc[0].tolist() == pytest.approx([expected.low, expected.high])
-
-
-def test_a_replica_that_lacks_a_level_is_no_block():
-    rows = blocks(4, replicas=6, shift=9.0)
-    rows = rows[~((rows["replica"] == 2) & (rows["level"] == 3.0))]
-    claims = evaluate(
-        figure(("greater", {**WHITE_ABOVE, "blocks": True}), ("increasing", {**NATURAL_RISES, "blocks": True})),
-        rows,
-        ALPHA,
-    )
-    assert set(claims["n"]) == {5}
-
-
-def test_blocks_go_with_no_other_design():
-    for test, options in (
-        ("greater", {**WHITE_ABOVE, "blocks": True, "paired": True}),
-        ("increasing", {"blocks": True, "within": ["defense"]}),
-    ):
-        with pytest.raises(ConfigError, match="blocks goes with neither"):
-            evaluate(figure((test, options)), blocks(0), ALPHA)
-
-
-def test_the_interval_of_an_association_resamples_replicas_within_runs():
-    x = sweep(8.0, metric="x")
-    y = sweep(8.0, metric="y", seed=1)
-    options = {"x": {"metric": "x"}, "y": {"metric": "y"}}
-    claims = evaluate(figure(("concordant", options)), pd.concat([x, y]), ALPHA)
-    # Between levels all pairs agree whatever is drawn, so only the 12 of 66 within a level can vary.
-    assert claims["low"].iloc[0] > 0.2
-    assert claims["low"].iloc[0] < claims["effect"].iloc[0] < claims["high"].iloc[0] <= 1
-
-
-FRONT = {"best": "natural", "x": {"metric": "gdc"}, "y": {"metric": "acc"}}
+FRONT = {
+    "best": {"defense": "natural"},
+    "against": [{"defense": "white"}, {"defense": "dpsgd"}],
+    "x": {"metric": "gdc"},
+    "y": {"metric": "acc"},
+}
 
 
 def test_the_best_front_is_recognised_and_so_is_a_worse_one():
-    assert verdict(evaluate(figure(("front", FRONT)), fronts(0.2), ALPHA)) == "reproduced"
-    assert verdict(evaluate(figure(("front", FRONT)), fronts(-0.2), ALPHA)) == "contradicted"
+    assert verdict(evaluate(figure(("front", FRONT), delta=0.01), fronts(0.2), ALPHA)) == "reproduced"
+    worse = over_all(evaluate(figure(("front", FRONT), delta=0.01), fronts(-0.2), ALPHA))
+    assert worse["verdict"] == "contradicted"
+    assert worse["p_value"] == 2 * 2.0**-7  # the decisive one of two others
+    few = {**FRONT, "fewer_is_better": ["x"], "reference": (1.0, 0.0)}
+    assert verdict(evaluate(figure(("front", few), delta=0.01), fronts(0.2), ALPHA)) == "reproduced"
 
 
-def test_equal_fronts_are_hardly_ever_told_apart():
-    decided = sum(
-        verdict(evaluate(figure(("front", FRONT)), fronts(0.0, seed), ALPHA)) != "undecided" for seed in range(12)
-    )
-    assert decided <= 4  # level 0.05: more than 4 of 12 has probability 2e-4
+def test_fronts_are_measured_by_as_many_points_as_the_smallest_has():
+    found = over_all(evaluate(figure(("front", FRONT), delta=0.01), fronts(0.2, levels=2), ALPHA))
+    assert found["verdict"] == "reproduced"
+    assert "areas by 2 points: natural" in found["detail"]
 
 
-def test_fronts_of_different_numbers_of_levels_are_not_compared():
-    rows = fronts(0.2)
-    rows = rows[~((rows["defense"] == "white") & (rows["level"] == 4.0))]
-    claims = evaluate(figure(("front", FRONT)), rows, ALPHA)
-    assert verdict(claims) == "undecided"
-    assert "different numbers of levels (natural 4, dpsgd 4, white 3)" in claims["detail"].iloc[0]
-    without = evaluate(figure(("front", {**FRONT, "against": ["dpsgd"]})), rows, ALPHA)
-    assert verdict(without) == "reproduced"
+def test_a_front_may_be_of_all_learning_rates_of_several_defenses():
+    rows = pd.concat([fronts(0.2).assign(learning_rate=rate, chosen=rate == 0.1) for rate in (0.1, 0.2)])
+    rows.loc[rows["learning_rate"] == 0.2, "value"] += 0.05
+    both = {**FRONT, "against": [{"defense": ["white", "dpsgd"]}]}
+    chosen = over_all(evaluate(figure(("front", both), delta=0.01), rows, ALPHA))
+    every = over_all(evaluate(figure(("front", both), delta=0.01, rates="all"), rows, ALPHA))
+    assert "areas by 4 points" in chosen["detail"]
+    assert "areas by 8 points: natural" in every["detail"]
 
 
-def test_exact_claims_hold_or_fail_without_chance():
+def test_exact_claims_hold_or_fail_without_chance_and_have_no_delta():
     rows = pd.DataFrame(
         {"metric": "capacity", "kind": list("aabb"), "level": [1.0, 2.0] * 2, "value": [1.0, 1.0, 2.0, 3.0]}
     )
-    claims = evaluate(
-        figure(
-            ("equals", {"a": {"kind": "a"}, "value": 1.0}),
-            ("equals", {"a": {"kind": "a"}, "b": {"kind": "b"}}),
-            ("increasing", {"where": {"kind": "b"}, "exact": True}),
-            ("increasing", {"within": ["kind"], "exact": True}),
-            ("greater", {"a": {"kind": "b"}, "b": {"kind": "a"}, "exact": True}),
-        ),
-        rows,
-        ALPHA,
+    listed = (
+        ("equals", {"a": {"kind": "a"}, "value": 1.0}),
+        ("equals", {"a": {"kind": "a"}, "b": {"kind": "b"}}),
+        ("increasing", {"where": {"kind": "b"}, "exact": True}),
+        ("increasing", {"within": ["kind"], "exact": True}),
+        ("greater", {"a": {"kind": "b"}, "b": {"kind": "a"}, "exact": True}),
     )
+    claims = evaluate(figure(*listed, delta=None), rows, ALPHA)
     expected = ["reproduced", "contradicted", "reproduced", "contradicted", "reproduced"]
     assert [verdict(claims, index) for index in range(5)] == expected
     assert set(claims["p_value"]) == {0.0, 1.0}
     assert claims["detail"].str.startswith("exact").all()
+    assert claims["exact"].all()
+    assert claims["power"].isna().all()
+
+
+def test_an_exact_claim_that_holds_for_one_dataset_alone_is_mixed():
+    rows = pd.DataFrame({"dataset": list("aabb"), "level": [1.0, 2.0] * 2, "value": [1.0, 2.0, 2.0, 1.0]})
+    claims = evaluate(figure(("increasing", {"exact": True}), delta=None), rows, ALPHA)
+    assert claims["verdict"].tolist() == ["reproduced", "contradicted", "mixed"]
+
+
+def test_a_claim_about_an_experiment_needs_delta():
+    with pytest.raises(ValueError, match=r"delta is missing \(claim claim_0\): give the smallest effect of interest"):
+        evaluate(figure(RISES, delta=None), sweep(1.0), ALPHA)
+    with pytest.raises(ValueError, match="delta and unit go together"):
+        ClaimConfig(id="rises", text="It rises.", test="increasing", delta=0.1)
 
 
 def test_verdicts_do_not_depend_on_the_order_of_rows():
     rows = fronts(0.02)
     claims = figure(("front", FRONT), ("increasing", {"where": {"metric": "gdc", "defense": "white"}}))
     shuffled = rows.sample(frac=1, random_state=1)
-    pd.testing.assert_frame_equal(
-        evaluate(claims, rows, ALPHA)[["claim", "verdict", "n"]],
-        evaluate(claims, shuffled, ALPHA)[["claim", "verdict", "n"]],
-    )
+    pd.testing.assert_frame_equal(evaluate(claims, rows, ALPHA), evaluate(claims, shuffled, ALPHA))
 
 
 def test_the_figures_own_conditions_choose_the_rows():
     rows = pd.concat([sweep(3.0), sweep(-3.0, metric="mse")])
-    assert verdict(evaluate(figure(("increasing", {}), select={"metric": "auc"}), rows, ALPHA)) == "reproduced"
-    assert verdict(evaluate(figure(("increasing", {}), select={"metric": "psnr"}), rows, ALPHA)) == "undecided"
+    assert verdict(evaluate(figure(RISES, select={"metric": "auc"}), rows, ALPHA)) == "reproduced"
+    assert verdict(evaluate(figure(RISES, select={"metric": "psnr"}), rows, ALPHA)) == "undecided"
+
+
+def test_only_rows_of_chosen_rates_count():
+    rows = pd.concat([sweep(3.0).assign(chosen=True), sweep(-3.0).assign(chosen=False)])
+    assert over_all(evaluate(figure(RISES), rows, ALPHA))["effect"] == pytest.approx(3.0, abs=0.5)
 
 
 def test_unknown_options_and_columns_are_errors_that_name_the_nearest():
-    with pytest.raises(
-        ConfigError, match=r"claim test greater: options: margn: unknown setting.*did you mean 'margin'"
-    ):
-        evaluate(figure(("greater", {"a": {}, "b": {}, "margn": 1})), sweep(1.0), ALPHA)
+    with pytest.raises(ConfigError, match=r"claim test greater: options: macth: unknown setting.*did you mean 'match'"):
+        evaluate(figure(("greater", {"a": {}, "b": {}, "macth": 1})), sweep(1.0), ALPHA)
     with pytest.raises(SelectionError, match=r"defence.*did you mean 'defense'"):
         evaluate(figure(("increasing", {"where": {"defence": "natural"}})), sweep(1.0), ALPHA)
 

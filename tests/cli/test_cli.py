@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -44,7 +45,7 @@ def test_version_is_the_package_s(capsys):
 def prepared(tmp_path_factory) -> Path:
     """A folder with small digits, their covariance, and a natural spectrum."""
     folder = tmp_path_factory.mktemp("chain")
-    settings = {"dataset": "digits", "config": {"members": 60, "test": 60, "aux": 60}, "seed": 0}
+    settings = {"dataset": "digits", "config": {"members": 60, "pool": 160, "test": 60, "aux": 60}, "seed": 0}
     images, provenance = folder / "digits.safetensors", folder / "digits.json"
     run("prepare", "--settings", json.dumps(settings), "--out", images, "--provenance", provenance)
     run("covariance", "--dataset", images, "--out", folder / "moments.safetensors")
@@ -54,43 +55,45 @@ def prepared(tmp_path_factory) -> Path:
     return folder
 
 
-def tuned(folder: Path, rates: list[float]) -> Path:
-    """Trials of a learning-rate search."""
-    trials = folder / "trials.parquet"
-    training = {"learning_rates": rates, "search_rounds": 20}
-    settings = json.dumps({**MODEL, "training": training, "slug": "digits/lenet/none/b16"})
-    run("tune", "--settings", settings, "--dataset", folder / "digits.safetensors", "--out", trials)
-    return trials
-
-
-def trained(folder: Path, trials: Path, *more: object) -> dict:
+def trained(folder: Path, rates: list[float], kept: str = "chosen", *more: object) -> dict:
     """Provenance of a short training."""
-    settings = {**MODEL, "training": {"evaluations": 1}, "rounds": 6, "replicas": 2, "slug": "digits/lenet/none/n6-b16"}
-    outputs = {"weights": "w.safetensors", "rows": "rows.parquet", "provenance": "p.json"}
+    settings = {
+        **MODEL, "training": {"evaluations": 1, "learning_rates": rates}, "rates": kept,
+        "rounds": 6, "replicas": 2, "slug": "digits/lenet/none/n6-b16",
+    }  # fmt: skip
+    outputs = {"weights": "w.safetensors", "rates": "rates.parquet", "rows": "rows.parquet", "provenance": "p.json"}
     files = [word for role, name in outputs.items() for word in (f"--{role}", folder / name)]
-    inputs = ["--dataset", folder / "digits.safetensors", "--trials", trials]
-    run("train", "--settings", json.dumps(settings), *inputs, *files, *more)
+    run("train", "--settings", json.dumps(settings), "--dataset", folder / "digits.safetensors", *files, *more)
     return storage.read_json(folder / "p.json")
 
 
-def test_search_tries_every_candidate_and_marks_the_best(prepared):
-    table = pd.read_parquet(tuned(prepared, [0.01, 0.1]))
-    assert list(table["learning_rate"]) == [0.01, 0.1]
-    assert table.loc[table["chosen"], "validation_accuracy"].item() == table["validation_accuracy"].max()
+def test_training_tries_every_candidate_and_keeps_the_chosen_one_of_each_replica(prepared):
+    trained(prepared, [0.01, 0.1], "all")
+    every, both = storage.read_arrays(prepared / "w.safetensors"), pd.read_parquet(prepared / "rates.parquet")
+    assert both[["replica", "learning_rate"]].to_numpy().tolist() == [[0, 0.01], [0, 0.1], [1, 0.01], [1, 0.1]]
+    assert both["kept"].all()
+    trained(prepared, [0.01, 0.1])
+    kept, table = storage.read_arrays(prepared / "w.safetensors"), pd.read_parquet(prepared / "rates.parquet")
+    best = table.groupby("replica")["validation_accuracy"].max()
+    assert table.loc[table["chosen"], "validation_accuracy"].tolist() == best.tolist()
+    assert table["kept"].tolist() == table["chosen"].tolist()
+    for name, array in kept.items():
+        assert np.array_equal(array, every[name][table["chosen"].to_numpy()])
 
 
-def test_diverged_trial_is_recorded_in_the_provenance(prepared):
-    trials = prepared / "diverged.parquet"
-    good = {"learning_rate": 0.01, "validation_accuracy": 0.5, "diverged": False, "chosen": True}
-    bad = {"learning_rate": 100.0, "validation_accuracy": None, "diverged": True, "chosen": False}
-    storage.write_rows(trials, pd.DataFrame([good, bad]))
-    found = trained(prepared, trials)
-    assert found["trials"] == [good, bad]
-    assert found["learning_rate"] == 0.01
+def test_diverged_candidate_is_recorded_in_the_provenance(prepared):
+    found = trained(prepared, [0.01, 100.0])
+    assert [(row["learning_rate"], row["diverged"], row["chosen"]) for row in found["rates"]] == [
+        (0.01, False, True),
+        (100.0, True, False),
+    ] * 2
+    assert found["rates"][1]["validation_accuracy"] is None
+    assert found["diverged"] == [False, False]
+    assert len(found["events"]) == 4  # candidates that nobody keeps have seen the records too
 
 
 def test_finished_training_leaves_no_checkpoint(prepared):
-    trained(prepared, tuned(prepared, [0.01]), "--code", "abc")
+    trained(prepared, [0.01], "chosen", "--code", "abc")
     assert not list(prepared.glob("checkpoint*"))
 
 

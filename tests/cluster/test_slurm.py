@@ -11,7 +11,7 @@ import trouble
 from project_copy import ROOT, environment
 from slurm_queue import CONFIGFILE, Queue, QueuedJob
 
-DATASETS = {"digits": {"members": 120, "test": 120, "aux": 120}}
+DATASETS = {"digits": {"members": 120, "pool": 300, "test": 120, "aux": 120}}
 STUDY = {
     "datasets": ["digits"],
     "models": ["lenet"],
@@ -20,7 +20,7 @@ STUDY = {
     "batch_sizes": [16],
     "attacks": ["membership"],
 }
-SEARCH = {"learning_rates": [0.03], "search_rounds": 2}
+SEARCH = {"learning_rates": [0.03]}
 TRAINING = {
     "preset": "training",
     "replicas": 1,
@@ -45,7 +45,7 @@ CHAIN = {
     "training": {**SEARCH, "evaluations": 2, "checkpoint_seconds": 0.5},
     "attacks": {
         "membership": {"epochs": 2, "learning_rates": [1e-3]},
-        "gradient_inversion": {"images": 2, "tuning_images": 1, "iterations": 8, "tv_weights": [1e-2]},
+        "gradient_inversion": {"images": 2, "iterations": 8, "tv_weights": [1e-2]},
     },
     "studies": {
         "capacity": {**STUDY, "defenses": {"none": [], "natural": [4.0]}, "rounds": [500]},
@@ -112,7 +112,6 @@ def test_jobs_ask_for_what_the_configuration_says(queue):
     assert {job.work: (job.memory, job.time, job.gpus) for job in made.seen.values()} == {
         "rule_data_covariance_prepare": ("3000M", "1:00:00", "N/A"),
         "rule_channels_calibrate_spectrum": ("1100M", "22:00", "N/A"),
-        "rule_tune_wildcards_digits_lenet_natural-4_16": ("1500M", "4:00:00", "N/A"),
         "rule_train_wildcards_digits_lenet_natural-4_n8-b16": ("1700M", "1:10:00", "gres:gpu:1"),
     }
     assert json.loads((made.folder / provenance).read_text())["settings"]["replicas"] == 2

@@ -22,9 +22,9 @@ PINNED = DatasetConfig(revision="0123456789" * 4)  # of a folder in place of the
 def test_a_folder_of_ones_own_is_read_by_its_name(pets):
     dataset = prepare("pets", PETS, 0)
     assert dataset.classes == pets.classes
-    assert dataset.train.images.shape == (50, 1, 32, 32)
+    assert dataset.pool.images.shape == (50, 1, 32, 32)
     assert np.bincount(dataset.test.labels).tolist() == [10, 10, 10]
-    assert np.bincount(np.concatenate([dataset.train.labels, dataset.aux.labels])).tolist() == [30, 20, 10]
+    assert np.bincount(np.concatenate([dataset.pool.labels, dataset.aux.labels])).tolist() == [30, 20, 10]
 
 
 def test_images_of_32_by_32_keep_their_exact_pixels(pets):
@@ -33,7 +33,7 @@ def test_images_of_32_by_32_keep_their_exact_pixels(pets):
     pets.write("test", pets.images(12, (32, 32, 3)))
     dataset = prepare("pets", PETS, 0)
     assert dataset.colors == 3
-    found = np.concatenate([dataset.train.images, dataset.aux.images])
+    found = np.concatenate([dataset.pool.images, dataset.aux.images])
     found = np.rint((found + 1) * 127.5).astype(np.uint8).transpose(0, 2, 3, 1)
     assert {image.tobytes() for image in found} == {image.tobytes() for image in pixels}
 
@@ -49,15 +49,15 @@ def test_halving_averages_with_the_antialiased_triangle():
 
 def test_only_images_that_are_drawn_are_decoded(pets):
     pets.write("train", [*pets.images(59), b"no image"])
-    few = DatasetConfig(reader="parquet", members=10, aux=10)
+    few = DatasetConfig(reader="parquet", pool=30, aux=10)
     raw = DATASETS.get("parquet")("pets", few)
     for seed in range(10):
         rows = draw("pets", raw, few, seed)
-        if 59 in rows.train or 59 in rows.aux:
+        if 59 in rows.pool or 59 in rows.aux:
             with pytest.raises(DatasetError, match="row 59"):
                 prepare("pets", few, seed)
         else:
-            assert len(prepare("pets", few, seed).train) == 10
+            assert len(prepare("pets", few, seed).pool) == 30
 
 
 def test_an_image_that_cannot_be_decoded_is_named_by_file_and_row(pets):
@@ -177,7 +177,7 @@ def test_an_attribute_can_be_the_label(pets):
     pets.write("test", pets.images(12), label=[0] * 12, Male=[True, False] * 6)
     dataset = prepare("pets", PETS.model_copy(update={"label": "Male"}), 0)
     assert dataset.classes == ("not_male", "male")
-    assert np.concatenate([dataset.train.labels, dataset.aux.labels]).sum() == 20
+    assert np.concatenate([dataset.pool.labels, dataset.aux.labels]).sum() == 20
 
 
 def test_without_a_folder_an_own_dataset_says_what_to_set(monkeypatch):

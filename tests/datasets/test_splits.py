@@ -1,16 +1,19 @@
 """Splits are disjoint, stratified and a function of the seed; prepared images are on the stated scale."""
 
+from dataclasses import astuple, replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from images import gathered, repooled
 from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, prepare
+from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
 from leakbound.datasets.splits import draw, stratified_order
 from leakbound.storage import read_arrays, write_arrays
 
-SMALL = DatasetConfig(members=100, test=60, aux=50)
+SMALL = DatasetConfig(members=40, validation=20, pool=120, test=60, aux=50)
 
 
 def raw_dataset(train: int = 300, test: int | None = 120, classes: int = 5) -> RawDataset:
@@ -20,36 +23,43 @@ def raw_dataset(train: int = 300, test: int | None = 120, classes: int = 5) -> R
     return RawDataset(tuple("abcdefgh"[:classes]), records(train), None if test is None else records(test))
 
 
+def labelled(labels: np.ndarray, **settings) -> ImageDataset:
+    """Blank images that differ in one pixel, with labels."""
+    images = np.zeros((len(labels), 1, 32, 32), np.float32)
+    images[:, 0, 0, 0] = np.arange(len(labels))
+    return gathered(Split(images, labels), **settings)
+
+
 @given(
-    train=st.integers(100, 400), test=st.integers(20, 90), members=st.integers(10, 40), aux=st.integers(10, 40),
+    train=st.integers(100, 400), test=st.integers(20, 90), pool=st.integers(30, 60), aux=st.integers(10, 40),
     seed=st.integers(0, 2**31),
 )  # fmt: skip
-def test_members_and_attackers_records_never_overlap(train, test, members, aux, seed):
-    drawn = draw("x", raw_dataset(train, test), DatasetConfig(members=members, aux=aux), seed)
-    assert len(np.unique(np.concatenate([drawn.train, drawn.aux]))) == members + aux
+def test_pool_and_attackers_records_never_overlap(train, test, pool, aux, seed):
+    drawn = draw("x", raw_dataset(train, test), DatasetConfig(pool=pool, aux=aux), seed)
+    assert len(np.unique(np.concatenate([drawn.pool, drawn.aux]))) == pool + aux
     assert sorted(drawn.test) == list(range(test))
 
 
-@given(pool=st.integers(150, 400), size=st.integers(10, 50), seed=st.integers(0, 2**31))
-def test_the_three_splits_of_a_pool_never_overlap(pool, size, seed):
-    drawn = draw("x", raw_dataset(pool, None), DatasetConfig(members=size, test=size, aux=size), seed)
-    assert len(np.unique(np.concatenate([drawn.train, drawn.aux, drawn.test]))) == 3 * size
+@given(records=st.integers(150, 400), size=st.integers(30, 50), seed=st.integers(0, 2**31))
+def test_splits_without_an_original_test_split_never_overlap(records, size, seed):
+    drawn = draw("x", raw_dataset(records, None), DatasetConfig(pool=size, test=size, aux=size), seed)
+    assert len(np.unique(np.concatenate([drawn.pool, drawn.aux, drawn.test]))) == 3 * size
 
 
-def test_members_are_all_that_the_attacker_leaves_if_no_size_is_given():
+def test_pool_is_all_that_the_attacker_leaves_if_no_size_is_given():
     drawn = draw("x", raw_dataset(), DatasetConfig(aux=30), 0)
-    assert sorted(np.concatenate([drawn.train, drawn.aux])) == list(range(300))
+    assert sorted(np.concatenate([drawn.pool, drawn.aux])) == list(range(300))
 
 
-def test_a_pool_without_test_size_gives_a_fifth_to_the_test_split():
+def test_records_without_a_test_split_give_a_fifth_to_the_test_split():
     drawn = draw("x", raw_dataset(200, None), DatasetConfig(aux=30), 0)
-    assert (len(drawn.train), len(drawn.aux), len(drawn.test)) == (130, 30, 40)
+    assert (len(drawn.pool), len(drawn.aux), len(drawn.test)) == (130, 30, 40)
 
 
 def test_every_split_has_equally_frequent_classes_equally_often():
     raw = raw_dataset()
-    drawn = draw("x", raw, DatasetConfig(members=50, test=20, aux=35), 3)
-    for rows, each in ((drawn.train, 10), (drawn.test, 4), (drawn.aux, 7)):
+    drawn = draw("x", raw, DatasetConfig(pool=50, test=20, aux=35), 3)
+    for rows, each in ((drawn.pool, 10), (drawn.test, 4), (drawn.aux, 7)):
         assert np.bincount(raw.train.labels[rows]).tolist() == [each] * 5
 
 
@@ -75,18 +85,81 @@ def test_every_record_is_equally_likely_to_be_a_member(counts, taken):
     assert np.abs(hits / 4000 - share).max() < 5 * np.sqrt(share * (1 - share) / 4000)
 
 
-def test_more_members_keep_the_ones_that_fewer_members_had():
-    few = draw("x", raw_dataset(), DatasetConfig(members=40, aux=30), 0)
-    many = draw("x", raw_dataset(), DatasetConfig(members=80, aux=30), 0)
-    assert set(few.train) < set(many.train)
+def test_a_larger_pool_keeps_the_records_of_a_smaller_one():
+    few = draw("x", raw_dataset(), DatasetConfig(pool=40, aux=30), 0)
+    many = draw("x", raw_dataset(), DatasetConfig(pool=80, aux=30), 0)
+    assert set(few.pool) < set(many.pool)
     assert np.array_equal(np.sort(few.aux), np.sort(many.aux))
+
+
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=4), share=st.floats(0.1, 0.5), seed=st.integers(0, 2**31),
+    replica=st.integers(0, 20), stratified=st.booleans(),
+)  # fmt: skip
+def test_parts_of_a_replica_are_disjoint_and_of_the_sizes_of_the_drawing(counts, share, seed, replica, stratified):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    members = int(share * len(labels))
+    validation = min(5, len(labels) - 2 * members)
+    dataset = labelled(labels, members=members, validation=validation, seed=seed, stratified=stratified)
+    parts = dataset.parts(replica)
+    assert [len(part) for part in astuple(parts)] == [members, members, validation]
+    drawn = np.concatenate(astuple(parts))
+    assert len(np.unique(drawn)) == len(drawn)
+    assert np.isin(drawn, np.arange(len(labels))).all()
+    for name, rows in (("members", parts.members), ("nonmembers", parts.nonmembers), ("validation", parts.validation)):
+        split = getattr(dataset, name)(replica)
+        assert np.array_equal(split.images, dataset.pool.images[rows])
+        assert np.array_equal(split.labels, labels[rows])
+
+
+def test_parts_depend_on_seed_name_and_replica_alone():
+    labels = np.arange(90) % 3
+    dataset = labelled(labels, members=30, validation=12)
+    first = dataset.parts(2)
+    other_pixels = repooled(dataset, images=np.ones_like(dataset.pool.images))
+    for same in (dataset, other_pixels, replace(dataset, test=dataset.aux, secret="other")):
+        assert all(map(np.array_equal, astuple(same.parts(2)), astuple(first)))
+    reseeded = labelled(labels, members=30, validation=12, seed=1)
+    for other in (dataset.parts(1), replace(dataset, name="other").parts(2), reseeded.parts(2)):
+        assert set(other.members) != set(first.members)
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+def test_every_part_has_the_classes_of_the_pool_in_proportion_if_it_is_stratified(stratified):
+    dataset = labelled(np.arange(200) % 4, members=80, validation=40, stratified=stratified)
+    counts = [np.bincount(dataset.pool.labels[rows]).tolist() for rows in astuple(dataset.parts(0))]
+    assert (counts == [[20] * 4, [20] * 4, [10] * 4]) is stratified
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+def test_members_and_nonmembers_of_replicas_are_drawn_alike(stratified):
+    # 4,000 replicas, 5 standard deviations of a share: a false alarm in 10,000 for the 2 × 60 records.
+    dataset = labelled(np.repeat([0, 1, 2], (30, 20, 10)), members=20, validation=10, stratified=stratified)
+    hits = np.zeros((2, 60))
+    for replica in range(4000):
+        parts = dataset.parts(replica)
+        hits[0, parts.members] += 1
+        hits[1, parts.nonmembers] += 1
+    assert np.abs(hits / 4000 - 1 / 3).max() < 5 * np.sqrt(2 / 9 / 4000)
+
+
+@given(records=st.integers(40, 3000), aux=st.none() | st.integers(10, 20), validation=st.none() | st.integers(10, 12))
+def test_sizes_that_are_not_given_fill_the_records_there_are(records, aux, validation):
+    sizes = DatasetConfig(aux=aux, validation=validation).sizes(records)
+    assert sizes.aux == (records // 5 if aux is None else aux)
+    assert sizes.pool + sizes.aux == records
+    assert 0 <= sizes.pool - sizes.drawn <= (4 if validation is None and sizes.pool >= 90 else 1)
+    assert sizes.validation == (max(sizes.members // 4, 10) if validation is None else validation)
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (DatasetConfig(members=280, aux=30), ["members = 280", "aux = 30", "300 images", "made up"]),
+        (DatasetConfig(pool=280, aux=30), ["pool = 280", "aux = 30", "300 images", "made up"]),
+        (DatasetConfig(members=130, aux=30), ["members = 130", "validation = 32", "pool of 270", "300 images"]),
+        (DatasetConfig(members=100, validation=80), ["members = 100", "validation = 80", "pool of 240"]),
         (DatasetConfig(aux=300), ["aux = 300", "300 images"]),
+        (DatasetConfig(aux=290), ["members = 0", "aux = 290", "pool of 10"]),
         (DatasetConfig(test=121, aux=30), ["datasets.x.test = 121", "120 images"]),
     ],
 )
@@ -106,27 +179,32 @@ def test_equal_seeds_give_equal_bytes_and_other_seeds_or_names_do_not():
 
 def test_prepared_digits_are_32_by_32_floats_between_minus_one_and_one():
     dataset = prepare("digits", SMALL, 0)
-    assert dataset.train.images.shape == (100, 1, 32, 32)
+    assert dataset.pool.images.shape == (120, 1, 32, 32)
     assert (len(dataset.test), len(dataset.aux), dataset.colors) == (60, 50, 1)
-    assert dataset.train.images.dtype == np.float32
-    assert dataset.train.labels.dtype == np.int64
-    assert dataset.train.images.min() == -1
-    assert 0.9 < dataset.train.images.max() <= 1
+    assert dataset.pool.images.dtype == np.float32
+    assert dataset.pool.labels.dtype == np.int64
+    assert dataset.pool.images.min() == -1
+    assert 0.9 < dataset.pool.images.max() <= 1
 
 
 def test_resized_digits_have_the_rank_61_of_their_original_pixels():
-    dataset = prepare("digits", DatasetConfig(members=1200, aux=100), 0)
-    images = dataset.train.images.reshape(1200, -1).astype(np.float64)
+    dataset = prepare("digits", DatasetConfig(pool=1200, aux=100), 0)
+    images = dataset.pool.images.reshape(1200, -1).astype(np.float64)
     eigenvalues = np.linalg.eigvalsh(np.cov(images.T, bias=True))
     assert np.sum(eigenvalues > 1e-9 * eigenvalues[-1]) == 61
+
+
+def stored_as(dataset, arrays, **drawing):
+    return ImageDataset.from_arrays("digits", dataset.classes, arrays, replace(dataset.drawing, **drawing))
 
 
 def test_a_dataset_survives_its_file(tmp_path):
     dataset = prepare("digits", SMALL, 0)
     write_arrays(tmp_path / "digits.safetensors", dataset.arrays())
-    again = ImageDataset.from_arrays("digits", dataset.classes, read_arrays(tmp_path / "digits.safetensors"))
+    again = stored_as(dataset, read_arrays(tmp_path / "digits.safetensors"))
     assert again.content_hash() == dataset.content_hash()
     assert again.classes == dataset.classes
+    assert np.array_equal(again.parts(3).members, dataset.parts(3).members)
 
 
 def test_the_hash_sees_a_single_changed_label():
@@ -134,14 +212,25 @@ def test_the_hash_sees_a_single_changed_label():
     arrays = dataset.arrays()
     arrays["aux_labels"] = arrays["aux_labels"].copy()
     arrays["aux_labels"][0] ^= 1
-    assert ImageDataset.from_arrays("digits", dataset.classes, arrays).content_hash() != dataset.content_hash()
+    assert stored_as(dataset, arrays).content_hash() != dataset.content_hash()
 
 
 def test_stored_arrays_that_lack_a_split_are_named():
-    arrays = prepare("digits", SMALL, 0).arrays()
+    dataset = prepare("digits", SMALL, 0)
+    arrays = dataset.arrays()
     del arrays["aux_images"]
     with pytest.raises(DatasetError, match="lack aux_images"):
-        ImageDataset.from_arrays("digits", (), arrays)
+        stored_as(dataset, arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "draws"),
+    [({"members": 51}, 122), ({"members": 0}, 20), ({"validation": 41}, 121), ({"validation": 0}, 80)],
+)
+def test_stored_pool_that_the_drawing_does_not_fit_is_refused(change, draws):
+    dataset = prepare("digits", SMALL, 0)
+    with pytest.raises(DatasetError, match=f"a replica draws {draws} records of a stored pool of 120"):
+        stored_as(dataset, dataset.arrays(), **change)
 
 
 @pytest.mark.parametrize(("setting", "word"), [({"source": "folder"}, "source"), ({"label": "loops"}, "label")])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from images import gathered
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated.averaging import FederatedRequest
@@ -22,8 +23,10 @@ def images(count: int, generator: np.random.Generator) -> Split:
 @pytest.fixture(scope="session")
 def dataset() -> ImageDataset:
     generator = np.random.default_rng(0)
-    return ImageDataset(
-        "bars", ("a", "b", "c", "d"), *(images(count, generator) for count in (200, 80, 10)), secret="s" * 64
+    pool, test, aux = (images(count, generator) for count in (420, 80, 10))
+    secret = "s" * 64
+    return gathered(
+        pool, members=200, validation=20, test=test, aux=aux, name="bars", classes=("a", "b", "c", "d"), secret=secret
     )
 
 

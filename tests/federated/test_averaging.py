@@ -26,9 +26,9 @@ def value_of(result, metric: str, replica: int = 0) -> float:
 
 def plain_fedavg(request) -> np.ndarray:
     """The same federation as one would write it down: a network, an optimizer and a loop over clients."""
-    run, config, words = request.run, request.config, (request.seed, request.run.slug, 0)
+    run, config, words = request.run, request.config, (request.seed, request.run.dataset, 0)
     model = models.build(run.model, 1, 4, torch_generator(*words, "init"))
-    members = request.dataset.train
+    members = request.dataset.members(0)
     held = federated.split_records(members.labels, run.n_clients, request.records, numpy_generator(*words, "split"))
     server = parameters_to_vector(model.parameters()).detach().clone()
     for round_ in range(1, config.communication_rounds + 1):
@@ -178,7 +178,7 @@ def test_vectors_and_parameters_are_the_same_thing():
 
 
 def test_a_round_uses_every_record_equally_often():
-    batches = draw_batches(20, 8, 2, 0, "slug", 0, 3, 1)
+    batches = draw_batches(20, 8, 2, 0, "bars", 0, 3, 1)
     assert batches.shape == (5, 8)
     assert np.bincount(batches.flatten().numpy(), minlength=20).tolist() == [2] * 20
 
@@ -218,7 +218,7 @@ def test_thresholds_follow_the_norms_only_where_asked(make_request):
 
 
 def test_equal_budgets_make_the_personalized_scheme_the_uniform_one(make_request):
-    """Same slug but for the scheme, so other draws: weights and noise are what must agree."""
+    """Both schemes draw the same budgets."""
     one, two = (Federation(make_request(s, budget_spread=0.0), 0).noise() for s in ("personalized", "uniform"))
     np.testing.assert_allclose(one.weights, two.weights)
     np.testing.assert_allclose(one.client_std, two.client_std)
@@ -226,7 +226,7 @@ def test_equal_budgets_make_the_personalized_scheme_the_uniform_one(make_request
 
 def test_dirichlet_split_is_an_option(make_request):
     even, skewed = (make_request("none", split=split, concentration=0.05) for split in ("iid", "dirichlet"))
-    labels = torch.from_numpy(even.dataset.train.labels)
+    labels = torch.from_numpy(even.dataset.members(0).labels)
     kinds = [
         np.mean([len(labels[held].unique()) for held in Federation(request, 0).held]) for request in (even, skewed)
     ]

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from images import gathered
+
 pytest.importorskip("flwr", reason="Flower has an environment of its own: run `make test-flower`")
 pytest.importorskip("ray", reason="Flower's simulation engine needs ray: run `make test-flower`")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -17,7 +19,7 @@ from flwr.serverapp import ServerApp  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from leakbound.config.federated import FederatedConfig  # noqa: E402
-from leakbound.datasets import ImageDataset, Split  # noqa: E402
+from leakbound.datasets import Split  # noqa: E402
 from leakbound.federated import averaging  # noqa: E402
 from leakbound.federated.clients import draw_batches, train_clients  # noqa: E402
 from leakbound.federated.flower import PersonalizedAveraging, PersonalizedNoise  # noqa: E402
@@ -38,7 +40,7 @@ def bars(count: int, generator: np.random.Generator) -> Split:
 def request_of(clipped: str, clip_rate: float) -> averaging.FederatedRequest:
     generator = np.random.default_rng(0)
     return averaging.FederatedRequest(
-        dataset=ImageDataset("bars", ("a", "b", "c", "d"), *(bars(count, generator) for count in (240, 40, 10))),
+        dataset=gathered(bars(520, generator), members=240, validation=40, name="bars", classes=("a", "b", "c", "d")),
         run=FederatedRun("bars", "mlp", "personalized", CLIENTS, 4.0, 2000.0, 600.0),
         config=FederatedConfig(
             communication_rounds=ROUNDS,
@@ -66,11 +68,11 @@ def as_vector(arrays: ArrayRecord) -> torch.Tensor:
 
 def client_app(request: averaging.FederatedRequest) -> ClientApp:
     """Clients that train as those of the stacked simulation do; all privacy is the mod's."""
-    words, config = (SEED, request.run.slug, 0), request.config
+    words, config = (SEED, request.run.dataset, 0), request.config
     federation = averaging.Federation(request, 0)
     held, budgets, model = federation.held, federation.budgets, federation.model
-    images = torch.from_numpy(request.dataset.train.images)
-    labels = torch.from_numpy(request.dataset.train.labels)
+    members = request.dataset.members(0)
+    images, labels = torch.from_numpy(members.images), torch.from_numpy(members.labels)
 
     def client_of(context: Context) -> int:
         return int(context.node_config["partition-id"])

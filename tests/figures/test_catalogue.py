@@ -60,6 +60,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     settings = {
         "noisy_images": IllustrationConfig(dataset="squares", levels=levels, images=2),
         "compression": IllustrationConfig(dataset="squares", levels={"natural": (20.0, 60.0)}),
+        "covariance_leak": IllustrationConfig(dataset="squares", covariance="aux", replicas=3),
         "leakage": IllustrationConfig(dataset="squares", levels={"natural": (20.0,)}),
         "personalized_cost": IllustrationConfig(dataset="squares", levels={"personalized": (20.0, 60.0)}),
         "shapes": IllustrationConfig(
@@ -133,7 +134,10 @@ def test_every_claim_finds_its_rows(tables, key):
     assert verdicts["p_value"].notna().all(), verdicts["detail"].tolist()
 
 
-@pytest.mark.parametrize("key", [key for key, figure in FIGURES.items() if figure.illustration and figure.claims])
+DRAWN = {"beyond/covariance_leak"}  # of random records
+
+
+@pytest.mark.parametrize("key", [k for k, one in FIGURES.items() if one.illustration and one.claims and k not in DRAWN])
 def test_closed_form_claims_hold(tables, key):
     verdicts = evaluate(FIGURES[key], table_of(FIGURES[key], tables), alpha=0.05)
     assert (verdicts["verdict"] == "reproduced").all(), verdicts[["claim", "detail"]].to_dict("records")
@@ -145,20 +149,19 @@ def test_claims_that_the_rows_were_made_for_are_reproduced(tables, key):
     assert (verdicts["verdict"] == "reproduced").all()
 
 
-def test_every_claim_on_gradients_counts_only_replicas():
-    untrained = {"gradient_inversion", "batch", "compression"}
-    claims = [claim for figure in FIGURES.values() if figure.study in untrained for claim in figure.claims]
-    assert claims
-    assert all(claim.options["blocks"] for claim in claims)
+def test_every_claim_is_exact_or_states_the_smallest_effect_of_interest():
+    for figure in FIGURES.values():
+        for claim in figure.claims:
+            exact = getattr(CLAIM_TESTS.get(claim.test).check(claim.options), "exact", False)
+            assert exact == (claim.delta is None), f"{figure.id}.{claim.id}"
 
 
 @pytest.mark.parametrize("key", ["tan2024/fig14", "tan2024/fig14_bounded", "beyond/attack_strength_gradients"])
-def test_three_networks_decide_trends_of_gradient_inversion_but_no_differences(make_gradients, key):
+def test_three_networks_decide_nothing_about_gradient_inversion(make_gradients, key):
     verdicts = evaluate(FIGURES[key], make_gradients(3), alpha=0.05)
-    expected = {"decreasing": "reproduced", "greater": "undecided"}
-    assert verdicts["verdict"].tolist() == [expected[test] for test in verdicts["test"]]
-    assert (verdicts["n"] == 3).all()
-    assert verdicts[verdicts["test"] == "greater"]["detail"].str.contains("least p-value that 3 can give is 0.25").all()
+    assert set(verdicts["verdict"]) <= {"undecided", "negligible"}
+    assert (verdicts["blocks"] == 3).all()
+    assert verdicts["detail"].str.contains("sign flips of 3 blocks go no lower than p = 0.25").all()
 
 
 def test_no_caption_says_what_the_preset_decides():

@@ -32,8 +32,8 @@ REPOSITORY = Path(__file__).parents[2]
 SMALL = {
     "preset": "fuzzed",
     "replicas": 1,
-    "datasets": {"digits": {"members": 40, "test": 20, "aux": 20}},
-    "training": {"learning_rates": [0.1], "search_rounds": 1, "evaluations": 1},
+    "datasets": {"digits": {"members": 40, "pool": 100, "test": 20, "aux": 20}},
+    "training": {"learning_rates": [0.1], "evaluations": 1},
     "studies": {
         "capacity": {
             "datasets": ["digits"],
@@ -63,7 +63,7 @@ SMALL = {
         "communication_rounds": 1,
     },
 }
-LONG = ("tune", "train", "attack", "measure", "federate", "log", "log-figures")
+LONG = ("train", "attack", "measure", "federate", "log", "log-figures")
 """Commands that take long, or that start MLflow, once all is right: only tried with something that is not."""
 KIND_OF = {"attacks": "table", "channels": "channel", "curves": "table", "federated": "table", "provenance": "record"}
 KIND_OF |= {"members": "moments", "rows": "table", "spectra": "spectrum"}
@@ -148,7 +148,7 @@ class Place:
         return found + [f"--{option}={self.out / example.name_of(option)}" for option in example.outputs]
 
 
-KINDS = ("dataset", "moments", "spectrum", "channel", "trials", "weights", "table", "record", "costs", "configuration")
+KINDS = ("dataset", "moments", "spectrum", "channel", "rates", "weights", "table", "record", "costs", "configuration")
 WRONG = ("missing", "empty", "noise", "folder", "no-parquet.parquet", "cut", "arrays", "list", "below-a-file")
 
 
@@ -172,12 +172,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     make("covariance", out="moments")
     make("spectrum", out="spectrum")
     make("calibrate", out="channel")
-    plain = next(one for one in EXAMPLES if one.command == "tune" and "channel" not in one.inputs)
-    assert called(*made.words(plain, plain.settings, plain.inputs)).code == 0
-    made.keep("trials", (made.out / "out").read_bytes())
     plain = next(one for one in EXAMPLES if one.command == "train" and "channel" not in one.inputs)
     assert called(*made.words(plain, plain.settings, plain.inputs)).code == 0
     made.keep("weights", (made.out / "weights").read_bytes())
+    made.keep("rates", (made.out / "rates").read_bytes())
     made.keep("table", (made.out / "rows").read_bytes())
     made.keep("costs", (REPOSITORY / "src/leakbound/jobs/costs.csv").read_bytes())
     made.keep("configuration", yaml.safe_dump(SMALL).encode())
@@ -299,7 +297,7 @@ def test_files_of_another_kind_are_refused(place):
     def check(example, data):
         option = data.draw(st.sampled_from(sorted(example.inputs)))
         kind = data.draw(st.sampled_from([one for one in (*KINDS, *WRONG) if one != example.inputs[option]]))
-        assume((example.command, kind) not in {("plot", "trials"), ("log-figures", "folder")})  # these they can read
+        assume((example.command, kind) not in {("plot", "rates"), ("log-figures", "folder")})  # these they can read
         count("input files")
         words = place.words(example, example.settings, {**example.inputs, option: kind})
         place.clear()

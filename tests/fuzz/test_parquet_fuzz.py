@@ -169,7 +169,7 @@ class Prepared:
         """Whether a dataset was written; if not, the message names the file and all else that it should."""
         if outcome.code == 0:
             assert written_to(self.out) == {"pets.json", "pets.safetensors"}
-            assert len(read_dataset(self.out / "pets.safetensors").train)
+            assert len(read_dataset(self.out / "pets.safetensors").pool)
             return True
         assert_refused(outcome, self.out)
         for name in names:

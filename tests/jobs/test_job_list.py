@@ -21,6 +21,8 @@ from leakbound.jobs.runs import Run, level_text, runs_of
 from leakbound.jobs.table import RunTable
 
 QUICK = reading.quick()
+PLAIN_RUN = f"digits/lenet/none/n{QUICK.studies['capacity'].rounds[0]}-b32"
+"""The undefended run of several studies."""
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 
 
@@ -79,10 +81,32 @@ def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
     studies = dict(QUICK.studies)
     studies["comparison"] = studies["comparison"].model_copy(update={"replicas": 7})
     shared = table(QUICK.model_copy(update={"studies": studies}))
-    slug = "digits/lenet/none/n300-b32"
+    slug = PLAIN_RUN
     assert shared.runs[slug].replicas == 7
     assert slug in shared.studies["capacity"]
     assert slug in shared.studies["comparison"]
+
+
+def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_once_and_keeps_all():
+    jobs = job_list()
+    shared = PLAIN_RUN
+    assert shared in set(jobs.table.studies["capacity"]) & set(jobs.table.studies["comparison"])
+    assert {QUICK.studies[name].rates for name in ("capacity", "comparison")} == {"chosen", "all"}
+    assert settings_of(jobs, "train", shared)["rates"] == "all"
+    assert jobs.table.kept(jobs.table.runs[shared]) == QUICK.replicas * len(QUICK.training.learning_rates)
+    assert [settings_of(jobs, "tabulate", study)["rates"] for study in ("capacity", "comparison")] == ["chosen", "all"]
+    attack = jobs.job("attack", f"{shared}/membership")
+    assert {"weights", "rates"} <= set(attack.inputs)
+    alone = table()
+    chosen = next(slug for slug in alone.studies["capacity"] if slug not in alone.studies["comparison"])
+    assert alone.kept(alone.runs[chosen]) == QUICK.replicas
+    assert settings_of(jobs, "train", chosen)["rates"] == "chosen"
+
+
+def test_untrained_networks_have_no_candidates():
+    study = QUICK.studies["gradient_inversion"].model_copy(update={"rates": "all"})
+    alone = table(QUICK.model_copy(update={"studies": {"gradient_inversion": study}}))
+    assert {alone.kept(run) / run.replicas for run in alone.runs.values()} == {1.0}
 
 
 def test_fresh_and_frozen_noise_share_one_calibrated_channel():
@@ -192,16 +216,14 @@ def test_attack_on_gradients_is_told_the_size_of_a_batch():
     one, eight = (f"digits/lenet_sigmoid/none/n0-b{size}/gradient_inversion" for size in (1, 8))
     assert settings_of(jobs, "attack", eight)["batch_size"] == 8
     assert "batch_size" not in settings_of(jobs, "attack", one)
-    assert "batch_size" not in settings_of(jobs, "attack", "digits/lenet/none/n300-b32/membership")
+    assert "batch_size" not in settings_of(jobs, "attack", f"{PLAIN_RUN}/membership")
 
 
 def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
     jobs = job_list(QUICK.model_copy(update={"privacy_noise": "secure"}))
     noisy = {"natural", "white", "personalized", "dpsgd", "dppsac"}
-    for job in jobs.of("tune", "train", "attack"):
-        run = next(
-            run for run in jobs.table.runs.values() if job.settings["slug"] in (run.slug, jobs.table.search_name(run))
-        )
+    for job in jobs.of("train", "attack"):
+        run = jobs.table.runs[job.settings["slug"]]
         draws = run.defense in noisy and (job.step != "attack" or run.rounds == 0)
         assert job.settings.get("privacy_noise") == ("secure" if draws else None), job.name
     assert settings_of(jobs, "consensus", "averaging")["privacy_noise"] == "secure"
@@ -254,13 +276,13 @@ def test_only_jobs_that_a_final_one_needs_are_made():
 
 def test_options_name_every_file_of_a_job_but_those_it_finds_below_the_root():
     jobs = job_list()
-    train = jobs.job("train", "digits/lenet/natural-4/n300-b32").options()
-    for role in ("dataset", "channel", "spectrum", "trials", "weights", "rows", "provenance"):
+    train = jobs.job("train", PLAIN_RUN.replace("none", "natural-4")).options()
+    for role in ("dataset", "channel", "spectrum", "rates", "weights", "rows", "provenance"):
         assert f"--{role} results/quick/" in train
     assert "--root" not in train
     assert "--root results/quick" in jobs.job("tabulate", "capacity").options()
-    log = jobs.job("log", "digits/lenet/none/n300-b32").options()
-    assert "--attacks membership=results/quick/attacks/digits/lenet/none/n300-b32/membership.parquet" in log
+    log = jobs.job("log", PLAIN_RUN).options()
+    assert f"--attacks membership=results/quick/attacks/{PLAIN_RUN}/membership.parquet" in log
 
 
 def all_settings(config) -> str:
@@ -324,7 +346,7 @@ CHANGES = {
 def test_settings_that_are_not_changed_are_names_or_empty():
     """What names and mappings stand for is tested by the other tests of the run table."""
     left = {trail: value for trail, value in leaves(PLAIN) if trail not in CHANGES and trail != MUST_BE_ZERO}
-    names = {"dataset", "datasets", "models", "attacks"}
+    names = {"dataset", "datasets", "models", "attacks", "rates"}
     assert all(value in ([], {}, None) or trail[-1] in names for trail, value in left.items())
 
 

@@ -12,7 +12,7 @@ from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
 QUICK = reading.quick()
-ON_DEVICE = {"tune", "train", "attack", "measure", "federate"}
+ON_DEVICE = {"train", "attack", "measure", "federate"}
 
 
 def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:
@@ -57,8 +57,13 @@ def test_training_time_is_proportional_to_rounds_and_replicas(factor):
 
 def test_weights_take_the_disk_of_their_parameters():
     parameters = UnitCosts(ROWS, "cpu").parameters("lenet", 1)
-    disks = [one.disk for one in estimates() if one.job.step == "train"]
-    assert disks == [4 * parameters * QUICK.replicas] * len(disks)
+    table = job_list(QUICK).table
+    kept = {one.job.name: one.disk / (4 * parameters) for one in estimates() if one.job.step == "train"}
+    candidates = len(QUICK.training.learning_rates)
+    for slug, networks in kept.items():
+        every = slug in table.studies["comparison"]  # which asks for all rates
+        assert networks == pytest.approx(QUICK.replicas * (candidates if every else 1))
+    assert len(set(kept.values())) == 2
 
 
 def test_gpu_does_what_trains_and_attacks_and_nothing_else():
@@ -112,6 +117,8 @@ def test_every_committed_preset_can_be_planned(path):
 
 def test_sizes_are_those_of_the_configuration_or_of_the_original():
     digits = size_of("digits", QUICK.datasets["digits"])
-    assert (digits.members, digits.test, digits.aux, digits.pixels) == (400, 600, 600, 1024)
+    assert (digits.pool, digits.validation) == (997, 100)
+    assert (digits.members, digits.test, digits.aux, digits.pixels) == (400, 300, 500, 1024)
     whole = size_of("cifar10", QUICK.datasets["digits"].model_copy(update={"members": None, "test": None, "aux": 2000}))
-    assert (whole.members, whole.test) == (48000, 10000)
+    assert (whole.pool, whole.aux, whole.test) == (48_000, 2000, 10_000)
+    assert (whole.members, whole.validation) == (21_333, 5333)

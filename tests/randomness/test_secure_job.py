@@ -6,7 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 
@@ -34,7 +33,7 @@ def prepared(tmp_path_factory) -> Path:
     """A folder with small digits, a spectrum and a channel."""
     folder = tmp_path_factory.mktemp("secure")
     images, moments = folder / "digits.safetensors", folder / "moments.safetensors"
-    config = {"members": 60, "test": 60, "aux": 60}
+    config = {"members": 60, "pool": 160, "test": 60, "aux": 60}
     settings = {"dataset": "digits", "config": config, "seed": SEED, "privacy_noise": "secure"}
     call("prepare", settings, out=images, provenance=folder / "digits.json")
     call("covariance", {}, dataset=images, out=moments)
@@ -44,8 +43,6 @@ def prepared(tmp_path_factory) -> Path:
     channel = folder / "channel.safetensors"
     files = {"members": moments, "provenance": folder / "channel.json"}
     call("calibrate", {"shape": "white", "capacity": 8.0}, spectrum=found, out=channel, **files)
-    trial = {"learning_rate": 0.05, "validation_accuracy": 0.5, "diverged": False, "chosen": True}
-    storage.write_rows(folder / "trials.parquet", pd.DataFrame([trial]))
     return folder
 
 
@@ -58,11 +55,12 @@ def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
     settings = {
         "dataset": "digits", "model": "lenet", "level": level, "batch_size": 16,
         "seed": SEED, "device": "cpu", "privacy_noise": origin, "defense": DEFENSES[name], "slug": slug,
-        "rounds": ROUNDS, "replicas": 2, "training": {"evaluations": 2},
+        "rounds": ROUNDS, "replicas": 2, "training": {"evaluations": 2, "learning_rates": [0.05]},
     }  # fmt: skip
     files = {} if name == "dpsgd" else {key: prepared / f"{key}.safetensors" for key in ("channel", "spectrum")}
     outputs = {"weights": "weights.safetensors", "rows": "training.parquet", "provenance": "provenance.json"}
-    files |= {"dataset": prepared / "digits.safetensors", "trials": prepared / "trials.parquet"}
+    outputs |= {"rates": "rates.parquet"}
+    files |= {"dataset": prepared / "digits.safetensors"}
     call("train", settings, **files, **{role: folder / file for role, file in outputs.items()})
     return slug
 
@@ -108,10 +106,10 @@ def left_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def seeds_of(slug: str, *purposes: str) -> list[bytes]:
+def seeds_of(*purposes: str) -> list[bytes]:
     """Seeds that noise of a job would have, in all spellings."""
     named = [(replica, purpose) for replica in range(2) for purpose in purposes]
-    return [spelling for words in named for spelling in spellings(derive_seed(SEED, slug, *words))]
+    return [spelling for words in named for spelling in spellings(derive_seed(SEED, "digits", *words))]
 
 
 def parts_of(keys: list[bytes]) -> list[bytes]:
@@ -131,7 +129,7 @@ def test_nothing_that_a_job_leaves_tells_how_secure_noise_was_drawn(
     shown = capfd.readouterr()
     left = {**left_in(tmp_path), "log": (caplog.text + shown.out + shown.err).encode()}
     assert len(list(checkpoints.iterdir())) >= 2 * ROUNDS
-    secrets = seeds_of(slug, *(("noise", "batches") if name == "dpsgd" else ("noise",)))
+    secrets = seeds_of(*(("noise", "batches") if name == "dpsgd" else ("noise",)))
     found = {path for path, content in left.items() if any(secret in content for secret in secrets)}
     if origin == "seeded":
         assert found
@@ -156,6 +154,7 @@ def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, 
         "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
     }  # fmt: skip
     files = {"provenance": folder / "provenance.json", "curves": folder / "training.parquet"}
+    files["rates"] = folder / "rates.parquet"
     call("log", settings, **files, attacks=[], marker=tmp_path / "marker.json")
     client = MlflowClient(f"sqlite:///{tmp_path}/runs.db")
     experiments = [found.experiment_id for found in client.search_experiments()]
@@ -163,7 +162,7 @@ def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, 
     assert run.data.params["noise_multiplier"] == "1"
     left = left_in(tmp_path)
     assert "runs.db" in left
-    secrets = [*seeds_of(slug, "noise", "batches"), *parts_of(keys)]
+    secrets = [*seeds_of("noise", "batches"), *parts_of(keys)]
     assert not [path for path, content in left.items() if any(secret in content for secret in secrets)]
 
 

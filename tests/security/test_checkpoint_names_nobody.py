@@ -20,12 +20,14 @@ MEMBERS, ROUNDS, KILLED = 200, 6, 4
 
 @pytest.fixture(scope="module")
 def digits() -> ImageDataset:
-    return dataclasses.replace(prepare("digits", DatasetConfig(members=MEMBERS, test=40, aux=20), 0), secret="0" * 64)
+    return dataclasses.replace(
+        prepare("digits", DatasetConfig(members=MEMBERS, pool=450, test=40, aux=20), 0), secret="0" * 64
+    )
 
 
 def request(dataset: ImageDataset, defense: DPSGD, path) -> TrainingRequest:
     return TrainingRequest(
-        dataset=dataset, model="mlp", defense=defense, level=1.0, rounds=ROUNDS, batch_size=20, learning_rate=0.05,
+        dataset=dataset, model="mlp", defense=defense, level=1.0, rounds=ROUNDS, batch_size=20, learning_rates=(0.05,),
         config=TrainingConfig(evaluations=2), seed=0, slug="digits/mlp/dp-1", privacy_noise="secure", checkpoint=path,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from images import repooled
 from leakbound import storage
 from leakbound.cli.commands import as_command
 from leakbound.cli.files import read_dataset, write_provenance
@@ -17,12 +18,12 @@ from leakbound.cli.job_list import all_steps
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.datasets import ImageDataset, prepare
 from leakbound.federated import averaging
 from leakbound.training import TrainingRequest, checkpoint, train
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
-CONFIG = {"members": 20, "test": 20, "aux": 20}
+CONFIG = {"members": 20, "pool": 50, "test": 20, "aux": 20}
 CANDIDATES = 601
 ORIGINS = ["seeded", "secure"]
 
@@ -39,13 +40,10 @@ def prepared(folder: Path, origin: str) -> ImageDataset:
 def guessed() -> list[ImageDataset]:
     """All that an attacker takes for possible who knows every record but the first: digits in 601 places."""
     truth = prepare("digits", DatasetConfig(**CONFIG), 0)
-    others = prepare("digits", DatasetConfig(members=CANDIDATES, test=20, aux=20), 1).train.images
-    first, known = truth.train.images[0], truth.train.images[1:]
+    others = prepare("digits", DatasetConfig(pool=CANDIDATES, test=20, aux=20), 1).pool.images
+    first, known = truth.pool.images[0], truth.pool.images[1:]
     possible = [first, *[one for one in others if not np.array_equal(one, first)]][:CANDIDATES]
-    return [
-        dataclasses.replace(truth, train=Split(np.concatenate([one[None], known]), truth.train.labels))
-        for one in possible
-    ]
+    return [repooled(truth, np.concatenate([one[None], known])) for one in possible]
 
 
 def left(guessed: list[ImageDataset], stated: str, guess) -> int:
@@ -57,7 +55,9 @@ def left(guessed: list[ImageDataset], stated: str, guess) -> int:
 
 def file_hash_of(dataset: ImageDataset) -> str:
     """SHA-256 of the file that `prepare` writes for a dataset, as far as an attacker can build it."""
-    told = {"name": dataset.name, "classes": json.dumps(dataset.classes), "content": dataset.content_hash()}
+    drawing = dataclasses.asdict(dataset.drawing)
+    told = {"name": dataset.name, "classes": json.dumps(dataset.classes), "drawing": json.dumps(drawing)}
+    told |= {"content": dataset.content_hash()}
     strings = {"strings": json.dumps({**told, "secret": ""}, sort_keys=True)}
     return hashlib.sha256(save(dict(sorted(dataset.arrays().items())), strings)).hexdigest()
 
@@ -84,7 +84,7 @@ def test_hash_of_the_file_singles_out_a_record_of_public_data_and_none_of_secret
 def request(dataset: ImageDataset, origin: str, **changes) -> TrainingRequest:
     values = {
         "dataset": dataset, "model": "mlp", "defense": DPSGD(), "level": 1.0, "rounds": 2, "batch_size": 10,
-        "learning_rate": 0.05, "config": TrainingConfig(evaluations=2), "seed": 0, "slug": "digits/mlp/dpsgd-1",
+        "learning_rates": (0.05,), "config": TrainingConfig(evaluations=2), "seed": 0, "slug": "digits/mlp/dpsgd-1",
         "privacy_noise": origin,
     }  # fmt: skip
     return TrainingRequest(**{**values, **changes})

@@ -20,7 +20,7 @@ def hub(tmp_path, monkeypatch):
     asked: list[str | None] = []
     commits: dict[str | None, datasets.DatasetDict] = {}
 
-    def push(commit: str, value: int, train: int = 1297, test: int = 500) -> None:
+    def push(commit: str, value: int, train: int = 1438, test: int = 359) -> None:
         features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
         picture = Image.fromarray(np.full((8, 8), value, np.uint8))
         splits = {
@@ -67,8 +67,8 @@ def test_name_that_can_be_moved_is_no_commit(revision):
         DatasetConfig(revision=revision)
 
 
-@pytest.mark.parametrize(("train", "test"), [(1298, 500), (1297, 499)])
+@pytest.mark.parametrize(("train", "test"), [(1439, 359), (1438, 358)])
 def test_splits_of_other_sizes_are_refused(hub, train, test):
     hub.push(COMMIT, 7, train, test)
-    with pytest.raises(DatasetError, match=rf"has ({train}|{test}) images at revision {COMMIT}, known are (1297|500)"):
+    with pytest.raises(DatasetError, match=rf"has ({train}|{test}) images at revision {COMMIT}, known are (1438|359)"):
         READER("digits", DatasetConfig(revision=COMMIT))

@@ -20,8 +20,8 @@ CONFIG = {
     "preset": "notes",
     "catalogue": "config/figures.yaml",
     "privacy_noise": "secure",
-    "datasets": {"mine": {"reader": "parquet", "members": 20, "test": 10, "aux": 10}},
-    "training": {"learning_rates": [0.01], "search_rounds": 1, "evaluations": 1},
+    "datasets": {"mine": {"reader": "parquet", "members": 10, "test": 10, "aux": 10}},
+    "training": {"learning_rates": [0.01], "evaluations": 1},
     "studies": {
         "small": {
             "datasets": ["mine"],

@@ -28,7 +28,7 @@ def configuration(reader: str) -> dict:
         "replicas": 1,
         "plugins": {"datasets": {"photos": f"private_photos:{reader}"}},
         "datasets": {"photos": {"members": 40, "test": 20, "aux": 20}},
-        "training": {"learning_rates": [0.01], "search_rounds": 1, "evaluations": 1},
+        "training": {"learning_rates": [0.01], "evaluations": 1},
         "studies": {
             "small": {
                 "datasets": ["photos"],

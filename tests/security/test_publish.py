@@ -35,9 +35,9 @@ CONFIG = {
     "seed": SEED,
     "privacy_noise": "secure",
     "replicas": 3,
-    "datasets": {"digits": {"members": 60, "test": 60, "aux": 60}},
+    "datasets": {"digits": {"members": 60, "pool": 150, "test": 60, "aux": 60}},
     "defenses": {"clipped": {"mechanism": "dpsgd"}},
-    "training": {"learning_rates": [0.0123], "search_rounds": 1, "evaluations": 1},
+    "training": {"learning_rates": [0.0123], "evaluations": 1},
     "studies": {
         "small": {
             "datasets": ["digits"],
@@ -58,7 +58,7 @@ CONFIG = {
     },
     "tracking": {"enabled": False},
 }
-STEPS = {"prepare", "covariance", "spectrum", "calibrate", "tune", "train"}
+STEPS = {"prepare", "covariance", "spectrum", "calibrate", "train"}
 
 
 def after(job: Job) -> None:
@@ -140,7 +140,7 @@ def test_published_text_holds_no_seed_no_hash_no_rate_and_no_measurement(project
     secrets = [str(SEED), "0.0123", record["settings_hash"], *record["inputs"].values(), *record["outputs"].values()]
     losses = [repr(value)[:9] for value in curves.loc[curves["metric"].str.endswith("loss"), "value"]]
     secrets += losses
-    assert len(losses) == 6  # of members and of others, of three replicas
+    assert len(losses) == 9  # of members, of validation and of test records, of three replicas
     assert not [secret for secret in secrets if secret in text]
     assert not re.search(r"[0-9a-f]{32}", text)
 
@@ -203,7 +203,7 @@ def test_channel_calibrated_to_the_members_is_refused(project):
         ),
         ({"training": {**CONFIG["training"], "learning_rates": [0.1, 1.0]}}, ("chosen among 2", "ln 2 = 0.69 nats")),
     ],
-    ids=["noise from seeds", "rate chosen on the members"],
+    ids=["noise from seeds", "rate chosen on private records"],
 )
 def test_run_with_something_that_no_bound_covers_is_refused(tmp_path, monkeypatch, changes, reasons):
     study = {**CONFIG["studies"]["small"], "defenses": {"dpsgd": [1.0]}}

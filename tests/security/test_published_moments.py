@@ -23,6 +23,7 @@ from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.figures.report.page import Report, page
+from leakbound.theory.illustrations.leaks import distances
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 MEMBERS = 40
@@ -35,8 +36,8 @@ def call(command: str, settings: dict, **files: Path) -> None:
 
 @pytest.fixture(scope="module")
 def digits() -> ImageDataset:
-    """Fewer members than the 61 directions in which digits vary, and 200 records of the same law."""
-    return datasets.prepare("digits", DatasetConfig(members=MEMBERS, test=200, aux=600), seed=0)
+    """A pool of fewer records than the 61 directions in which digits vary, and 200 records of the same law."""
+    return datasets.prepare("digits", DatasetConfig(pool=MEMBERS, members=15, validation=10, test=200, aux=600), seed=0)
 
 
 def write(folder: Path, dataset: ImageDataset) -> Path:
@@ -69,22 +70,17 @@ def _made_channel(
     return folder
 
 
-def outside(images: np.ndarray, mean: np.ndarray, basis: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Squared length of each record's part outside the directions in which the published law varies."""
-    centred = images.reshape(len(images), -1).astype(np.float64) - mean
-    return ((centred @ basis[:, variances <= 1e-9 * variances.max()]) ** 2).sum(1)
-
-
 def membership_auc(folder: Path, dataset: ImageDataset) -> float:
     """AUC of an attacker who sees nothing but the published spectrum: its mean and principal directions."""
     found = read_spectrum(folder / "spectrum.safetensors")
-    told = [outside(split.images, found.mean, found.basis, found.data_eigenvalues) for split in sides(dataset)]
+    published = Moments(found.mean, (found.basis * found.data_eigenvalues) @ found.basis.T, MEMBERS)
+    told = [distances(published, split.images) for split in sides(dataset)]
     truth = np.repeat([1, 0], [len(one) for one in told])
     return float(roc_auc_score(truth, -np.concatenate(told)))
 
 
 def sides(dataset: ImageDataset) -> tuple[Split, Split]:
-    return dataset.train, dataset.test
+    return dataset.pool, dataset.test
 
 
 def test_span_of_the_members_moments_tells_every_member_and_that_of_aux_none(digits, made_channel, tmp_path):
@@ -111,7 +107,7 @@ def test_channels_of_a_configuration_are_made_from_aux_unless_it_says_members():
 
 @pytest.mark.parametrize("covariance", ["aux", "members"])
 def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, made_channel, tmp_path, covariance):
-    others = dataclasses.replace(digits, train=Split(digits.test.images[:MEMBERS], digits.test.labels[:MEMBERS]))
+    others = dataclasses.replace(digits, pool=Split(digits.test.images[:MEMBERS], digits.test.labels[:MEMBERS]))
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, dataset in zip(folders, (digits, others), strict=True):
         folder.mkdir()
@@ -126,10 +122,10 @@ def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, made_c
 
 
 def test_mean_of_the_members_gives_the_last_record_to_who_knows_the_others_and_that_of_aux_does_not(digits):
-    known = digits.train.images[1:].reshape(MEMBERS - 1, -1).sum(axis=0, dtype=np.float64)
-    wanted = digits.train.images[0].ravel()
+    known = digits.pool.images[1:].reshape(MEMBERS - 1, -1).sum(axis=0, dtype=np.float64)
+    wanted = digits.pool.images[0].ravel()
     for tells in (True, False):
-        mean = (estimate_moments([digits.train.images]) if tells else population_moments(digits.aux.images)).mean
+        mean = (estimate_moments([digits.pool.images]) if tells else population_moments(digits.aux.images)).mean
         error = np.abs(MEMBERS * mean - known - wanted).max()
         assert (error < 1e-6) == tells
 
@@ -138,7 +134,7 @@ def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_dif
     digits, made_channel, tmp_path, caplog
 ):
     """The channel is made for digits; members of thrice the contrast get more through it than it says."""
-    loud = dataclasses.replace(digits, train=Split(3 * digits.train.images, digits.train.labels))
+    loud = dataclasses.replace(digits, pool=Split(3 * digits.pool.images, digits.pool.labels))
     cases = {"quiet": (digits, "members"), "loud": (loud, "aux")}
     for name, (dataset, covariance) in cases.items():
         (tmp_path / name).mkdir()
@@ -228,22 +224,14 @@ def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold
     assert [name for name, found in held.items() if found and name != "digits.safetensors"] == ["members.safetensors"]
 
 
-def distances(moments: Moments, images: np.ndarray) -> np.ndarray:
-    """Squared length of each record's part outside the law's directions, or else its Mahalanobis distance."""
-    variances, basis = np.linalg.eigh(moments.covariance)
-    if (variances <= 1e-9 * variances.max()).any():
-        return outside(images, moments.mean, basis, variances)
-    return (((images.reshape(len(images), -1) - moments.mean) @ basis) ** 2 / variances).sum(1)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif("LEAKBOUND_DATA" not in os.environ, reason="needs CIFAR-10 in LEAKBOUND_DATA")
 @pytest.mark.parametrize(("members", "least", "most"), [(2000, 1.0, 1.0), (10_000, 0.65, 0.68)])
 def test_moments_of_members_of_cifar10_tell_who_they_are_as_the_guide_says(members, least, most):
-    images = datasets.prepare("cifar10", DatasetConfig(members=members, test=1000, aux=4000), 0)
+    images = datasets.prepare("cifar10", DatasetConfig(pool=members, test=1000, aux=4000), 0)
     truth = np.repeat([1, 0], 1000)
-    shown = np.concatenate([images.train.images[:1000], images.test.images])
-    exact, others = estimate_moments(np.array_split(images.train.images, 8)), population_moments(images.aux.images)
+    shown = np.concatenate([images.pool.images[:1000], images.test.images])
+    exact, others = estimate_moments(np.array_split(images.pool.images, 8)), population_moments(images.aux.images)
     assert least <= roc_auc_score(truth, -distances(exact, shown)) <= most
     assert abs(roc_auc_score(truth, -distances(others, shown)) - 0.5) < 0.05  # four standard errors
 

@@ -134,7 +134,7 @@ def test_table_of_results_is_held_to_the_same_bounds(tmp_path):
 
 def test_images_that_are_large_once_decoded_are_resized_before_the_next_ones(tmp_path):
     assert dataset(tmp_path, repeated(image(2048), 100)) < MIB
-    wanted = "DatasetConfig(reader='parquet', members=90, test=10, aux=10)"
+    wanted = "DatasetConfig(reader='parquet', pool=90, test=10, aux=10)"
     taken, said = grown(f"datasets.prepare('mine', {wanted}, 0)", tmp_path)
     assert said == "ran"
     assert taken < 250

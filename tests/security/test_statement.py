@@ -19,7 +19,7 @@ SAFE = TrainingFacts(
     classes=10,
     covariance_of="aux",
 )
-ALWAYS_OPEN = {"labels", "trials of learning rates", "curves, divergence", "times", "capacity under the members' law"}
+ALWAYS_OPEN = {"labels", "candidate learning rates", "curves, divergence", "times", "capacity under the members' law"}
 
 
 def uncovered(**changes: object) -> set[str]:

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.channels import Channel, Moments, Spectrum, estimate_moments
+from images import gathered
+from leakbound.channels import Channel, Moments, Spectrum, estimate_moments, population_moments
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.datasets import ImageDataset, prepare
+from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.metrics import auc_interval
 from leakbound.registry import ILLUSTRATIONS, SHAPES
 from leakbound.theory import illustrations
+from leakbound.theory.illustrations.leaks import distances, gaussian_auc
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")
@@ -24,7 +27,7 @@ def digits() -> ImageDataset:
 
 @pytest.fixture(scope="module")
 def moments(digits) -> Moments:
-    return estimate_moments([digits.train.images])
+    return estimate_moments([digits.pool.images])
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +175,7 @@ def test_pictures_come_back_as_pixels_between_0_and_1(pictures, digits):
     pixels = pictures[pictures["metric"] == "pixel"]
     assert pixels["value"].between(0, 1).all()
     clean = pixels[pixels["defense"] == "none"]["value"].to_numpy().reshape(3, 1, 32, 32)
-    assert clean == pytest.approx((digits.train.images[:3] + 1) / 2, abs=1e-6)
+    assert clean == pytest.approx((digits.pool.images[:3] + 1) / 2, abs=1e-6)
     assert len(pixels) == 8 * 3 * 1024
     assert (pictures["dataset"] == "digits").all()
 
@@ -194,8 +197,8 @@ def test_the_noise_in_a_picture_has_the_variance_of_its_channel(digits):
     # Images at 0 and a capacity so high that nothing is clipped. 32 × 1,024 draws: the ratio's standard deviation is
     # 0.0078, so that 5 of them fail wrongly less than once in a million.
     moments = Moments(np.zeros(1024), np.eye(1024), 100)
-    blank = digits.train.images[:16] * 0
-    dataset = ImageDataset("blank", ("a",), *[type(digits.train)(blank, digits.train.labels[:16])] * 3)
+    blank = digits.pool.images[:16] * 0
+    dataset = gathered(Split(blank, digits.pool.labels[:16]), members=4, validation=4)
     settings = IllustrationConfig(levels={"natural": (2500.0,), "white": (2500.0,)}, images=16)
     rows = illustrations.noisy_images(settings, dataset=dataset, moments=moments, seed=0)
     expected = 1 / math.expm1(2 * 2500 / 1024)
@@ -209,9 +212,7 @@ def test_noise_that_follows_the_data_lies_along_its_principal_direction(digits, 
     direction = np.random.default_rng(0).standard_normal(1024)
     direction /= np.linalg.norm(direction)
     moments = Moments(np.zeros(1024), np.outer(direction, direction), 100)
-    blank = ImageDataset(
-        "blank", ("a",), *[type(digits.train)(digits.train.images[:4] * 0, digits.train.labels[:4])] * 3
-    )
+    blank = gathered(Split(digits.pool.images[:4] * 0, digits.pool.labels[:4]), members=1, validation=1)
     settings = IllustrationConfig(levels={shape: (1.5,)}, images=4)
     rows = illustrations.noisy_images(settings, dataset=blank, moments=moments, seed=0)
     seen = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy().reshape(4, 1024) * 2 - 1
@@ -297,3 +298,49 @@ def test_the_published_personalized_bound_costs_noise_and_wastes_capacity(digits
     assert (table["noise_power", "personalized_printed"] > 2 * table["noise_power", "personalized"]).all()
     np.testing.assert_allclose(table["capacity", "personalized"], table.index, rtol=1e-6)
     assert (table["unused", "personalized_printed"] > 1).all()
+
+
+def test_covariance_of_gaussian_records_tells_them_as_often_as_its_closed_form_says():
+    """Means over 60 draws of 150 against 150 records; six standard errors of them."""
+    generator = np.random.default_rng(0)
+    scale = np.linalg.qr(generator.normal(size=(20, 20)))[0] * np.arange(1, 21)
+    for records in (15, 40, 150):
+        areas = []
+        for _ in range(60):
+            drawn = generator.normal(size=(records + 150, 20)) @ scale.T
+            told = -distances(estimate_moments([drawn[:records]]), drawn)
+            areas.append(auc_interval(told[:records], told[records:]).value)
+        spread = 6 * np.std(areas) / np.sqrt(60)
+        assert np.mean(areas) == pytest.approx(gaussian_auc(records, 20), abs=spread + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def told() -> pd.DataFrame:
+    """AUC by what is published, of pictures of 16 directions; the attacker has 200 of the same law."""
+    generator = np.random.default_rng(0)
+
+    def pictures(count: int) -> Split:
+        images = 0.3 * np.kron(generator.normal(size=(count, 1, 4, 4)), np.ones((1, 1, 8, 8)))
+        return Split(images.astype(np.float32), np.zeros(count, np.int64))
+
+    dataset = gathered(pictures(80), aux=pictures(200), members=20, validation=10, name="squares")
+    settings = IllustrationConfig(dataset="squares", covariance="aux", replicas=4)
+    law = population_moments(dataset.aux.images)
+    return illustrations.covariance_leak(settings, dataset=dataset, moments=law, seed=0)
+
+
+def test_published_covariance_tells_its_own_records_shrunk_or_not_and_that_of_others_none(told):
+    assert told["records"].unique().tolist() == [8, 16, 32, 48]
+    areas = told.pivot_table(index="records", columns="published", values="value")
+    assert (areas.loc[:16, "members"] == 1.0).all()
+    assert np.isnan(areas.loc[8, "undone"])  # of 8 records nothing is published but their total variance
+    np.testing.assert_allclose(areas.loc[16:, "undone"], areas.loc[16:, "members"], atol=1e-3)
+    np.testing.assert_allclose(areas["members"], areas["gaussian"], atol=0.1)  # 4 draws, 20 others each
+    assert (areas[["members", "shrunk", "mean"]] > 0.6).all(axis=None)
+    assert (areas["mean"].diff().dropna() < 0).all()
+    assert (areas["aux"] - 0.5).abs().max() < 0.15
+
+
+def test_a_covariance_leak_is_that_of_channels_and_needs_enough_records(digits, moments):
+    with pytest.raises(ValueError, match=r"covariance_leak.covariance = 'members': must be 'aux'"):
+        illustrations.covariance_leak(IllustrationConfig(), dataset=digits, moments=moments)

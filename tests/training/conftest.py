@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
+from images import gathered
 from leakbound.channels import estimate_moments
 from leakbound.config.defenses import Undefended
 from leakbound.config.training import TrainingConfig
@@ -17,14 +18,16 @@ from leakbound.training import TrainingRequest
 
 
 @functools.cache
-def handwriting(members: int = 400, others: int = 300) -> ImageDataset:
+def handwriting() -> ImageDataset:
+    """400 members, as many others and 100 validation records of a pool of 1,000; 300 test records, 100 auxiliary."""
     pixels, labels = load_digits(return_X_y=True)
     images = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 8 - 1
     images = F.interpolate(images, size=(32, 32), mode="bilinear", antialias=True).numpy()
     order = np.random.default_rng(0).permutation(len(labels))
-    ends = np.cumsum([members, others, 100])
-    splits = [Split(images[rows], labels[rows].astype(np.int64)) for rows in np.split(order, ends)[:3]]
-    return ImageDataset("digits", tuple("0123456789"), *splits, secret="s" * 64)
+    pool, test, aux = (
+        Split(images[rows], labels[rows].astype(np.int64)) for rows in np.split(order, [1000, 1300, 1400])[:3]
+    )
+    return gathered(pool, test=test, aux=aux, members=400, validation=100, name="digits", secret="s" * 64)
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +37,7 @@ def digits():
 
 @functools.cache
 def calibrated(shape: str, capacity: float):
-    images = handwriting().train.images
+    images = handwriting().pool.images
     found = SHAPES.get(shape)()
     return found.calibrate(found.decompose(estimate_moments([images.reshape(len(images), -1)])), capacity)
 
@@ -55,7 +58,7 @@ def request_for(digits):
             "level": None,
             "rounds": 4,
             "batch_size": 32,
-            "learning_rate": 0.05,
+            "learning_rates": (0.05,),
             "config": TrainingConfig(**training),
             "seed": 7,
             "slug": "digits/lenet/test",

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from images import repooled
 from leakbound import storage
-from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise
+from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, GradientCompression, ParameterNoise
 from leakbound.config.training import TrainingConfig
 from leakbound.training import train
 from leakbound.training.checkpoint import Checkpoint, fingerprint
@@ -52,7 +53,12 @@ def run_until_saved(processes, request, out: Path, chance: random.Random) -> boo
 
 
 @pytest.mark.parametrize(
-    "case", ["white", "dpsgd", *(pytest.param(case, marks=pytest.mark.slow) for case in ("frozen", "noise", "largest"))]
+    "case",
+    [
+        "white",
+        "dpsgd",
+        *(pytest.param(case, marks=pytest.mark.slow) for case in ("early", "frozen", "noise", "largest")),
+    ],
 )
 def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request_for, channel, tmp_path, case):
     defense = {
@@ -64,6 +70,7 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
             "training": {"max_stack": 2},
         },
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
+        "early": {"defense": EarlyStopping(), "level": None, "learning_rates": (0.01, 0.05)},
         "noise": {"defense": ParameterNoise(), "level": 0.01},
         "largest": {"defense": GradientCompression(), "level": 0.1, "training": {"max_stack": 2}},
     }[case]
@@ -105,7 +112,7 @@ def test_checkpoint_of_other_settings_is_ignored(request_for, tmp_path, caplog):
     path = tmp_path / "checkpoint"
     train(request_for(rounds=6, training=OFTEN, checkpoint=path))
     assert path.exists()
-    other = request_for(rounds=6, training=OFTEN, checkpoint=path, learning_rate=0.01)
+    other = request_for(rounds=6, training=OFTEN, checkpoint=path, learning_rates=(0.01,))
     with caplog.at_level(logging.WARNING, "leakbound"):
         resumed = train(other)
     assert "checkpoint of other settings" in caplog.text
@@ -168,7 +175,7 @@ def test_checkpoint_waits_between_saves(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"rounds": 5}, {"level": 9.0}, {"seed": 8}, {"slug": "other"}, {"learning_rate": 0.2}, {"replicas": 2},
+        {"rounds": 5}, {"level": 9.0}, {"seed": 8}, {"slug": "other"}, {"learning_rates": (0.05, 0.2)}, {"replicas": 2},
         {"batch_size": 16}, {"model": "lenet_sigmoid"}, {"config": TrainingConfig(momentum=0.5)},
         {"defense": ChannelDefense(noise="frozen")}, {"privacy_noise": "secure"},
     ],
@@ -184,8 +191,9 @@ def test_fingerprint_sees_images_and_channel_but_not_the_spacing_of_checkpoints(
     assert fingerprint(request_for(**{**vars(request), "training": {"checkpoint_seconds": 5.0}})) == fingerprint(
         request
     )
-    images = digits.train.images.copy()
+    images = digits.pool.images.copy()
     images[17, 0, 3, 3] += np.float32(0.01)
-    other = dataclasses.replace(digits, train=dataclasses.replace(digits.train, images=images))
-    assert fingerprint(dataclasses.replace(request, dataset=other)) != fingerprint(request)
+    redrawn = dataclasses.replace(digits, drawing=dataclasses.replace(digits.drawing, seed=1))
+    for other in (repooled(digits, images), redrawn):
+        assert fingerprint(dataclasses.replace(request, dataset=other)) != fingerprint(request)
     assert fingerprint(dataclasses.replace(request, channel=channel("natural", 4.0))) != fingerprint(request)

@@ -34,7 +34,7 @@ def digits() -> ImageDataset:
 
 @pytest.fixture(scope="module")
 def moments(digits) -> Moments:
-    return estimate_moments([digits.train.images])
+    return estimate_moments([digits.pool.images])
 
 
 def network() -> torch.nn.Module:
@@ -43,8 +43,8 @@ def network() -> torch.nn.Module:
 
 def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
     """Uploads of batches under a defense and without one, one gradient in each row."""
-    images = torch.from_numpy(digits.train.images[: count * size]).unflatten(0, (count, size))
-    labels = torch.from_numpy(digits.train.labels[: count * size]).unflatten(0, (count, size))
+    images = torch.from_numpy(digits.pool.images[: count * size]).unflatten(0, (count, size))
+    labels = torch.from_numpy(digits.pool.labels[: count * size]).unflatten(0, (count, size))
     model, found = network(), []
     clients = client_step(Undefended(), None), client_step(defense, level, moments=lambda: moments)
     for client in clients:
@@ -62,8 +62,8 @@ def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
-    images = torch.from_numpy(digits.train.images[: 2 * size]).unflatten(0, (2, size))
-    labels = torch.from_numpy(digits.train.labels[: 2 * size]).unflatten(0, (2, size))
+    images = torch.from_numpy(digits.pool.images[: 2 * size]).unflatten(0, (2, size))
+    labels = torch.from_numpy(digits.pool.labels[: 2 * size]).unflatten(0, (2, size))
     model = network()
     sent = client_step(Undefended(), None).upload(model, images, labels, torch.Generator())
     torch.testing.assert_close(sent.images, images.mean(1))
@@ -103,7 +103,7 @@ def test_parameter_noise_does_not_depend_on_the_batch_size(digits, moments, size
     ("defense", "level", "std"), [(DPSGD(max_grad_norm=2.0), 1.5, 3.0), (ParameterNoise(), 0.2, 0.2)]
 )
 def test_secure_upload_is_on_the_grid_of_its_noise_and_follows_no_seed(digits, moments, defense, level, std):
-    images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
+    images, labels = torch.from_numpy(digits.pool.images[:2, None]), torch.from_numpy(digits.pool.labels[:2, None])
     client, model = client_step(defense, level, moments=lambda: moments), network()
     one, two = (client.upload(model, images, labels, SecureNoise()) for _ in range(2))
     step = float(grid_spacing(np.array([std]))[0])
@@ -115,7 +115,7 @@ def test_secure_upload_is_on_the_grid_of_its_noise_and_follows_no_seed(digits, m
 def test_secure_client_releases_images_on_the_grid(digits, moments):
     shape = SHAPES.get("natural")()
     channel = shape.calibrate(shape.decompose(moments), 20.0)
-    images, labels = torch.from_numpy(digits.train.images[:3, None]), torch.from_numpy(digits.train.labels[:3, None])
+    images, labels = torch.from_numpy(digits.pool.images[:3, None]), torch.from_numpy(digits.pool.labels[:3, None])
     client = client_step(ChannelDefense(), 20.0, channel)
     sent = client.upload(network(), images, labels, SecureNoise())
     step = float(grid_spacing(np.sqrt(channel.variances[:1]))[0])
@@ -132,10 +132,10 @@ def test_compressed_upload_has_the_largest_coordinates_of_the_mean_gradient(digi
 
 
 def test_client_without_a_direction_of_the_data_computes_its_gradient(digits, moments):
-    images, labels = torch.from_numpy(digits.train.images[:2, None]), torch.from_numpy(digits.train.labels[:2, None])
+    images, labels = torch.from_numpy(digits.pool.images[:2, None]), torch.from_numpy(digits.pool.labels[:2, None])
     client = client_step(Compression(), 1.0, moments=lambda: moments)
     sent = client.upload(network(), images, labels, torch.Generator())
-    without = torch.from_numpy(client.dropped.removed_from(digits.train.images[:2]))
+    without = torch.from_numpy(client.dropped.removed_from(digits.pool.images[:2]))
     torch.testing.assert_close(sent.images, without)
     expected = record_gradients(network(), without, labels[:, 0])
     torch.testing.assert_close(sent.gradients["head.weight"], expected["head.weight"])

@@ -5,12 +5,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 
 from leakbound.claims.tables import COLUMNS
 from leakbound.config.defenses import DPSGD, ChannelDefense
 from leakbound.config.studies import EfficiencyConfig
+from leakbound.config.training import NOISE_BATCHES
 from leakbound.training import UntrainableError
 from leakbound.training.efficiency import clock_of, efficiency_rows, measure_steps
+from leakbound.training.loop import StackLearner
+from leakbound.training.per_sample import PerSampleLearner
 
 CONFIG = EfficiencyConfig(
     dataset="digits", models=("a", "b"), defenses={"none": (), "dpsgd": (1.0,)}, batch_size=50, epochs=2, records=500
@@ -33,20 +37,49 @@ def test_every_defense_has_its_turn_in_every_repetition(request_for, channel):
         "white": request_for(defense=ChannelDefense(shape="white"), level=4.0, channel=channel("white", 4.0)),
         "dpsgd": request_for(defense=DPSGD(), level=1.0),
     }
-    found = measure_steps(requests, steps=2, repeats=3)
-    assert found.groupby("repetition")["defense"].apply(list).tolist() == [list(requests)] * 3
+    threads = torch.get_num_threads()
+    found = measure_steps(requests, steps=8, repeats=3)
+    turns = [list(requests), list(reversed(requests)), list(requests)]
+    assert found.groupby("repetition")["defense"].apply(list).tolist() == turns
+    assert torch.get_num_threads() == threads
     assert (found["seconds"] > 0).all()
 
 
-def test_turn_that_takes_too_long_ends_after_a_step(request_for):
-    found = measure_steps({"none": request_for()}, steps=10**9, repeats=1, max_seconds=1e-9)
-    assert len(found) == 1
+def test_turn_that_takes_too_long_ends_where_noise_is_drawn_anew(request_for, channel, monkeypatch):
+    """A turn with less than a block would hold the draw for eight steps, or none."""
+    taken = {"white": 0, "dpsgd": 0}
+
+    def counted(kind, name):
+        step = kind.step
+
+        def take(self):
+            taken[name] += 1
+            step(self)
+
+        monkeypatch.setattr(kind, "step", take)
+
+    counted(StackLearner, "white")
+    counted(PerSampleLearner, "dpsgd")
+    requests = {
+        "white": request_for(defense=ChannelDefense(shape="white"), level=4.0, channel=channel("white", 4.0)),
+        "dpsgd": request_for(defense=DPSGD(), level=1.0),
+    }
+    assert len(measure_steps(requests, steps=80_000, repeats=1, max_seconds=1e-9)) == 2
+    assert taken == {"white": 2 * NOISE_BATCHES, "dpsgd": 2}
+
+
+@pytest.mark.parametrize("steps", [0, 2, 12])
+def test_steps_that_share_the_noise_unevenly_are_refused(request_for, steps):
+    with pytest.raises(ValueError, match=rf"steps = {steps}: must be a multiple of 8"):
+        measure_steps({"none": request_for()}, steps=steps, repeats=1)
+    with pytest.raises(ValidationError, match="greater than or equal to 1" if steps == 0 else "multiple of 8"):
+        EfficiencyConfig(dataset="digits", models=("a",), defenses={"none": ()}, steps=steps)
 
 
 def test_replicas_of_dp_take_their_steps_one_after_another(request_for):
     defense = DPSGD()
     one, many = (
-        measure_steps({"dpsgd": request_for(defense=defense, level=1.0, replicas=n)}, steps=4, repeats=3)["seconds"]
+        measure_steps({"dpsgd": request_for(defense=defense, level=1.0, replicas=n)}, steps=8, repeats=3)["seconds"]
         for n in (1, 50)
     )
     assert many.min() > 5 * one.max()
@@ -54,7 +87,7 @@ def test_replicas_of_dp_take_their_steps_one_after_another(request_for):
 
 def test_defense_that_cannot_train_is_refused_before_any_step(request_for):
     with pytest.raises(UntrainableError, match="a channel defense needs both"):
-        measure_steps({"none": request_for(), "white": request_for(defense=ChannelDefense())}, steps=1, repeats=1)
+        measure_steps({"none": request_for(), "white": request_for(defense=ChannelDefense())}, steps=8, repeats=1)
 
 
 def test_one_thread_counts_its_own_time_only():

@@ -14,7 +14,13 @@ def generators():
 
 @pytest.fixture
 def members(digits):
-    return torch.from_numpy(digits.train.images[:60])
+    return torch.from_numpy(digits.pool.images[:60])
+
+
+@pytest.fixture
+def rows():
+    """Both slots have the same members, in the order of the images."""
+    return torch.arange(60).expand(2, -1)
 
 
 @pytest.fixture(params=["natural", "white", "rate_distortion"])
@@ -22,12 +28,28 @@ def sampler(request, channel):
     return ChannelSampler(channel(request.param, 8.0), (1, 32, 32))
 
 
-def test_clean_inputs_are_the_images(members):
-    assert torch.equal(Inputs(members).take(INDICES), members[INDICES])
+def test_clean_inputs_are_the_images(members, rows):
+    assert torch.equal(Inputs(members, rows).take(INDICES), members[INDICES])
 
 
-def test_frozen_inputs_are_the_same_noisy_copies_at_each_use(members, sampler):
-    inputs = FrozenInputs(members, sampler, generators())
+def test_each_slot_takes_images_of_its_own_members(members):
+    own = torch.stack([torch.arange(10), torch.arange(59, 49, -1)])
+    assert torch.equal(Inputs(members, own).take(INDICES), members[torch.tensor([[3, 1, 3, 7], [59, 57, 54, 50]])])
+
+
+@pytest.mark.parametrize("kind", [FreshInputs, FrozenInputs])
+def test_noise_of_a_slot_does_not_depend_on_whose_images_lie_beside_its_own(members, sampler, kind):
+    """Two slots with members of their own give what each of them gives alone."""
+    own = torch.stack([torch.arange(10), torch.arange(59, 49, -1)])
+    together = kind(members, own, sampler, generators())
+    for slot in range(2):
+        alone = kind(members[own[slot]], torch.arange(10)[None], sampler, generators()[slot : slot + 1])
+        torch.testing.assert_close(alone.take(INDICES[slot : slot + 1])[0], together.take(INDICES)[slot])
+        together = kind(members, own, sampler, generators())
+
+
+def test_frozen_inputs_are_the_same_noisy_copies_at_each_use(members, rows, sampler):
+    inputs = FrozenInputs(members, rows, sampler, generators())
     first = inputs.take(INDICES)
     assert torch.equal(inputs.take(INDICES), first)
     assert torch.equal(first[0, 0], first[0, 2])
@@ -35,16 +57,16 @@ def test_frozen_inputs_are_the_same_noisy_copies_at_each_use(members, sampler):
     assert (first - members[INDICES]).std() > 0.01
 
 
-def test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot(members, sampler):
-    inputs = FreshInputs(members, sampler, generators())
+def test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot(members, rows, sampler):
+    inputs = FreshInputs(members, rows, sampler, generators())
     same = torch.full((2, 20), 4)
     seen = torch.cat([inputs.take(same).flatten(0, 1).flatten(1) for _ in range(3)])
     assert len(seen.unique(dim=0)) == 2 * 20 * 3
 
 
-def test_fresh_inputs_are_the_channel_applied_to_the_images(members, sampler):
+def test_fresh_inputs_are_the_channel_applied_to_the_images(members, rows, sampler):
     record = members[4:5].expand(3000, -1, -1, -1)
-    inputs = FreshInputs(members, sampler, generators()[:1])
+    inputs = FreshInputs(members, rows[:1], sampler, generators()[:1])
     taken = inputs.take(torch.full((1, 3000), 4))[0]
     applied = sampler.apply(record, torch_generator(5, "other"))
     deviation = applied.std(0)
@@ -53,12 +75,12 @@ def test_fresh_inputs_are_the_channel_applied_to_the_images(members, sampler):
     torch.testing.assert_close(taken.var(0), applied.var(0), rtol=0.2, atol=1e-7)
 
 
-def test_fresh_inputs_go_on_from_their_state(members, sampler):
-    inputs = FreshInputs(members, sampler, generators())
+def test_fresh_inputs_go_on_from_their_state(members, rows, sampler):
+    inputs = FreshInputs(members, rows, sampler, generators())
     for uses in range(20):
         state = inputs.state()
         expected = inputs.take(INDICES)
-        other = FreshInputs(members, sampler, [torch_generator(9, slot) for slot in range(2)])
+        other = FreshInputs(members, rows, sampler, [torch_generator(9, slot) for slot in range(2)])
         other.restore(state)
         assert torch.equal(other.take(INDICES), expected), f"after {uses} uses"
     following = inputs.take(INDICES)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from images import gathered
 from leakbound.channels import Channel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
-from leakbound.datasets import ImageDataset, Split
+from leakbound.datasets import Split
 from leakbound.training.loop import StackLearner
 from leakbound.training.per_sample import PerSampleLearner
 
@@ -26,8 +27,8 @@ FAMILIES = {
 def few():
     """As many images as a batch, so that a Poisson sample of them is never empty."""
     generator = np.random.default_rng(0)
-    split = Split(generator.uniform(-1, 1, (2, 3, 32, 32)).astype(np.float32), np.array([0, 1]))
-    return ImageDataset("few", tuple("0123456789"), split, split, split)
+    images = generator.uniform(-1, 1, (5, 3, 32, 32)).astype(np.float32)
+    return gathered(Split(images, np.array([0, 1, 0, 1, 0])), members=2, validation=1)
 
 
 def sample_of(value):
@@ -45,8 +46,8 @@ def sample_of(value):
 )
 def test_a_step_of_the_defense_moves_all_weights_to_finite_ones(request_for, few, model, family):
     learner_of, changes = FAMILIES[family]
-    request = request_for(dataset=few, model=model, batch_size=2, learning_rate=0.01, **changes)
-    learner = learner_of(request, range(1))
+    request = request_for(dataset=few, model=model, batch_size=2, learning_rates=(0.01,), **changes)
+    learner = learner_of(request, request.slots[:1])
     before = {name: sample_of(value) for name, value in learner.params.items()}
     learner.step()
     for name, value in learner.params.items():
@@ -57,7 +58,7 @@ def test_a_step_of_the_defense_moves_all_weights_to_finite_ones(request_for, few
 
 def test_replicas_of_resnet_side_by_side_learn_as_one_after_another(request_for, few):
     request = dataclasses.replace(request_for(dataset=few, model="resnet10", batch_size=2), replicas=2)
-    together, alone = StackLearner(request, range(2)), StackLearner(request, range(1, 2))
+    together, alone = StackLearner(request, request.slots), StackLearner(request, request.slots[1:])
     for learner in (together, alone):
         learner.step()
     for name, value in alone.params.items():

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import logging
 import math
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from images import repooled
 from leakbound import models
 from leakbound.channels import estimate_moments, principal_direction
 from leakbound.config.defenses import ChannelDefense, Compression, GradientCompression, LargeBatch, ParameterNoise
@@ -14,8 +16,11 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.training import train
 
 
-def final(result, metric, replica=0):
+def final(result, metric, replica=0, rate=None):
+    """Last value of a metric of a slot; ``rate`` may be left out where there is one."""
     rows = result.curves.query("metric == @metric and replica == @replica")
+    assert rate is not None or rows["learning_rate"].nunique() == 1
+    rows = rows if rate is None else rows[rows["learning_rate"] == rate]
     return float(rows["value"].iloc[-1])
 
 
@@ -24,6 +29,7 @@ def assert_same_bytes(one, other):
     assert all(one.weights[key].numpy().tobytes() == other.weights[key].numpy().tobytes() for key in one.weights)
     assert one.curves.equals(other.curves)
     assert one.events == other.events
+    assert one.rates.equals(other.rates)
 
 
 def through(channel, shape, noise="fresh"):
@@ -38,42 +44,48 @@ OTHERS = {
 }
 
 
-def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits):
-    request = request_for(rounds=30, replicas=2)
+@pytest.mark.parametrize("max_stack", [1, 4])
+def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack):
+    """Two replicas at two rates; as a stack of four, each slot is seen to train at its own rate."""
+    rates = (0.02, 0.05)
+    request = request_for(rounds=15, replicas=2, learning_rates=rates, training={"max_stack": max_stack})
     result = train(request)
-    images, labels = torch.from_numpy(digits.train.images), torch.from_numpy(digits.train.labels)
-    for replica in range(2):
-        model = models.build("lenet", 1, 10, torch_generator(7, request.slug, replica, "init"))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        order = torch_generator(7, request.slug, replica, "batches")
-        permutations = torch.cat([torch.randperm(400, generator=order) for _ in range(3)])
-        for step in range(30):
+    for slot, (replica, rate) in enumerate(itertools.product(range(2), rates)):
+        members = digits.members(replica)
+        images, labels = torch.from_numpy(members.images), torch.from_numpy(members.labels)
+        model = models.build("lenet", 1, 10, torch_generator(7, "digits", replica, "init"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+        order = torch_generator(7, "digits", replica, "batches")
+        permutations = torch.cat([torch.randperm(400, generator=order) for _ in range(2)])
+        for step in range(15):
             batch = permutations[32 * step : 32 * step + 32]
             optimizer.zero_grad()
             F.cross_entropy(model(images[batch]), labels[batch]).backward()
             optimizer.step()
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(result.weights[name][replica], parameter.detach(), rtol=1e-3, atol=1e-5)
-        accuracy = (model(images).argmax(1) == labels).float().mean().item()
-        assert final(result, "train_accuracy", replica) == pytest.approx(accuracy, abs=0.006)
-        assert final(result, "train_loss", replica) == pytest.approx(
-            F.cross_entropy(model(images), labels).item(), 0.01
-        )
+            torch.testing.assert_close(result.weights[name][slot], parameter.detach(), rtol=1e-3, atol=1e-5)
+        for part, records in {"train": members, "validation": digits.validation(replica), "test": digits.test}.items():
+            logits, labels = model(torch.from_numpy(records.images)), torch.from_numpy(records.labels)
+            accuracy = (logits.argmax(1) == labels).float().mean().item()
+            assert final(result, f"{part}_accuracy", replica, rate) == pytest.approx(accuracy, abs=0.011)
+            loss = F.cross_entropy(logits, labels).item()
+            assert final(result, f"{part}_loss", replica, rate) == pytest.approx(loss, 0.01)
 
 
 @pytest.mark.parametrize("case", ["none", "natural", "white", "rate_distortion", "white_frozen", *OTHERS])
-def test_stack_of_three_equals_one_by_one(request_for, channel, case):
+def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, channel, case):
     noise = "frozen" if case.endswith("_frozen") else "fresh"
     plain = {"none": {}, **OTHERS}
     defense = plain[case] if case in plain else through(channel, case.removesuffix("_frozen"), noise)
     results = [
-        train(request_for(rounds=6, replicas=3, training={"max_stack": size}, **defense)) for size in ("auto", 2, 3)
+        train(request_for(rounds=4, replicas=2, learning_rates=(0.02, 0.05), training={"max_stack": size}, **defense))
+        for size in ("auto", 3, 4)
     ]
     for other in results[1:]:
         for name, values in results[0].weights.items():
             torch.testing.assert_close(other.weights[name], values, rtol=1e-3, atol=1e-5)
         assert other.events == results[0].events
-        keys = ["replica", "step", "metric"]
+        keys = ["replica", "learning_rate", "step", "metric"]
         assert other.curves[keys].equals(results[0].curves[keys])
 
 
@@ -116,9 +128,8 @@ def test_defense_at_its_weakest_is_no_defense(request_for, case, level):
 
 def test_compression_is_a_plain_run_on_images_without_the_direction(request_for, digits):
     compressed = train(request_for(**OTHERS["compression"]))
-    direction = principal_direction(estimate_moments([digits.train.images]), 1)
-    members = dataclasses.replace(digits.train, images=direction.removed_from(digits.train.images))
-    plain = train(request_for(dataset=dataclasses.replace(digits, train=members)))
+    direction = principal_direction(estimate_moments([digits.pool.images]), 1)
+    plain = train(request_for(dataset=repooled(digits, direction.removed_from(digits.pool.images))))
     for name, values in plain.weights.items():
         torch.testing.assert_close(compressed.weights[name], values, rtol=1e-4, atol=1e-6)
     assert final(compressed, "test_accuracy") == final(plain, "test_accuracy")
@@ -139,10 +150,15 @@ def test_a_further_replica_changes_no_other_one(request_for, channel):
     assert not torch.equal(more.weights["head.weight"][0], more.weights["head.weight"][1])
 
 
-@pytest.mark.parametrize("change", [{"seed": 8}, {"slug": "digits/lenet/other"}])
-def test_seed_and_slug_decide_the_weights(request_for, change):
-    one, other = train(request_for(rounds=0)), train(request_for(rounds=0, **change))
-    assert not torch.equal(one.weights["head.weight"], other.weights["head.weight"])
+def test_seed_and_dataset_decide_the_weights_and_the_name_of_the_run_does_not(request_for, digits):
+    named = dataclasses.replace(digits, name="others")
+    one, seeded, other, renamed = (
+        train(request_for(rounds=3, **change)).weights["head.weight"]
+        for change in ({}, {"seed": 8}, {"dataset": named}, {"slug": "digits/lenet/other"})
+    )
+    assert not torch.equal(one, seeded)
+    assert not torch.equal(one, other)
+    assert torch.equal(one, renamed)
 
 
 def test_frozen_noise_trains_other_weights_than_fresh_noise(request_for, channel):
@@ -156,25 +172,25 @@ def test_frozen_noise_trains_other_weights_than_fresh_noise(request_for, channel
 
 
 def test_undefended_lenet_learns_handwriting(request_for):
-    result = train(request_for(rounds=250))
+    result = train(request_for(rounds=250, learning_rates=(0.03,)))
     assert final(result, "test_accuracy") > 0.9
     assert final(result, "train_accuracy") > 0.97
     assert result.diverged == [False]
-    assert result.learning_rate == 0.05
+    assert result.rates["learning_rate"].tolist() == [0.03]
 
 
 def test_curves_have_the_asked_points_and_end_at_the_last_round(request_for):
     result = train(request_for(rounds=10, replicas=2, training={"evaluations": 4}))
-    assert list(result.curves.columns) == ["replica", "step", "metric", "value"]
+    assert list(result.curves.columns) == ["replica", "learning_rate", "step", "metric", "value"]
     points = {key: rows["step"].tolist() for key, rows in result.curves.groupby(["replica", "metric"])}
-    metrics = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
+    metrics = [f"{part}_{kind}" for part in ("train", "validation", "test") for kind in ("loss", "accuracy")]
     assert points == {(replica, metric): [2, 5, 8, 10] for replica in range(2) for metric in metrics}
 
 
 def test_no_rounds_give_the_untrained_network(request_for):
     request = request_for(rounds=0)
     result = train(request)
-    model = models.build("lenet", 1, 10, torch_generator(7, request.slug, 0, "init"))
+    model = models.build("lenet", 1, 10, torch_generator(7, "digits", 0, "init"))
     assert all(torch.equal(result.weights[name][0], value.detach()) for name, value in model.named_parameters())
     assert result.curves["step"].unique().tolist() == [0]
     assert (result.events[0].steps, result.events[0].uses) == (0, 0)
@@ -195,7 +211,7 @@ def test_event_states_the_channel(request_for, channel):
 
 @pytest.mark.parametrize("max_stack", [1, 2])
 def test_divergence_is_recorded_and_never_a_result(request_for, caplog, max_stack):
-    request = request_for(learning_rate=1e6, rounds=20, replicas=2, training={"max_stack": max_stack})
+    request = request_for(learning_rates=(1e6,), rounds=20, replicas=2, training={"max_stack": max_stack})
     with caplog.at_level(logging.WARNING, "leakbound"):
         result = train(request)
     assert result.diverged == [True, True]
@@ -203,7 +219,7 @@ def test_divergence_is_recorded_and_never_a_result(request_for, caplog, max_stac
     assert np.isfinite(result.curves["value"]).all()
     assert 20 not in set(result.curves["step"])
     assert result.events[0].steps <= 20
-    assert "replica 1 diverged before step" in caplog.text
+    assert "replica 1 at rate 1e+06 diverged before step" in caplog.text
 
 
 def test_log_has_a_line_for_each_point_of_the_curve(request_for, caplog):

@@ -35,14 +35,15 @@ def microbatches(model, images, labels):
 @pytest.mark.parametrize("bound", [0.3, 100.0])
 def test_clipping_equals_microbatches_of_one_record(request_for, digits, mechanism, bound):
     defense = CLIPPED[mechanism](max_grad_norm=bound)
-    request = request_for(defense=defense, level=0.0, rounds=1, learning_rate=0.1, batch_size=20)
+    request = request_for(defense=defense, level=0.0, rounds=1, learning_rates=(0.1,), batch_size=20)
     result = train(request)
-    model = models.build("lenet", 1, 10, torch_generator(7, request.slug, 0, "init"))
+    model = models.build("lenet", 1, 10, torch_generator(7, "digits", 0, "init"))
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    draws = torch.rand(400, generator=torch_generator(7, request.slug, 0, "batches"), dtype=torch.float64)
+    draws = torch.rand(400, generator=torch_generator(7, "digits", 0, "batches"), dtype=torch.float64)
     rows = np.flatnonzero(draws.numpy() < 20 / 400)
     total = [torch.zeros_like(value) for value in before]
-    images, labels = (torch.from_numpy(array[rows]) for array in (digits.train.images, digits.train.labels))
+    members = digits.members(0)
+    images, labels = (torch.from_numpy(array[rows]) for array in (members.images, members.labels))
     for grads in microbatches(model, images, labels):
         norm = math.sqrt(sum(float(grad.square().sum()) for grad in grads))
         for value, grad in zip(total, grads, strict=True):
@@ -56,7 +57,7 @@ def test_clipping_equals_microbatches_of_one_record(request_for, digits, mechani
 @pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
 def test_per_sample_gradients_equal_those_of_opacus_hooks(digits, name):
     model = models.build(name, 1, 10, torch_generator(0, "init"))
-    images, labels = torch.from_numpy(digits.train.images[:3]), torch.from_numpy(digits.train.labels[:3])
+    images, labels = torch.from_numpy(digits.pool.images[:3]), torch.from_numpy(digits.pool.labels[:3])
     ours = record_gradients(model, images, labels)
     hooked = GradSampleModule(model, loss_reduction="sum")
     F.cross_entropy(hooked(images), labels, reduction="sum").backward()
@@ -133,7 +134,7 @@ def test_psac_sums_the_records_and_equals_dpsgd_for_long_gradients():
 def test_noise_has_the_standard_deviation_of_multiplier_times_bound_over_batch(request_for, mechanism):
     defense = CLIPPED[mechanism](max_grad_norm=0.5)
     noisy, silent = (
-        train(request_for(defense=defense, level=level, rounds=1, learning_rate=1.0, batch_size=20, replicas=2))
+        train(request_for(defense=defense, level=level, rounds=1, learning_rates=(1.0,), batch_size=20, replicas=2))
         for level in (3.0, 0.0)
     )
     difference = torch.cat([(noisy.weights[name] - silent.weights[name]).flatten(1) for name in noisy.weights], dim=1)
@@ -179,7 +180,7 @@ def test_event_states_poisson_sampling_and_noise(request_for):
 @pytest.mark.parametrize("records", [1, 1000])
 def test_empty_batches_add_noise_alone(request_for, monkeypatch, mechanism, records):
     monkeypatch.setattr(per_sample, "physical_batch", lambda *_: records)
-    draws = torch_generator(7, "digits/lenet/test", 0, "batches")
+    draws = torch_generator(7, "digits", 0, "batches")
     sizes = [int((torch.rand(400, generator=draws, dtype=torch.float64) < 1 / 400).sum()) for _ in range(12)]
     empty = sizes.index(0)
 

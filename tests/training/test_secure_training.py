@@ -46,7 +46,7 @@ def secure(request_for, channel):
 
 def learner_of(request):
     kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
-    return kind(request, range(1))
+    return kind(request, request.slots[:1])
 
 
 def generator_states(value) -> int:
@@ -133,8 +133,8 @@ def test_seeded_checkpoint_is_not_resumed_with_secure_noise(secure, tmp_path, ca
 @pytest.mark.parametrize("kind", [FreshInputs, FrozenInputs])
 def test_networks_see_images_on_the_grid(digits, channel, shape, kind):
     sampler = ChannelSampler(channel(shape, 8.0), (1, 32, 32), on_grid=True)
-    members = torch.from_numpy(digits.train.images[:60])
-    inputs = kind(members, sampler, [SecureNoise(), SecureNoise()])
+    members = torch.from_numpy(digits.pool.images[:60])
+    inputs = kind(members, torch.arange(60).expand(2, -1), sampler, [SecureNoise(), SecureNoise()])
     spacing = sampler.spacing
     for _ in range(3):
         seen = inputs.take(INDICES)

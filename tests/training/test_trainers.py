@@ -11,9 +11,11 @@ from leakbound.config.defenses import (
     ChannelDefense,
     Compression,
     Defense,
+    EarlyStopping,
     GradientCompression,
     LargeBatch,
     ParameterNoise,
+    Stopped,
 )
 from leakbound.models import Classifier
 from leakbound.registry import MODELS, UnknownNameError
@@ -49,8 +51,9 @@ def registered(monkeypatch):
         ({"batch_size": 0}, "batch_size = 0, rounds = 4, replicas = 1: must be at least 1, 0 and 1"),
         ({"replicas": 0}, "replicas = 0"),
         ({"rounds": -1}, "rounds = -1"),
-        ({"learning_rate": 0.0}, "learning_rate = 0.0: must be positive"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan"),
+        ({"learning_rates": (0.0,)}, r"learning_rates = \[0\.0\]: give at least one, all positive"),
+        ({"learning_rates": (0.1, float("nan"))}, r"learning_rates = \[0\.1, nan\]"),
+        ({"learning_rates": ()}, r"learning_rates = \[\]: give at least one"),
         ({"level": 1.0}, "level = 1.0: without a defense there is none"),
         ({"defense": ChannelDefense(), "level": 8.0}, "channel = None: a channel defense needs both"),
         ({"defense": DPSGD()}, "level = None: dpsgd needs its noise multiplier"),
@@ -58,6 +61,9 @@ def registered(monkeypatch):
         ({"defense": ParameterNoise(), "level": -0.1}, "level = -0.1: parameter_noise needs the standard deviation"),
         ({"defense": GradientCompression(), "level": 0.0}, r"level = 0.0: gradient_compression .* in \(0, 1\]"),
         ({"defense": GradientCompression(), "level": 1.5}, "level = 1.5"),
+        ({"defense": Stopped(), "level": None}, r"level = None: stopped needs the part of the rounds .* in \(0, 1\]"),
+        ({"defense": Stopped(), "level": 1.5}, "level = 1.5: stopped"),
+        ({"defense": EarlyStopping(), "level": 1.0}, "level = 1.0: without a defense there is none"),
         ({"defense": LargeBatch(), "level": 1.5}, "level = 1.5: large_batch needs a factor on the batch size"),
         ({"defense": LargeBatch(), "level": None}, "level = None: large_batch"),
         ({"defense": LargeBatch(), "level": 13.0}, "batch_size = 32, 416 with its factor, but there are 400 members"),
@@ -89,9 +95,15 @@ def test_training_refuses_a_channel_of_another_size_or_level(request_for, channe
         train(request_for(defense=DPSGD(), level=1.0, channel=channel("natural", 8.0)))
 
 
+def test_training_refuses_a_pool_that_is_too_small_for_what_a_replica_draws(request_for, digits):
+    drawing = dataclasses.replace(digits.drawing, members=451)
+    with pytest.raises(UntrainableError, match=r"draws 451 members, as many others and 100 validation .* pool of 1000"):
+        train(request_for(dataset=dataclasses.replace(digits, drawing=drawing)))
+
+
 def test_training_refuses_labels_that_are_no_class(request_for, digits):
     few = dataclasses.replace(digits, classes=("0", "1"))
-    with pytest.raises(UntrainableError, match="train labels reach from 0 to 9, but there are 2 classes"):
+    with pytest.raises(UntrainableError, match="pool labels reach from 0 to 9, but there are 2 classes"):
         train(request_for(dataset=few))
 
 

@@ -11,12 +11,12 @@ from project_copy import copied_project, environment
 WHOLE = {
     "preset": "tiny",
     "replicas": 2,
-    "datasets": {"digits": {"members": 120, "test": 120, "aux": 120}},
-    "training": {"learning_rates": [0.03, 0.1], "search_rounds": 5, "evaluations": 2},
+    "datasets": {"digits": {"members": 120, "pool": 300, "test": 120, "aux": 120}},
+    "training": {"learning_rates": [0.03, 0.1], "evaluations": 2},
     "attacks": {
         "membership": {"epochs": 2, "learning_rates": [1e-3]},
         "model_inversion": {"iterations": 4, "tv_weights": [0.0], "checkpoints": 2},
-        "gradient_inversion": {"images": 2, "tuning_images": 1, "iterations": 8, "tv_weights": [1e-2]},
+        "gradient_inversion": {"images": 2, "iterations": 8, "tv_weights": [1e-2]},
     },
     "studies": {
         "capacity": {
@@ -30,7 +30,11 @@ WHOLE = {
         "comparison": {
             "datasets": ["digits"],
             "models": ["lenet"],
-            "defenses": {"none": [], "natural": [4.0, 16.0], "dpsgd": [1.0], "dppsac": [1.0]},
+            "defenses": {
+                **{"none": [], "early_stopping": [], "stopped": [0.5], "clipping": [0.0]},
+                **{"natural": [4.0, 16.0], "dpsgd": [1.0], "dppsac": [1.0]},
+            },
+            "rates": "all",
             "rounds": [20],
             "batch_sizes": [32],
             "attacks": ["membership", "model_inversion"],

@@ -46,9 +46,9 @@ def train(request):
     return train_stack(request)
 
 
-def attack(weights, *, model, dataset, config, seed, slug, device="cpu"):
-    replicas = len(next(iter(weights.values())))
-    columns = {"replica": range(replicas), "variant": "guess", "unit": -1, "metric": "auc", "value": config.auc}
+def attack(weights, *, replicas, model, dataset, config, seed, slug, device="cpu"):
+    assert {len(value) for value in weights.values()} == {len(replicas)}
+    columns = {"replica": replicas, "variant": "guess", "unit": -1, "metric": "auc", "value": config.auc}
     return pd.DataFrame(columns).assign(low=np.nan, high=np.nan), {}
 
 

@@ -2,9 +2,12 @@
 
 import copy
 import json
+import math
 
 import pandas as pd
 import pytest
+
+from leakbound import storage
 
 from .conftest import WHOLE
 
@@ -35,7 +38,7 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
         found = {f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")}
         assert found == expected
     claims = pd.read_parquet(finished.results / "claims.parquet")
-    assert set(claims["verdict"]) <= {"reproduced", "contradicted", "undecided"}
+    assert set(claims["verdict"]) <= {"reproduced", "contradicted", "mixed", "negligible", "undecided"}
     assert {f"{c.paper}/{c.figure}" for c in claims.itertuples()} <= expected
 
 
@@ -45,6 +48,53 @@ def test_table_has_every_replica_of_every_run(finished):
     defenses = finished.config["studies"]["capacity"]["defenses"]
     assert len(accuracy) == sum(len(levels) or 1 for levels in defenses.values()) * 2
     assert accuracy["value"].between(0, 1).all()
+
+
+@pytest.mark.slow
+def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_chosen_ones(whole):
+    """The run of two studies, of which one asks for all rates and one for the chosen ones, is in both tables."""
+    every = pd.read_parquet(whole.results / "tables" / "comparison.parquet")
+    rates = whole.config["training"]["learning_rates"]
+    slot = ["run", "replica", "learning_rate"]
+    trained = every[(every["source"] == "training") & (every["metric"] == "validation_accuracy")]
+    runs = set(trained["run"])
+    assert {run.split("/")[2] for run in runs} >= {"none", "early_stopping", "stopped-0.5", "clipping-0"}
+    for run, rows in trained.groupby("run"):
+        assert sorted(rows["learning_rate"]) == sorted(rates * 2), run
+        assert rows.groupby("replica")["chosen"].sum().tolist() == [1, 1], run
+        chosen = rows[rows["chosen"]].set_index("replica")["value"]
+        assert (chosen >= rows.groupby("replica")["value"].max()).all(), run
+    for attack in ("membership", "model_inversion"):
+        attacked = every[every["source"] == attack]
+        assert len(attacked[slot].drop_duplicates()) == len(trained)
+        assert attacked.merge(trained[[*slot, "chosen"]], on=slot)[["chosen_x", "chosen_y"]].nunique(axis=1).max() == 1
+    spent = every[(every["metric"] == "epsilon") & (every["defense"] == "clipping")]
+    assert len(spent) == 4
+    assert (spent["value"] == math.inf).all()
+
+    few = pd.read_parquet(whole.results / "tables" / "capacity.parquet")
+    assert few["chosen"].all()
+    shared = few[few["run"].isin(runs) & (few["source"] != "derived")]
+    assert set(shared["run"]) == {run for run in runs if run.split("/")[2] in ("none", "natural-4", "natural-16")}
+    same = every[every["chosen"] & every["run"].isin(shared["run"]) & (every["source"] != "derived")]
+    pd.testing.assert_frame_equal(shared.reset_index(drop=True), same.reset_index(drop=True), check_exact=True)
+    arrays = storage.read_arrays(whole.results / "attacks/digits/lenet/none/n20-b32/membership.safetensors")
+    assert {len(array) for array in arrays.values()} == {2}  # of the chosen ones
+
+
+@pytest.mark.slow
+def test_half_of_the_rounds_is_the_undefended_run_of_that_length(whole):
+    folder = whole.results / "runs/digits/lenet"
+    stopped, early, none = (
+        pd.read_parquet(folder / arm / "n20-b32/training.parquet") for arm in ("stopped-0.5", "early_stopping", "none")
+    )
+    assert stopped["step"].max() == 10
+    at_half, ends = (none[(none["step"] == 10)], stopped[stopped["step"] == 10])
+    pd.testing.assert_frame_equal(at_half.reset_index(drop=True), ends.reset_index(drop=True), check_exact=True)
+    slot = ["replica", "learning_rate"]
+    best = none[none["metric"] == "validation_accuracy"].groupby(slot)["value"].max()
+    kept = early[(early["metric"] == "validation_accuracy") & (early["step"] == 20)].set_index(slot)["value"]
+    assert (kept.sort_index() == best.sort_index()).all()
 
 
 def test_training_times_are_measured_beside_plain_training(finished):
@@ -68,7 +118,7 @@ def test_changed_capacity_reruns_only_what_depends_on_it(finished):
         planned = finished.planned()
     finally:
         finished.configure()
-    one_run = {"calibrate": 1, "tune": 1, "train": 1, "attack": len(attacks), "log": 1, "tabulate": 1}
+    one_run = {"calibrate": 1, "train": 1, "attack": len(attacks), "log": 1, "tabulate": 1}
     assert {rule: planned.get(rule) for rule in one_run} == one_run
     assert not {"prepare", "covariance", "spectrum", "illustrate"} & planned.keys()
 
@@ -82,7 +132,7 @@ def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(finished
     # Records that are secret are prepared with a secret for their hashes, so that all of them are other files.
     trained, gradients = len(finished.runs()), len(finished.runs(trained=False))
     attacks = trained * len(finished.config["studies"]["capacity"]["attacks"]) + gradients
-    noisy = {"prepare": 1, "covariance": 2, "tune": trained, "train": trained, "attack": attacks, "measure": 1}
+    noisy = {"prepare": 1, "covariance": 2, "train": trained, "attack": attacks, "measure": 1}
     assert {rule: planned.get(rule) for rule in noisy} == noisy
     assert not {"theory", "consensus"} & planned.keys()
 
@@ -98,7 +148,7 @@ def test_changed_code_reruns_only_what_reaches_it(finished):
     finally:
         path.write_text(original)
     assert planned["attack"] == len(finished.runs())  # membership on each of the trained runs, no other attack
-    assert not {"train", "tune", "calibrate", "prepare", "illustrate"} & planned.keys()
+    assert not {"train", "calibrate", "prepare", "illustrate"} & planned.keys()
 
 
 def test_mistake_stops_before_any_job_with_one_line(fresh):
@@ -118,10 +168,10 @@ def test_run_says_where_it_comes_from(finished):
     assert (event["capacity"], event["population"], event["steps"]) == (4.0, 120, 20)
     assert event["uses"] == 6  # 20 steps of 32 records out of 120: five or six times each
     assert provenance["settings"]["rounds"] == 20
-    assert provenance["inputs"].keys() == {"dataset", "trials", "channel", "spectrum"}
+    assert provenance["inputs"].keys() == {"dataset", "channel", "spectrum"}
     one, both = (provenance["leakage"][name] for name in ("replica", "replicas"))
     assert one["record"] <= one["linear"] <= one["printed"]
-    assert one["record"] < both["record"] < 2 * one["record"]
+    assert one["record"] < both["record"] < 4 * one["record"]  # two replicas at two rates
 
 
 def test_every_run_is_in_mlflow_once(finished):

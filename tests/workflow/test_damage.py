@@ -67,15 +67,21 @@ def small_results(root: Path) -> None:
     for seed, slug in enumerate((ONE, OTHER)):
         generator = np.random.default_rng(seed)
         values = generator.random(50)
-        rows = {"replica": 0, "step": range(50), "metric": "test_accuracy", "value": values}
+        network = {"replica": 0, "learning_rate": 0.1}
+        rows = {**network, "step": range(50), "metric": "test_accuracy", "value": values}
         storage.write_rows(root / "runs" / slug / "training.parquet", pd.DataFrame(rows))
         storage.write_json(root / "runs" / slug / "provenance.json", {"diverged": [False], "seconds": list(values)})
-        scores = {"replica": 0, "variant": "white_box", "unit": -1, "metric": "auc", "value": values[:1], "low": 0.0}
+        found = {"validation_accuracy": [0.5], "validation_loss": 1.0, "diverged": False, "at_edge": False}
+        tried = pd.DataFrame({**network, **found, "chosen": True, "kept": True})
+        storage.write_rows(root / "runs" / slug / "rates.parquet", tried)
+        scores = {**network, "chosen": True, "variant": "white_box", "unit": -1, "metric": "auc", "status": ""}
+        scores |= {"value": values[:1], "low": 0.0}
         storage.write_rows(root / "attacks" / slug / "membership.parquet", pd.DataFrame(scores).assign(high=1.0))
         pixels = generator.random((3, 1, 32, 32), dtype=np.float32)
-        images = {f"{split}_images": pixels for split in ("train", "test", "aux")}
-        labels = {f"{split}_labels": np.arange(3) for split in ("train", "test", "aux")}
-        metadata = {"name": "digits", "classes": json.dumps(["0", "1", "2"])}
+        images = {f"{split}_images": pixels for split in ("pool", "test", "aux")}
+        labels = {f"{split}_labels": np.arange(3) for split in ("pool", "test", "aux")}
+        drawing = {"members": 1, "validation": 1, "seed": 0, "stratified": True}
+        metadata = {"name": "digits", "classes": json.dumps(["0", "1", "2"]), "drawing": json.dumps(drawing)}
         storage.write_arrays(root / "data" / f"{seed}.safetensors", images | labels, metadata)
 
 

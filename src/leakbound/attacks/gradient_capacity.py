@@ -15,6 +15,7 @@ from torch import Tensor
 
 from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.images import rows
+from leakbound.attacks.validity import DIVERGED
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
@@ -55,8 +56,8 @@ def measure(
         batch_size: Expected number B of records in a step.
 
     Returns:
-        Rows with unit −1 and metric ``capacity`` in nats per step; NaN for a replica with weights that are not finite.
-        And ``eigenvalues`` (replicas, records), ascending.
+        Rows with unit −1 and metric ``capacity`` in nats per step, NaN where weights are not finite; and
+        ``eigenvalues`` (replicas, records), ascending.
 
     Raises:
         ValueError: If the defense clips no gradients, or has no noise.
@@ -67,13 +68,11 @@ def measure(
     client = client_step(defense, level)
     if not defense.clips or not level:
         raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
-    network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, dataset.name, "capacity")).to(
-        device
-    )
-    parameters = sum(parameter.numel() for parameter in network.parameters())
+    generator = torch_generator(seed, dataset.name, "capacity")  # its weights are replaced
+    network = build(model, dataset.colors, len(dataset.classes), generator).to(device)
     ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
     bounds = {
-        "corrected": dp_capacity(level, batch_size, parameters),
+        "corrected": dp_capacity(level, batch_size, sum(one.numel() for one in network.parameters())),
         "printed": dp_capacity(level, batch_size, as_printed=True),
     }
     tables, spectra = [], []
@@ -95,7 +94,8 @@ def measure(
             "trace": 0.5 * ratio * float(spectrum.sum()),
             **(bounds if finite else dict.fromkeys(bounds, math.nan)),
         }
-        tables += [rows(replica, name, [-1], {"capacity": np.array([value])}) for name, value in found.items()]
+        for name, value in found.items():
+            tables.append(rows(replica, name, [-1], {"capacity": np.array([value])}, "" if finite else DIVERGED))
         spectra.append(spectrum)
     return pd.concat(tables, ignore_index=True), {"eigenvalues": np.stack(spectra)}
 

@@ -22,6 +22,17 @@ from leakbound import metrics
 from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
 from leakbound.attacks.oracle import oracle
+from leakbound.attacks.validity import (
+    DIVERGED,
+    EXTENSIONS,
+    GRID_EDGE,
+    NO_RESULT,
+    NOT_CONVERGED,
+    RESTARTS,
+    STUCK,
+    jittered,
+    largest_binds,
+)
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import GradientInversionConfig
@@ -53,7 +64,8 @@ def attack(
     """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
 
     Variants: ``attack`` uses the total-variation weight that was best on auxiliary records under the same defense,
-    which the attacker can simulate; ``untuned`` uses the same weight everywhere. Controls: ``prior`` is the mean
+    which the attacker can simulate, in a grid that is extended where it binds; ``untuned`` uses the same weight
+    everywhere. An inversion without a result is started again from jittered priors. Controls: ``prior`` is the mean
     auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate by who
     knows what the gradient was computed on, the image itself without a defense, and absent where gradients are noisy or
     incomplete.
@@ -61,24 +73,23 @@ def attack(
     A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
     inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
     levels and defenses are compared on the same problems, with the same standard normal noise. A larger batch holds the
-    smaller one, as long as there are records for all batches; else there are fewer batches. The mean of more images is
-    nearer to the prior, so errors fall with the batch size whatever a defense does: ``relative_mse`` is free of that.
+    smaller one, as long as there are records; errors of mean images fall with the batch size whatever a defense does:
+    ``relative_mse`` is free of that.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
         moments: Mean and covariance that the channel was made from, for the oracle; else of the members.
-        defense: What the client does.
-        level: As the defense means it, e.g. capacity κ of the channel; None without a defense.
+        defense: What the client does, at a ``level`` as it means it, e.g. capacity κ; None without a defense.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
 
     Returns:
-        Rows, the unit being the index of a member, of the first one
-        in a batch: ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for all but the prior
-        ``relative_mse`` = MSE / MSE of the prior, for both attacks ``bounded_mse`` = min(MSE, MSE of the prior) and,
-        with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with ``truth``
-        and ``released`` (what the client's gradient was computed on), both means over a batch.
+        Rows, the unit being the index of a member, of the first one in a batch, NaN where the status is of
+        ``validity.NO_RESULT``: ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for all but
+        the prior ``relative_mse`` = MSE / MSE of the prior, for both attacks ``bounded_mse`` = min(MSE, MSE of the
+        prior) and, with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with
+        ``truth`` and ``released`` (what the client's gradient was computed on), both means over a batch.
 
     Raises:
         ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
@@ -181,20 +192,53 @@ class _Scene:
 
     def reconstruct(self, members: Split, aux: Split, moments: Moments) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
         """Rows and pictures."""
-        own = self.observe(aux, self.config.tuning_images, "tuning")
-        errors = [float(metrics.mse(own.truth, tried).mean()) for tried in self.solve(own, self.config.tv_weights)]
-        weights = {"attack": self.config.tv_weights[int(np.argmin(errors))], "untuned": self.config.untuned_tv_weight}
-
+        chosen, at_edge = self.tuned(self.observe(aux, self.config.tuning_images, "tuning"))
+        weights = {"attack": chosen, "untuned": self.config.untuned_tv_weight}
         observed = self.observe(members, self.config.images, "images")
         distinct = list(dict.fromkeys(weights.values()))
-        solved = dict(zip(distinct, self.solve(observed, distinct), strict=True))
-        found = {variant: solved[weight] for variant, weight in weights.items()}
-        found["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
+        images, found = self.solve(observed, distinct, "images")
+        solved = dict(zip(distinct, zip(images, found, strict=True), strict=True))
+        pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
+        statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
+        if at_edge:
+            statuses["attack"][statuses["attack"] == ""] = GRID_EDGE
+        pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
         released = observed.sent.images.cpu().numpy()
         best = oracle(self.client, released, moments)
         if best is not None:
-            found["oracle"] = best
-        return _table(observed, found, weights), {"truth": observed.truth, "released": released, **found}
+            pictures["oracle"] = best
+        table = _table(observed, pictures, weights, statuses, GRID_EDGE if at_edge else "")
+        return table, {"truth": observed.truth, "released": released, **pictures}
+
+    def tuned(self, own: _Observed) -> tuple[float, bool]:
+        """Weight with the lowest mean error on the attacker's own records, and whether its grid binds there.
+
+        The untuned weight is among those tried; where it is the only one there is nothing to choose. A record whose
+        inversion is no result counts as the prior.
+        """
+        grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
+        if len(grid) == 1:
+            return grid[0], False
+        prior = metrics.mse(own.truth, np.broadcast_to(self.prior.cpu().numpy(), own.truth.shape))
+        errors: dict[float, float] = {}
+
+        def extend(weights: Sequence[float]) -> list[float]:
+            """Try weights, and return all errors in the order of the grid."""
+            for weight, images, found in zip(weights, *self.solve(own, weights, "tuning"), strict=True):
+                lost = np.isin(found.astype(str), NO_RESULT)
+                errors[weight] = float(np.where(lost, prior, metrics.mse(own.truth, images)).mean())
+            return [errors[weight] for weight in sorted(errors)]
+
+        curve = extend(grid)
+        for _ in range(EXTENSIONS):
+            if largest_binds(curve):
+                curve = extend([10 * max(errors)])
+            elif largest_binds(curve[::-1]) and min(errors) > 0:
+                curve = extend([min(errors) / 10])
+            else:
+                break
+        chosen = min(errors, key=lambda weight: errors[weight])
+        return chosen, largest_binds(curve) or (largest_binds(curve[::-1]) and min(errors) > 0)
 
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
         """Choose disjoint batches, and let the client upload the gradient of each.
@@ -217,41 +261,86 @@ class _Scene:
         return _Observed(first, images.mean(1).cpu().numpy(), known, sent)
 
     def solve(
-        self, observed: _Observed, tv_weights: Sequence[float]
-    ) -> Float[np.ndarray, "weights n colors height width"]:
-        """Invert each gradient with each weight, from the prior image."""
-        count = len(observed.labels)
-        device = self.prior.device
-        problem = torch.arange(count * len(tv_weights), device=device)
-        weights = torch.tensor(tv_weights, device=device)
-        colors, height, width = observed.truth.shape[1:]
-        found = []
-        for chunk in problem.split(problems_at_once(self.network, (colors, height, width), device)):
-            record = chunk % count
-            gradients = {name: tensor[record] for name, tensor in observed.sent.gradients.items()}
-            found.append(
-                invert(
-                    GradientMatching(self.network, gradients, (colors, height, width)),
-                    observed.labels[record],
-                    self.prior.expand(len(chunk), -1, -1, -1),
-                    weights[chunk // count],
-                    iterations=self.config.iterations,
-                    learning_rate=self.config.learning_rate,
+        self, observed: _Observed, tv_weights: Sequence[float], purpose: str
+    ) -> tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]:
+        """Invert each gradient with each weight; images, and their statuses (weights, n).
+
+        The start is the prior image, and as far as that leads to no result a jittered one.
+        """
+        count, device = len(observed.labels), self.prior.device
+        colors, height, width = self.prior.shape
+        weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
+        record = torch.arange(count, device=device).repeat(len(tv_weights))
+        images = self.prior.repeat(len(record), 1, 1, 1)
+        statuses = np.full(len(record), STUCK, dtype=object)
+        jitter = torch_generator(int(self.generator(f"jitter {purpose}").integers(2**31)))
+        starts = images.clone()
+        for attempt in range(1 + RESTARTS):
+            if attempt:
+                noisy = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)  # of a record, with any weight
+                starts = noisy[record]
+            unsolved = torch.from_numpy(np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))).to(device)
+            if not len(unsolved):
+                break
+            for chunk in unsolved.split(problems_at_once(self.network, (colors, height, width), device)):
+                gradients = {name: tensor[record[chunk]] for name, tensor in observed.sent.gradients.items()}
+                matching = GradientMatching(self.network, gradients, (colors, height, width))
+                problem = (matching, observed.labels[record[chunk]], starts[chunk], weights[chunk])
+                images[chunk] = invert(
+                    *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
                 )
-            )
-        return torch.cat(found).cpu().numpy().reshape(len(tv_weights), *observed.truth.shape)
+                statuses[chunk.cpu().numpy()] = _statuses(*problem, images[chunk])
+        shape = (len(tv_weights), count)
+        return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
 
 
-def _table(observed: _Observed, pictures: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> pd.DataFrame:
-    """Rows of all variants; ``weights`` holds the total-variation weight of those that are attacks."""
+def _statuses(matching: GradientMatching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
+    """Statuses of inversions from where they began and ended, (n)."""
+    began = start.clone().requires_grad_()
+    distances = matching.distances(began, labels)
+    (slopes,) = torch.autograd.grad(distances.sum(), began)
+    before = distances.detach() + tv_weights * total_variation(start)
+    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(end)
+    found = np.full(len(end), "", dtype=object)
+    found[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
+    still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)
+    found[still.cpu().numpy()] = STUCK
+    found[~end.isfinite().flatten(1).all(1).cpu().numpy()] = DIVERGED
+    return found
+
+
+def _table(
+    observed: _Observed,
+    pictures: Mapping[str, np.ndarray],
+    weights: Mapping[str, float],
+    statuses: Mapping[str, np.ndarray],
+    choice: str,
+) -> pd.DataFrame:
+    """Rows of all variants.
+
+    Args:
+        observed: What was attacked.
+        pictures: Images by variant.
+        weights: Total-variation weight of the variants that are attacks.
+        statuses: Statuses of their images.
+        choice: Status of the tuned weight.
+    """
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
     for variant in values.keys() - {"prior"}:
         values[variant]["relative_mse"] = values[variant]["mse"] / values["prior"]["mse"]
     for variant in weights:
         values[variant]["bounded_mse"] = np.asarray(metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"]))
+        lost = np.isin(statuses[variant].astype(str), NO_RESULT)
+        values[variant] = {name: np.where(lost, np.nan, column) for name, column in values[variant].items()}
     if "oracle" in values and not np.isfinite(values["oracle"]["psnr"]).all():
         del values["oracle"]["psnr"]
     units = observed.units.tolist()
-    tables = [rows(0, variant, units, columns) for variant, columns in values.items()]
-    tables += [rows(0, variant, [-1], {"tv_weight": np.array([weight])}) for variant, weight in weights.items()]
+    tables = [
+        rows(0, variant, units, columns, statuses[variant].tolist() if variant in statuses else "")
+        for variant, columns in values.items()
+    ]
+    tables += [
+        rows(0, variant, [-1], {"tv_weight": np.array([weight])}, choice if variant == "attack" else "")
+        for variant, weight in weights.items()
+    ]
     return pd.concat(tables, ignore_index=True)

@@ -1,6 +1,6 @@
 """Images of attackers: their pixels have a range, neighbouring ones are alike, and how near they come makes rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from leakbound import metrics
 
 LARGEST_PIXEL = 1.0
 """Largest absolute value of a pixel on the networks' scale."""
-COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high")
+COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high", "status")
 _METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cosine": metrics.cosine}
 
 
@@ -33,7 +33,13 @@ def image_values(
     return values
 
 
-def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Float[np.ndarray, " n"]]) -> pd.DataFrame:
+def rows(
+    replica: int,
+    variant: str,
+    units: Iterable[int],
+    values: dict[str, Float[np.ndarray, " n"]],
+    status: str | Sequence[str] = "",
+) -> pd.DataFrame:
     """One row per unit and metric, without intervals.
 
     Args:
@@ -41,8 +47,9 @@ def rows(replica: int, variant: str, units: Iterable[int], values: dict[str, Flo
         variant: Which attacker or control.
         units: Class or image index of each value.
         values: Metric name to one value per unit.
+        status: Of all units or of each, of :mod:`leakbound.attacks.validity`; empty for a valid one.
     """
-    table = pd.DataFrame({"unit": list(units), **values}).melt("unit", var_name="metric")
+    table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(["unit", "status"], var_name="metric")
     table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
     # Without an interval, low and high are empty columns.
     return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]

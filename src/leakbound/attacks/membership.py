@@ -14,7 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import models
+from leakbound.attacks.images import COLUMNS
 from leakbound.attacks.signals import Signals, read_signals
+from leakbound.attacks.validity import DIVERGED
 from leakbound.attacks.white_box import FOLDS, white_box_scores
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset, Split
@@ -79,10 +81,10 @@ def attack(
     are those of :mod:`leakbound.attacks`.
 
     Returns:
-        Rows with 95 % intervals: AUC and true-positive rates at 1 %
-        and 0.1 % false positives of each variant, and of variant ``target`` the accuracy on the scored members and
-        non-members, without which an AUC says little. NaN for a diverged replica. With them the arrays
-        ``<variant>_members`` and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member.
+        Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, and of
+        variant ``target`` the accuracy on the scored members and non-members, without which an AUC says little. NaN,
+        with its status, for a diverged replica. With them the arrays ``<variant>_members`` and
+        ``<variant>_nonmembers`` of scores (replicas, scored), higher means member.
 
     Raises:
         ValueError: If there are too few records to learn from or to score.
@@ -162,7 +164,6 @@ def _rows(replica: int, scores: dict[str, np.ndarray], target: Signals, sound: b
     half = len(target.labels) // 2
     for metric, hits in (("member_accuracy", target.correct[:half]), ("nonmember_accuracy", target.correct[half:])):
         found["target", metric] = proportion_interval(int(hits.sum()), half) if sound else _UNKNOWN
-    return [
-        {"replica": replica, "variant": variant, "unit": -1, "metric": metric, **asdict(interval)}
-        for (variant, metric), interval in found.items()
-    ]
+    shared = {"replica": replica, "unit": -1, "status": "" if sound else DIVERGED}
+    rows = [{**shared, "variant": variant, "metric": metric, **asdict(one)} for (variant, metric), one in found.items()]
+    return [{column: row[column] for column in COLUMNS} for row in rows]

@@ -7,6 +7,7 @@ a noisier landscape. So every result stands beside its start, beside what the at
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -17,11 +18,24 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
+from leakbound.attacks.validity import (
+    DIVERGED,
+    EXTENSIONS,
+    GRID_EDGE,
+    NO_RESULT,
+    NOT_CONVERGED,
+    RESTARTS,
+    STUCK,
+    jittered,
+    largest_binds,
+)
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.stack import finite_slots
+
+_LONGER = 4  # times the steps for a tuned attack that would rather stop later
 
 
 def attack(
@@ -39,18 +53,23 @@ def attack(
 
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate). ``tuned`` adds
     the range of pixels and total variation, and chooses its weight and the moment to stop for each replica and class:
-    those that come nearest to the mean of the class's auxiliary records, which it owns. It never sees a member.
-    ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the auxiliary mean of the
-    class.
+    those that come nearest to the mean of the class's auxiliary records, which it owns; the printed result inside the
+    range is among what it chooses from. It never sees a member. ``start`` and ``aux_mean`` are controls that need no
+    model: the mean auxiliary image, and the auxiliary mean of the class.
+
+    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too, both attacks
+    are ``stuck``. ``printed`` has ``not_converged`` where the network gives the class neither more probability than
+    at the start nor more than a half. Weights are extended where the largest one is best, and the tuned attack goes on
+    beyond the printed one's steps where the last moment is best; ``grid_edge`` if that was not enough.
 
     The truth of a class is the mean of the replica's members of it; ``aux`` is the attacker's. Arguments are those of
-    :mod:`leakbound.attacks`; the attack draws nothing that would show.
+    :mod:`leakbound.attacks`; the attack draws nothing but jitter.
 
     Returns:
-        Rows, the unit being a class that has members: ``mse``,
-        ``psnr``, ``ssim`` and ``cosine`` for every variant, and ``gain`` = MSE of the start - MSE for both attacks.
-        All values of a replica with weights that are not finite are NaN. And the images of the first replica by
-        variant, (classes, colors, 32, 32), with ``truth``.
+        Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
+        ``gain`` = MSE of the start - MSE for both attacks; NaN where the status is of ``validity.NO_RESULT``, and all
+        values of a replica with weights that are not finite. And the images of the first replica by variant,
+        (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
@@ -59,44 +78,155 @@ def attack(
     known = class_means(dataset.aux, present)
     start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
     controls = {"start": start, "aux_mean": known}
-    generator = torch_generator(seed, dataset.name, "model_inversion")
-    network = build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
-    classes, settings, moments = len(present), len(config.tv_weights), stopping_times(config)
-    tv_weights = torch.tensor([0.0, *config.tv_weights], device=device).repeat_interleave(classes)
-    bounds = torch.tensor([math.inf] + [LARGEST_PIXEL] * settings, device=device).repeat_interleave(classes)
-    images = torch.from_numpy(start).to(device).repeat(1 + settings, 1, 1, 1)
-    labels, rate = torch.tensor(present, device=device).repeat(1 + settings), config.learning_rate
+    words = (seed, dataset.name, "model_inversion")
+    network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words)).to(device).eval()
     tables: list[pd.DataFrame] = []
     pictures: dict[str, np.ndarray] = {}
     for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
         members = dataset.members(replica)
         truth, held = class_means(members, present), np.isin(present, members.labels)
         reference = image_values(truth, start)["mse"]
-        parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
-        trace = invert(
-            network, parameters, labels, images, tv_weights, bounds=bounds, learning_rate=rate, moments=moments
-        )
-        iterates = trace.cpu().numpy().reshape(len(moments), 1 + settings, *start.shape)
-        tried = iterates[:, 1:].reshape(-1, *start.shape)
-        nearest = ((tried - known) ** 2).mean(axis=(-3, -2, -1)).argmin(axis=0)
-        found = {"printed": iterates[-1, 0], "tuned": tried[nearest, np.arange(classes)]}
+        found, statuses = _nothing(known)
+        if finite:
+            parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
+            labels, jitter = torch.tensor(present, device=device), torch_generator(*words, replica, "jitter")
+            attacker = _Attacker(network, parameters, labels, torch.from_numpy(start).to(device), known, config)
+            found, statuses = attacker.restore(jitter)
         for variant, restored in {**found, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
+            status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
             if variant in found:
                 values["gain"] = reference - values["mse"]
-            own = {name: value[held] for name, value in values.items()}
-            tables.append(rows(replica, variant, np.array(present)[held].tolist(), own))
+            lost = np.isin(status.astype(str), NO_RESULT)
+            own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
+            tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
         if row == 0:
             pictures = {"truth": truth, **found, **controls}
     return pd.concat(tables, ignore_index=True), pictures
 
 
-def stopping_times(config: ModelInversionConfig) -> list[int]:
-    """Iterations at which the tuned attacker may stop, ascending: all of them, half, a quarter, and so on.
+def stopping_times(iterations: int) -> list[int]:
+    """Iterations at which the tuned attacker may stop, ascending: all of them, half, a quarter, and so on down to one.
 
     They lie on a geometric grid because the best moment is often an early one.
     """
-    return sorted({max(1, config.iterations // 2**halvings) for halvings in range(config.checkpoints)})
+    return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
+
+
+Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+"""Images (classes, colors, height, width) by attack, and their statuses (classes)."""
+
+
+def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
+    """What attacks on weights that are not finite find."""
+    nothing, diverged = np.full_like(known, np.nan), np.full(len(known), DIVERGED, dtype=object)
+    return {"printed": nothing, "tuned": nothing}, {"printed": diverged, "tuned": diverged}
+
+
+@dataclass(frozen=True)
+class _Attacker:
+    """Attacker on one network: classes, first start and own class means in the same order."""
+
+    network: nn.Module
+    parameters: Mapping[str, Tensor]
+    labels: Tensor
+    start: Tensor
+    known: np.ndarray
+    config: ModelInversionConfig
+
+    def restore(self, jitter: torch.Generator) -> Found:
+        """Images and statuses of both attacks."""
+        starts, dead = self.starts(jitter)
+        classes, weights = np.arange(len(self.labels)), sorted(set(self.config.tv_weights))
+        moments = stopping_times(self.config.iterations)
+        bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
+        traces = self.solve(starts, classes, [0.0, *weights], bounds, moments)
+        printed, tried = traces[0, -1], list(traces[1:])
+        for _ in range(EXTENSIONS):
+            widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
+            if not len(widest):
+                break
+            weights.append(10 * weights[-1])
+            tried.append(self.solve(starts, widest, weights[-1:], bounds[-1:], moments)[0])
+        edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
+        best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
+        found = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
+        own = np.stack([self.errors(tried[setting])[:, one] for one, setting in enumerate(best)], axis=1)
+        for setting in set(best[late := self.binding(list(own))]):
+            some = late[best[late] == setting]
+            further = stopping_times(_LONGER * self.config.iterations)
+            trace = self.solve(starts, some, [weights[setting]], bounds[-1:], further)[0]
+            edge |= set(self.binding(list(self.errors(trace))))
+            found.append(trace)
+        images = np.concatenate(found)
+        tuned = images[self.errors(images).argmin(axis=0), classes]
+        statuses = np.full(len(classes), "", dtype=object)
+        statuses[sorted(edge)] = GRID_EDGE
+        statuses[dead] = STUCK
+        return {"printed": printed, "tuned": tuned}, {"printed": self.status(starts, printed, dead), "tuned": statuses}
+
+    def starts(self, jitter: torch.Generator) -> tuple[Tensor, np.ndarray]:
+        """Start of each class, jittered as far as the loss has no slope there; and the classes without one anywhere."""
+        starts = self.start.clone()
+        dead = self.flat(starts)
+        for attempt in range(1, RESTARTS + 1):
+            starts = torch.where(dead[:, None, None, None], jittered(self.start, attempt, jitter), starts)
+            dead = self.flat(starts)
+        return starts, np.flatnonzero(dead.cpu().numpy())
+
+    def flat(self, images: Tensor) -> Tensor:
+        """True for a class whose loss has no slope at its image."""
+        candidates = images.clone().requires_grad_()
+        (slopes,) = torch.autograd.grad(self.losses(candidates).sum(), candidates)
+        return ~(slopes.flatten(1).abs().amax(1) > 0)
+
+    def losses(self, images: Tensor) -> Tensor:
+        """Cross-entropy of each class at its image, nats."""
+        return F.cross_entropy(
+            functional_call(self.network, dict(self.parameters), (images,)), self.labels, reduction="none"
+        )
+
+    def solve(
+        self, starts: Tensor, classes: np.ndarray, tv_weights: list[float], bounds: list[float], moments: list[int]
+    ) -> Float[np.ndarray, "settings moments k colors height width"]:
+        """Iterates of some classes with each weight and bound; NaN for the other classes."""
+        some, device = torch.from_numpy(classes).to(starts.device), starts.device
+        trace = invert(
+            self.network,
+            self.parameters,
+            self.labels[some].repeat(len(tv_weights)),
+            starts[some].repeat(len(tv_weights), 1, 1, 1),
+            torch.tensor(tv_weights, device=device).repeat_interleave(len(classes)),
+            bounds=torch.tensor(bounds, device=device).repeat_interleave(len(classes)),
+            learning_rate=self.config.learning_rate,
+            moments=moments,
+        )
+        found = np.full((len(tv_weights), len(moments), *starts.shape), np.nan, dtype=np.float32)
+        images = trace.cpu().numpy().reshape(len(moments), len(tv_weights), len(classes), *starts.shape[1:])
+        found[:, :, classes] = images.swapaxes(0, 1)
+        return found
+
+    def errors(self, images: np.ndarray) -> Float[np.ndarray, "... k"]:
+        """Squared distance to the attacker's own class means, infinite where an image is not finite."""
+        found = ((images - self.known) ** 2).mean(axis=(-3, -2, -1))
+        return np.where(np.isfinite(found), found, np.inf)
+
+    @staticmethod
+    def binding(errors: list[np.ndarray]) -> np.ndarray:
+        """Classes of which the last setting is best; ``errors`` holds those of all classes for each setting."""
+        return np.flatnonzero([largest_binds(own) for own in np.transpose(errors).tolist()])
+
+    def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> np.ndarray:
+        """Statuses of the printed attack."""
+        final = torch.from_numpy(ends).to(starts.device)
+        with torch.no_grad():
+            before, after = (self.losses(images).cpu().numpy() for images in (starts, final))
+        found = np.full(len(ends), "", dtype=object)
+        found[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
+        found[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK
+        found[~np.isfinite(ends).all(axis=(1, 2, 3))] = DIVERGED
+        found[dead] = STUCK
+        return found
 
 
 def invert(

@@ -186,18 +186,21 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
 
 def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float) -> float:
     """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
-    folds, parts = [], min(_FOLDS, len(flat))
+    folds, parts, width = [], min(_FOLDS, len(flat)), flat.shape[1]
+    if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
+        centred = flat - flat.mean(axis=0, dtype=np.float64)
+        flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
     for fold in range(parts):
         left_out = np.arange(len(flat)) % parts == fold
         kept = estimate_moments(_chunks(flat[~left_out]))
         variances, basis = linalg.eigh(kept.covariance, driver="evd")
         fresh = ((flat[left_out] - kept.mean) @ basis) ** 2
-        folds.append((np.maximum(variances, 0.0), kept.total_variance / kept.dimension, fresh.mean(axis=0)))
+        folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh.mean(axis=0)))
 
     def excess(weight: float) -> float:
         """Mean of xᵀ Σ⁻¹ x over d, less 1."""
         shrunk = [(fresh, (1.0 - weight) * variances + weight * mean) for variances, mean, fresh in folds]
-        return float(np.mean([_ratios(fresh, scale).mean() for fresh, scale in shrunk])) - 1.0
+        return float(np.mean([_ratios(fresh, scale).sum() / width for fresh, scale in shrunk])) - 1.0
 
     low = high = least
     while high < 1.0 and excess(high) > 0:

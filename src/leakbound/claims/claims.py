@@ -8,7 +8,7 @@ import pandas as pd
 
 from leakbound.claims.judging import Judged, gathered, judge, opposed, part, promised, verdict
 from leakbound.claims.outcomes import Blocks, Exact
-from leakbound.claims.selection import EmptySelectionError, rows_of, split
+from leakbound.claims.selection import EmptySelectionError, rows_of, select, split
 from leakbound.claims.statistics import holm
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.randomness.seeding import numpy_generator
@@ -35,7 +35,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
 
     Args:
         figure: Entry of the catalogue.
-        rows: The table that the figure's conditions choose from; its own rows, chosen already, do as well.
+        rows: The table that the figure's conditions choose from.
         alpha: Level of the verdicts, in (0, 0.5).
         seed: Seed of sign flips where there are too many for all of them; each claim has its own generator.
 
@@ -50,9 +50,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         ConfigError: If a claim's options are wrong, or it lacks delta.
         SelectionError: If a claim's condition names an unknown column.
     """
-    rows = rows_of(figure, rows)
-    rows = rows[np.isfinite(rows["value"])].reset_index(drop=True)
-    found = [measured(claim, rows) for claim in figure.claims]
+    found = [measured(figure, claim, rows) for claim in figure.claims]
     judged = [
         judge(one, claim.smallest_effect(), numpy_generator(seed, "claim", figure.paper, figure.id, claim.id))
         if isinstance(one, Blocks)
@@ -63,14 +61,8 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     level = alpha / max(1, sum(one is not None for one in judged))
     table: list[dict[str, Any]] = []
     for claim, one, pooled in zip(figure.claims, found, judged, strict=True):
-        stated: dict[str, Any] = {
-            "paper": figure.paper,
-            "figure": figure.id,
-            "claim": claim.id,
-            "text": claim.text,
-            "test": claim.test,
-        }
-        stated |= {"unit": claim.unit or "", "delta": claim.delta, "exact": False}
+        stated: dict[str, Any] = {"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text}
+        stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": False}
         if pooled is not None and isinstance(one, Blocks):
             own = _of_datasets(claim, one, alpha, seed)
             own.append(_row(claim, one, pooled, next(adjusted), alpha, level))
@@ -86,7 +78,9 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     return pd.DataFrame(table, columns=list(COLUMNS)).astype({**types, "blocks_needed": "Int64", "exact": bool})
 
 
-def measured(claim: ClaimConfig, rows: pd.DataFrame) -> Blocks | dict[tuple[str, str], Exact] | str:
+def measured(
+    figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
+) -> Blocks | dict[tuple[str, str], Exact] | str:
     """What a claim's test finds in the rows of a figure: blocks of all settings, closed forms, or why there is nothing.
 
     Raises:
@@ -94,26 +88,43 @@ def measured(claim: ClaimConfig, rows: pd.DataFrame) -> Blocks | dict[tuple[str,
         SelectionError: If a condition names an unknown column.
     """
     test = CLAIM_TESTS.get(claim.test)
-    check = getattr(test, "check", None)  # one from outside may be a mere function
-    compared = check(claim.options).compared() if check else set()
+    compared = compared_by(claim)
+    everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
     blocks: dict[tuple[str, str], Blocks] = {}
     exact: dict[tuple[str, str], Exact] = {}
     reason = "no rows"
-    for setting, own in _settings(rows, compared):
+    for setting, own in _settings(rows_of(figure, rows), compared):
+        if claim.decibels:
+            own = own[own["value"] > 0].assign(value=lambda kept: 10 * np.log10(kept["value"]))
         try:
             result = test(own, options=claim.options)
+            if isinstance(result, Exact):
+                exact[setting] = result
+                continue
+            if claim.relative_to is not None:
+                reference = select(everything[setting], claim.relative_to)
+                result = result.scaled(reference.groupby("replica")["value"].mean())
         except EmptySelectionError as error:
             reason = str(error)
             continue
-        if isinstance(result, Exact):
-            exact[setting] = result
-        elif len(result.effects):
+        if len(result.effects):
             blocks[setting] = result
     return gathered(blocks) if blocks else exact or reason
 
 
+def compared_by(claim: ClaimConfig) -> set[str]:
+    """Columns along which a claim compares, so that their values are not different blocks.
+
+    Raises:
+        ConfigError: If the claim's options are wrong.
+    """
+    check = getattr(CLAIM_TESTS.get(claim.test), "check", None)  # one from outside may be a mere function
+    return check(claim.options).compared() if check else set()
+
+
 def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
-    """Rows of each dataset and model, each empty where the table has none or the claim compares them."""
+    """Finite rows of each dataset and model, each empty where the table has none or the claim compares them."""
+    rows = rows[np.isfinite(rows["value"])]
     columns = [column for column in _FACETS if column in rows.columns and column not in compared]
     for key, own in split(rows, columns).items():
         values = dict(zip(columns, map(str, key), strict=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from leakbound.claims.selection import EmptySelectionError, require, select
+from leakbound.claims.selection import EmptySelectionError
 from leakbound.config.catalogue import Conditions
 from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
@@ -67,7 +67,7 @@ class Blocks:
         shared = self.effects.index.intersection(reference.index)
         kept = self.effects.loc[shared].div(reference[shared], axis=0)
         steps = None if self.steps is None else self.steps.loc[shared].div(reference[shared], axis=0)
-        scores = None if self.scores is None else self.scores.loc[shared]
+        scores = None if self.scores is None else self.scores.loc[shared]  # ranks have no unit
         lost = self.left_out + len(self.effects) - len(kept)
         return replace(self, effects=kept, scores=scores, steps=steps, left_out=lost)
 
@@ -80,8 +80,6 @@ class ClaimOptions(Settings):
 
     where: Conditions = Field(default_factory=dict)
     """Rows that are compared."""
-    relative_to: Conditions | None = None
-    """Conditions of rows whose mean in a block its effect is divided by."""
 
     def compared(self) -> set[str]:
         """Columns along which the test compares, so that their values are not different blocks."""
@@ -112,13 +110,7 @@ class ClaimTest(Generic[T]):
             ConfigError: If an option is wrong.
             SelectionError: If a condition names an unknown column or chooses no row.
         """
-        checked = self.check(options)
-        found = self.run(rows, checked)
-        if isinstance(found, Exact) or checked.relative_to is None:
-            return found
-        reference = select(rows, checked.relative_to)
-        require(reference, "replica", "value")
-        return found.scaled(reference.groupby("replica")["value"].mean())
+        return self.run(rows, self.check(options))
 
 
 def complete(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], int]:

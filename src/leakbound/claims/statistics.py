@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
 Sample = Float[np.ndarray, " blocks"]
-Strata = Shaped[np.ndarray, " blocks"] | Sequence[Hashable]
+Strata = Sequence[Hashable]
 Tails = Callable[[Sample], tuple[float, float]]
 """Numbers of blocks to the one-sided p-values of a mean above 0 and of one below."""
 
@@ -135,7 +135,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _groups(values: Sample, strata: Strata) -> list[Sample]:
+def _groups(values: Sample, strata: Strata) -> list[Float[np.ndarray, " _"]]:
     """Values of each stratum; all as one where a stratum has a single block."""
     labels = list(strata)
     groups = [values[[label == one for label in labels]] for one in dict.fromkeys(labels)]

@@ -72,9 +72,7 @@ class ModelInversionConfig(Attack):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.01
     """Adam's learning rate."""
     tv_weights: Weights = (0.0, 1e-3, 1e-2, 1e-1)
-    """Total-variation weights that the tuned attacker tries."""
-    checkpoints: Count = 6
-    """Moments of the optimisation at which the tuned attacker may stop."""
+    """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
 
 
 class GradientInversionConfig(Attack):
@@ -93,14 +91,15 @@ class GradientInversionConfig(Attack):
 
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
-    tuning_images: Count = 4
-    """Auxiliary records on which the total-variation weight is chosen for each level."""
+    tuning_images: Annotated[Count, Field(ge=8)] = 8
+    """Auxiliary records on which the total-variation weight is chosen for each level; luck decides with fewer."""
     iterations: Steps = 1200
     """Signed Adam steps."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Adam's learning rate, multiplied by 0.1 after 3/8, 5/8 and 7/8 of the steps."""
-    tv_weights: Weights = (1e-3, 1e-2, 1e-1)
-    """Total-variation weights that the attacker tries at each level."""
+    tv_weights: Weights = (1e-2, 1e-1)
+    """Total-variation weights that the attacker tries at each level, beside the untuned one, and others beyond them as
+    far as the smallest or the largest is best."""
     untuned_tv_weight: Annotated[float, Field(ge=0, le=1e12)] = 1e-2
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
 

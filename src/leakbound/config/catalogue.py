@@ -46,13 +46,22 @@ class ClaimConfig(Settings):
     largest step back that is no step back. Every claim has one but those about closed forms, which hold exactly."""
     unit: str | None = None
     """What effects are counted in: accuracy, AUC, dB, ..."""
+    relative_to: Conditions | None = None
+    """Conditions of rows of the figure's table, whether it shows them or not, whose mean in a block effects are
+    divided by: of an error those of the attack's start, or of an attacker who knows nothing."""
+    decibels: bool = False
+    """Set for positive values that spread over powers of ten, as errors do: 10 log₁₀ of them counts, in dB."""
     options: dict[str, Any] = {}
     """Options of the test: selections, columns."""
 
     @model_validator(mode="after")
-    def _states_its_unit(self) -> ClaimConfig:
+    def _has_one_unit(self) -> ClaimConfig:
         if (self.delta is None) != (self.unit is None):
             raise ValueError(f"claim {self.id}: delta and unit go together, as in delta: 0.01, unit: accuracy")
+        if self.decibels and (self.relative_to is not None or self.unit != "dB"):
+            raise ValueError(
+                f"claim {self.id}: decibels are relative already: leave out relative_to, and give unit: dB"
+            )
         return self
 
     def smallest_effect(self) -> float:

@@ -45,6 +45,7 @@ ORIGINALS = {
 """Reader to what is known of its dataset."""
 _WITHOUT_TEST = {"digits"}  # without an original test split
 _MOST_AUX = 10_000
+_LEAST = 10  # records of a part
 _UNKNOWN = Original(colors=3, classes=10, train=60000, test=10000)
 
 
@@ -79,8 +80,10 @@ class DatasetConfig(Settings):
         # Twice the members and a quarter of them fill the pool; other shares follow from what is given.
         members = self.members
         if members is None:
-            members = pool * 4 // 9 if self.validation is None else max(pool - self.validation, 0) // 2
-        validation = max(members // 4, 10) if self.validation is None else self.validation
+            members = max(pool - (self.validation or _LEAST), 0) // 2
+            if self.validation is None:
+                members = min(members, pool * 4 // 9)
+        validation = max(members // 4, _LEAST) if self.validation is None else self.validation
         return Sizes(pool, aux, members, validation)
 
 

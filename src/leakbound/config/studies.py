@@ -7,6 +7,7 @@ from pydantic import Field
 from leakbound.config.data import CovarianceOf
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
+from leakbound.config.training import NOISE_BATCHES
 
 
 class StudyConfig(Settings):
@@ -41,6 +42,8 @@ class IllustrationConfig(Settings):
     """β of the personalized shapes."""
     covariance: CovarianceOf = "members"
     """Records whose mean and covariance are shown; no channel that leaves is made from them."""
+    replicas: Replicas = 10
+    """Draws of records, where some are drawn."""
 
 
 class EfficiencyConfig(Settings):
@@ -53,12 +56,12 @@ class EfficiencyConfig(Settings):
     """Defense to its levels, of which the first is timed; an empty list for ``none``, which all are compared with."""
     batch_size: Records = 64
     """Records in a step."""
-    steps: Steps = 8
-    """Steps of a defense's turn; noise along principal directions is drawn for eight at once, so take multiples."""
+    steps: Annotated[Steps, Field(multiple_of=NOISE_BATCHES)] = NOISE_BATCHES
+    """Steps of a defense's turn; noise along principal directions is drawn for eight at once, so multiples of eight."""
     repeats: Count = 5
-    """Turns of each defense that count, after one that does not."""
+    """Turns of each defense that count, after one that does not; each second one in reverse order."""
     max_seconds: Seconds = 60.0
-    """A turn ends after that many seconds, with at least one step: large networks on a CPU."""
+    """A turn ends after that many seconds, with at least eight steps, of DP one: large networks on a CPU."""
     epochs: Steps = 25
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
     records: Records = 50000

@@ -240,10 +240,11 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
             f"datasets.{name}: pool = {sizes.pool} and aux = {sizes.aux} are to be disjoint, but {raw.train.origin} "
             f"has only {len(rows)} images to draw both from. Ask for fewer."
         )
-    if sizes.drawn > sizes.pool:
+    if sizes.members < 1 or sizes.drawn > sizes.pool:
         raise DatasetError(
             f"datasets.{name}: a replica draws members = {sizes.members}, as many non-members and validation = "
-            f"{sizes.validation} from the pool of {sizes.pool}: {sizes.drawn} are needed. Ask for fewer members."
+            f"{sizes.validation} from a pool of {sizes.pool}; beside aux = {sizes.aux}, {raw.train.origin} has only "
+            f"{len(rows)} images. Ask for fewer members or a smaller aux."
         )
     generator = numpy_generator(seed, "datasets", name, "train")
     order = rows[stratified_order(raw.train.labels[rows], generator)] if stratified else generator.permutation(rows)

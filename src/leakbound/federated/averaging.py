@@ -298,6 +298,7 @@ def _identity(request: FederatedRequest) -> str:
     return settings_hash(
         {
             "arrays": records_hash(request.dataset, request.dataset.arrays(), request.privacy_noise),
+            "drawing": asdict(request.dataset.drawing),
             "run": asdict(request.run),
             "config": request.config.model_dump(mode="json", exclude=unused),
             "versions": [__version__, torch.__version__],

@@ -120,6 +120,10 @@ _LOOKS = {
     "uniform": Look("equal weights and noise", "#CC6677", "s"),
     "composed": Look("sum over the rounds", "#AA3377", "D"),
     "static": Look("if the client never changed", "#228833", "^"),
+    "members": Look("exact, of the members", "#CC6677", "s"),
+    "shrunk": Look("shrunk, of the members", "#AA3377", "D"),
+    "mean": Look("mean of the members alone", "#B8860B", "X"),
+    "aux": Look("of the attacker's records", "#228833", "^"),
     "uploads": Look("to whoever sees the uploads", "#B8860B", "X"),
 }
 _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")

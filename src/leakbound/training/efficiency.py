@@ -6,13 +6,15 @@ is taken within a repetition.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import torch
 
 from leakbound.config.studies import EfficiencyConfig
+from leakbound.config.training import NOISE_BATCHES
 from leakbound.training.loop import Learner, StackLearner
 from leakbound.training.per_sample import PerSampleLearner
 from leakbound.training.request import TrainingRequest
@@ -20,7 +22,10 @@ from leakbound.training.trainers import check
 
 BASELINE = "none"
 """The defense that all times are compared with."""
-_KEYS = ["run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "source", "variant", "unit"]
+_COLUMNS = [
+    *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate", "chosen"),
+    *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
+]
 
 
 def measure_steps(
@@ -28,22 +33,26 @@ def measure_steps(
 ) -> pd.DataFrame:
     """Time training steps of several defenses in turns.
 
-    The learners are those of training. A turn is ``steps`` steps, or fewer if ``max_seconds`` are over, but at least
-    one; before the first repetition every defense has a turn that does not count. All replicas of a request take the
-    step: as one stack under SGD and channels, one after another under DP, which is trained so.
+    The learners are those of training. Before the first repetition every defense has a turn that does not count, and
+    each second repetition goes through them backwards. All replicas of a request take the step: as one stack under SGD
+    and channels, one after another under DP, which is trained so. A CPU works with one thread meanwhile.
 
     Args:
         requests: Defense to its run; ``rounds`` is not used.
-        steps: Steps in a turn. White noise is drawn for eight steps at once, so multiples of eight share it evenly.
+        steps: Steps in a turn, a multiple of ``NOISE_BATCHES``: noise that is drawn for so many batches at once would
+            else fall into some turns and not into others.
         repeats: Turns of each defense that count.
-        max_seconds: Longest turn, seconds.
+        max_seconds: Seconds after which a turn ends, with a multiple of ``NOISE_BATCHES``, or under DP any step.
 
     Returns:
         Columns ``defense``, ``repetition``, ``seconds`` of one step of all replicas.
 
     Raises:
         UntrainableError: If a defense cannot train its network.
+        ValueError: If ``steps`` is no such multiple.
     """
+    if steps < 1 or steps % NOISE_BATCHES:
+        raise ValueError(f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once")
     for request in requests.values():
         check(request)
     learners: dict[str, Learner] = {  # DP trains replicas one after another, so one of them is measured
@@ -53,21 +62,36 @@ def measure_steps(
         for name, request in requests.items()
     }
     found = []
-    for repetition in range(-1, repeats):
-        for name, learner in learners.items():
-            serial = requests[name].replicas if isinstance(learner, PerSampleLearner) else 1
-            seconds = serial * _turn(learner, clock_of(requests[name].device), steps, max_seconds)
-            if repetition >= 0:
-                found.append((name, repetition, seconds))
+    with _one_thread():
+        for repetition in range(-1, repeats):
+            order = list(learners.items())
+            for name, learner in order if repetition % 2 == 0 else reversed(order):
+                clips = isinstance(learner, PerSampleLearner)
+                clock, serial = clock_of(requests[name].device), requests[name].replicas if clips else 1
+                seconds = serial * _turn(learner, clock, steps, 1 if clips else NOISE_BATCHES, max_seconds)
+                if repetition >= 0:
+                    found.append((name, repetition, seconds))
     return pd.DataFrame(found, columns=["defense", "repetition", "seconds"])
 
 
-def _turn(learner: Learner, clock: Callable[[], float], steps: int, max_seconds: float) -> float:
-    """Mean seconds of a step."""
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for this process's work on the CPU, and as many as before at the end."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, max_seconds: float) -> float:
+    """Mean seconds of a step, over whole blocks of steps."""
     began, done = clock(), 0
     while done < steps and (done == 0 or max_seconds == math.inf or clock() - began < max_seconds):
-        learner.step()
-        done += 1
+        for _ in range(block):
+            learner.step()
+        done += block
     return (clock() - began) / done
 
 
@@ -117,12 +141,15 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         level=times["level"].astype(float),
         rounds=round(rounds),
         batch_size=config.batch_size,
+        learning_rate=math.nan,
+        chosen=True,
         source="efficiency",
         variant="step",
         unit=-1,
         low=math.nan,
         high=math.nan,
+        status="",
     )
     table = pd.concat([shared.assign(metric=metric, value=value) for metric, value in values.items()])
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return table.sort_values(order, ignore_index=True)[[*_KEYS, "metric", "value", "low", "high"]]
+    return table.sort_values(order, ignore_index=True)[_COLUMNS]

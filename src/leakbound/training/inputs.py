@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.training import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
 
-_BLOCK = 8  # batches per draw of noise along principal directions: one matrix product for all is twice as fast
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
@@ -85,7 +85,7 @@ class FreshInputs(Inputs):
             images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
         super().__init__(images, rows)
         self._sampler = sampler
-        block = 1 if sampler.channel.basis is None else _BLOCK
+        block = 1 if sampler.channel.basis is None else NOISE_BATCHES
         self._streams = [_NoiseStream(sampler, as_source(source), block) for source in sources]
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:

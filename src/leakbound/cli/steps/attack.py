@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
 
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
+_EXTENDED = 2  # settings by which grids of attackers are extended, on average
 _FOLDS = 0.8  # part of the known records that each attack network learns from
 
 
@@ -103,11 +104,12 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         )
         yield Work("predict", replicas * 2 * count, run.model, size.colors)
     elif attack == "model_inversion":
-        images = size.classes * (1 + len(config.model_inversion.tv_weights))
+        images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
         yield Work("invert", replicas * config.model_inversion.iterations * images, run.model, size.colors)
     elif attack == "gradient_inversion":
         tries = config.gradient_inversion
-        images = tries.tuning_images * len(tries.tv_weights) + 2 * tries.images
+        grid = {*tries.tv_weights, tries.untuned_tv_weight}
+        images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 0) + 2 * tries.images
         yield Work("match", replicas * tries.iterations * images, run.model, size.colors)
         yield Work("disk", 24 * replicas * tries.images * size.pixels)
     elif attack == "gradient_capacity":

@@ -97,7 +97,6 @@ def measure(
 ) -> None:
     """Time training steps of every defense and network, in turns in one process."""
     import pandas as pd
-    import torch
 
     from leakbound.training.efficiency import efficiency_rows, measure_steps
 
@@ -114,7 +113,7 @@ def measure(
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}
     inputs = {"dataset": dataset, **files}
-    write_provenance(provenance, plain, inputs, device_name(asked.device), began, threads=torch.get_num_threads())
+    write_provenance(provenance, plain, inputs, device_name(asked.device), began, threads=1)
 
 
 def _requests(

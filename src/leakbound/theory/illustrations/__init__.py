@@ -8,11 +8,13 @@ ignore arguments that they do not need. Capacities are in nats, variances in squ
 
 from leakbound.theory.illustrations.closed_forms import capacity_surface, compression, toy_example, weights
 from leakbound.theory.illustrations.costs import leakage, personalized_cost, shapes
+from leakbound.theory.illustrations.leaks import covariance_leak
 from leakbound.theory.illustrations.pictures import noisy_images
 
 __all__ = [
     "capacity_surface",
     "compression",
+    "covariance_leak",
     "leakage",
     "noisy_images",
     "personalized_cost",

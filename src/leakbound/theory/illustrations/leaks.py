@@ -1,0 +1,145 @@
+"""Membership that a published mean and covariance give away, without any model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Num
+from scipy import linalg, stats
+
+from leakbound.channels.covariance import Moments, estimate_moments, population_moments
+from leakbound.config.studies import IllustrationConfig
+from leakbound.datasets import ImageDataset
+from leakbound.metrics import auc_interval
+from leakbound.randomness.seeding import numpy_generator
+from leakbound.theory.illustrations.needs import existing_eigenvalues, needed
+
+_RATIOS = (0.5, 1.0, 2.0, 3.0, 6.0)
+"""Records N for each of the d directions in which the data vary."""
+_MOST = 10_000  # records N, which are held as float64
+_SCORED = 1000  # records of either kind that the attacker scores, at most
+_LEAST = 1e-9  # share of the largest variance that a direction without any counts as
+_CHUNK = 2000
+_QUANTILES = 2000  # at which the law of a member's distance is integrated
+
+
+def covariance_leak(
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    seed: int = 0,
+    **_: object,
+) -> pd.DataFrame:
+    """AUC of telling N records from others of their law by their published mean and covariance alone.
+
+    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the law that was
+    published; nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
+
+    Returns:
+        Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions in which
+        the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``, exact mean and
+        covariance of the N records; ``shrunk``, the same as :func:`population_moments` shrinks it, taken as it is;
+        ``undone``, the same by who knows its weight and takes the shrinking back; ``mean``, the mean alone, compared
+        with that of ``aux`` along the directions of its covariance; ``aux``, what channels are made from; and
+        ``gaussian``, :func:`gaussian_auc`.
+
+    Raises:
+        ValueError: If there is no dataset, the moments are not those of ``aux``, or the pool is too small.
+    """
+    dataset, law = needed("covariance_leak", dataset, moments)
+    if settings.covariance != "aux":
+        raise ValueError(f"illustrations.covariance_leak.covariance = {settings.covariance!r}: must be 'aux'")
+    private = dataset.pool.images.reshape(len(dataset.pool), -1)
+    width = len(existing_eigenvalues(estimate_moments(_chunks(private))))
+    others = min(_SCORED, len(private) // 4)
+    most = min(_MOST, len(private) - others)
+    sizes = [size for ratio in _RATIOS if 3 <= (size := round(ratio * width)) <= most]
+    if not sizes:
+        raise ValueError(f"{dataset.name}: {len(private)} records of the pool are too few for {width} directions")
+    axes = _axes(law)
+    rows = []
+    for replica in range(settings.replicas):
+        order = numpy_generator(seed, "covariance_leak", dataset.name, replica).permutation(len(private))
+        strangers = private[order[-others:]]
+        for count in sizes:
+            members = private[order[:count]]
+            found = {**_areas(members, strangers, law, axes), "gaussian": gaussian_auc(count, width)}
+            shared = {"records": count, "ratio": count / width, "replica": replica, "metric": "auc"}
+            rows += [{"published": name, **shared, "value": value} for name, value in found.items()]
+    return pd.DataFrame(rows).assign(dataset=dataset.name)
+
+
+def distances(moments: Moments, records: Num[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
+    """Squared Mahalanobis distance of records from a law; what lies outside its directions counts for very much.
+
+    The records that a covariance comes from lie in its directions, and are nearer to their mean than others.
+    """
+    variances, basis = _axes(moments)
+    return _distances(variances, _squares(records, moments.mean, basis))
+
+
+def gaussian_auc(records: int, dimension: int) -> float:
+    """AUC of :func:`distances` between Gaussian records and the N among them that gave mean and covariance.
+
+    A member's distance has the law of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
+    d (N + 1)/(N − d) F, F ~ F(d, N − d); both do not depend on the covariance.
+
+    Args:
+        records: N.
+        dimension: d; with N <= d + 1 members are told with certainty.
+
+    Source:
+        Gnanadesikan and Kettenring 1972, "Robust estimates, residuals, and outlier detection".
+    """
+    if records <= dimension + 1:
+        return 1.0
+    free = records - dimension
+    own = (records - 1) * stats.beta(dimension / 2, (free - 1) / 2).ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+    return float(stats.f(dimension, free).sf(own * free / (dimension * (records + 1))).mean())
+
+
+def _areas(
+    members: Float[np.ndarray, "n d"],
+    strangers: Float[np.ndarray, "m d"],
+    law: Moments,
+    axes: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
+) -> dict[str, float]:
+    """AUC by what is published; ``axes`` are the law's variances and directions."""
+    exact, shrunk = estimate_moments(_chunks(members)), population_moments(members)
+    shown = np.concatenate([members[:_SCORED], strangers])
+    weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension
+    variances, basis = _axes(exact)
+    squares = _squares(shown, exact.mean, basis)
+    raised = (1 - weight) * variances + weight * level  # both have the same directions
+    told = {"members": _distances(variances, squares), "shrunk": _distances(raised, squares)}
+    if weight < 1:
+        told["undone"] = _distances((raised - weight * level) / (1 - weight), squares)
+    told["aux"] = _distances(axes[0], _squares(shown, law.mean, axes[1]))
+    along = ((shown - law.mean) @ axes[1]) * ((exact.mean - law.mean) @ axes[1])
+    told["mean"] = -(along[:, axes[0] > 0] / axes[0][axes[0] > 0]).sum(axis=1)
+    count = len(shown) - len(strangers)
+    return {name: auc_interval(-values[:count], -values[count:]).value for name, values in told.items()}
+
+
+def _axes(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    """Variances, none below 0, and directions."""
+    variances, basis = linalg.eigh(moments.covariance, driver="evd")
+    return variances.clip(min=0), basis
+
+
+def _squares(
+    records: Num[np.ndarray, "n ..."], mean: Float[np.ndarray, " d"], basis: Float[np.ndarray, "d d"]
+) -> Float[np.ndarray, "n d"]:
+    """Squared coordinates along the directions."""
+    return ((records.reshape(len(records), -1).astype(np.float64) - mean) @ basis) ** 2
+
+
+def _distances(variances: Float[np.ndarray, " d"], squares: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    """Sum of squared coordinates over variances."""
+    return (squares / variances.clip(min=_LEAST * variances.max())).sum(axis=1)
+
+
+def _chunks(records: Float[np.ndarray, "n d"]) -> list[np.ndarray]:
+    """Records in parts that fit the memory as float64."""
+    return [records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK)]

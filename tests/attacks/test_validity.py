@@ -1,0 +1,196 @@
+"""An attack that did not move, did not converge or chose at an edge of its grid says so, and is no number in a mean."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from leakbound import datasets
+from leakbound.attacks import gradient_inversion, model_inversion
+from leakbound.attacks.validity import EXTENSIONS, jittered, largest_binds
+from leakbound.channels import estimate_moments
+from leakbound.claims.tables import RunResults, tabulate
+from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import ChannelDefense, Undefended
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.registry import SHAPES
+from leakbound.training.client_steps import record_gradients
+from leakbound.training.stack import stacked
+
+INVERSION = ModelInversionConfig(iterations=8, tv_weights=(0.0, 1e-3))
+UNTUNED = GradientInversionConfig(images=2, iterations=8, tv_weights=(1e-2,))
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return datasets.prepare("digits", DatasetConfig(members=60, aux=100, pool=200, test=10), seed=0)
+
+
+def inverted(digits, networks, replicas):
+    weights = {name: value.detach() for name, value in stacked(networks).items()}
+    named = {"model": "lenet", "dataset": digits, "config": INVERSION, "seed": 0, "slug": "run"}
+    return model_inversion.attack(weights, replicas=replicas, **named)[0]
+
+
+def reconstructed(digits, defense, level, config=UNTUNED, capacity=None, replicas=1):
+    moments, shape = estimate_moments([digits.aux.images]), SHAPES.get("natural")()
+    channel = None if capacity is None else shape.calibrate(shape.decompose(moments), capacity)
+    named = {"model": "lenet_sigmoid", "dataset": digits, "moments": moments, "seed": 0, "slug": "run"}
+    found, _ = gradient_inversion.attack(
+        **named, channel=channel, defense=defense, level=level, config=config, replicas=replicas
+    )
+    return found
+
+
+class Awake(nn.Module):
+    """Network that is dead at black images and sees an image once some of its pixels are bright enough."""
+
+    def __init__(self, threshold: float):
+        super().__init__()
+        self.threshold = threshold
+        self.head = nn.Linear(1024, 2)
+
+    def forward(self, images):
+        return self.head(torch.relu(images.flatten(1) - self.threshold))
+
+
+def attacker(threshold: float, *, classes: int = 2) -> model_inversion._Attacker:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = Awake(threshold)
+    black, known = torch.full((classes, 1, 32, 32), -0.9), np.zeros((classes, 1, 32, 32), np.float32)
+    return model_inversion._Attacker(
+        network, dict(network.named_parameters()), torch.arange(classes), black, known, INVERSION
+    )
+
+
+def test_start_without_a_slope_is_jittered_until_it_has_one():
+    """Thresholds that the first, the second and no jitter of three passes: 0.1, 0.2 and 0.4 of standard deviation."""
+    for threshold, cured in ((-1.0, True), (-0.65, True), (-0.4, True), (2.0, False)):
+        starts, dead = attacker(threshold).starts(torch.Generator().manual_seed(0))
+        moved = bool((starts != -0.9).any())
+        assert moved == (threshold > -0.9)
+        assert (len(dead) == 0) == cured
+        assert starts.abs().max() <= 1
+    again = [attacker(-0.4).starts(torch.Generator().manual_seed(5))[0] for _ in range(2)]
+    assert torch.equal(*again)
+
+
+def test_cured_attack_has_values_and_an_incurable_one_says_that_it_is_stuck():
+    for threshold, status in ((-0.4, ""), (2.0, "stuck")):
+        found, statuses = attacker(threshold).restore(torch.Generator().manual_seed(0))
+        assert set(statuses["printed"]) == {status}
+        assert np.isfinite(found["printed"]).all()
+        assert (set(statuses["tuned"]) == {"stuck"}) == bool(status)
+
+
+def test_dead_network_gives_no_value_that_a_mean_could_hold(digits):
+    alive, dead = (build("lenet", 1, 10, torch.Generator().manual_seed(seed)) for seed in range(2))
+    with torch.no_grad():
+        for parameter in dead.parameters():
+            parameter.zero_()
+    rows = inverted(digits, [alive, dead], [0, 1])
+    attacks, controls = rows[rows.variant.isin(["printed", "tuned"])], rows[rows.variant.isin(["start", "aux_mean"])]
+    assert set(attacks[attacks.replica == 1].status) == {"stuck"}
+    assert attacks[attacks.replica == 1].value.isna().all()
+    assert attacks[(attacks.replica == 0) & (attacks.status == "")].value.notna().all()
+    assert controls.value.notna().all()
+    assert set(controls.status) == {""}
+    shared = {"learning_rate": 0.1, "chosen": True}
+    run = RunResults("run", "digits", "lenet", "none", None, 10, 64, attacks={"model_inversion": rows.assign(**shared)})
+    table = tabulate([run])
+    summary = table[(table.unit == -1) & (table.variant == "printed") & (table.metric == "mse")]
+    assert summary.set_index("replica").value.isna().tolist() == [False, True]
+
+
+def test_attack_whose_loss_rises_has_not_converged():
+    """A start at which the class has probability ½ and more, so that only an increase below that counts."""
+    one = attacker(-1.0)
+    ends = one.start.numpy().copy()
+    with torch.no_grad():
+        one.network.head.weight.copy_(torch.tensor([[1.0], [-1.0]]).expand(2, 1024))
+    ends[0] -= 0.05  # darker is less of class 0, and more of class 1
+    ends[1] -= 0.05
+    assert one.status(one.start, ends, np.array([], dtype=int)).tolist() == ["", ""]  # class 0 is still near certain
+    ends[0], ends[1] = 0.9, 0.9  # brighter is less of class 1
+    assert one.status(one.start, ends, np.array([], dtype=int)).tolist() == ["", "not_converged"]
+    ends[0] = np.inf
+    assert one.status(one.start, ends, np.array([1])).tolist() == ["diverged", "stuck"]
+    assert one.status(one.start, one.start.numpy(), np.array([], dtype=int)).tolist() == ["stuck", "stuck"]
+
+
+def test_only_an_edge_that_is_better_by_more_than_a_hundredth_binds():
+    assert largest_binds([3.0, 2.0, 1.0])
+    assert not largest_binds([3.0, 1.0, 1.0])
+    assert not largest_binds([3.0, 1.0, 0.995])
+    assert not largest_binds([1.0, 2.0])
+    assert largest_binds([math.inf, 2.0])
+    assert not largest_binds([1.0])
+    assert not largest_binds([2.0, math.inf])
+    assert not largest_binds([2.0, math.nan])
+
+
+def test_jitter_grows_with_each_attempt_and_stays_in_the_range_of_pixels():
+    start = torch.zeros(1, 1, 32, 32)
+    spreads = [float(jittered(start, n, torch.Generator().manual_seed(0)).std()) for n in (1, 2, 3)]
+    assert spreads == pytest.approx([0.1, 0.2, 0.4], rel=0.1)
+    assert jittered(start + 0.95, 3, torch.Generator().manual_seed(0)).max() == 1.0
+
+
+def test_gradient_without_a_direction_leaves_its_inversion_stuck():
+    model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
+    nothing = {name: torch.zeros(1, *value.shape) for name, value in model.named_parameters()}
+    matching = gradient_inversion.GradientMatching(model, nothing, (1, 32, 32))
+    start = torch.zeros(1, 1, 32, 32)
+    problem = (matching, torch.tensor([1]), start, torch.tensor([0.0]))
+    assert gradient_inversion._statuses(*problem, start + 0.1).tolist() == ["stuck"]
+    assert gradient_inversion._statuses(*problem, start + math.nan).tolist() == ["diverged"]
+
+
+def test_inversion_that_ends_no_lower_than_it_began_has_not_converged(digits):
+    model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
+    truth, label = torch.from_numpy(digits.pool.images[:1]), torch.from_numpy(digits.pool.labels[:1])
+    observed = record_gradients(model, truth, label)
+    matching = gradient_inversion.GradientMatching(model, observed, (1, 32, 32))
+    near, far = 0.9 * truth, -truth
+    for start, end, status in ((far, near, ""), (near, far, "not_converged"), (far, far, "stuck")):
+        assert gradient_inversion._statuses(matching, label, start, torch.zeros(1), end).tolist() == [status]
+
+
+def test_grid_of_weights_is_extended_while_its_edge_is_best_and_flagged_if_it_stays_so(digits):
+    """Noise that tells nothing: the smoother the better, without end."""
+    config = GradientInversionConfig(images=2, iterations=30, tv_weights=(1e-1,))
+    rows = reconstructed(digits, ChannelDefense(), 0.01, config, capacity=0.01)
+    weight = rows[(rows.metric == "tv_weight") & (rows.variant == "attack")]
+    assert 0.1 < weight.value.item() <= 0.1 * 10**EXTENSIONS
+    errors = rows[rows.unit >= 0].groupby("variant").status.unique()
+    assert set(errors["attack"]) == {weight.status.item()}
+    assert set(errors["untuned"]) == set(errors["prior"]) == {""}
+    assert rows.value.notna().all()
+
+
+@pytest.mark.slow
+def test_tuning_is_not_worse_than_not_tuning_without_a_defense(digits):
+    config = GradientInversionConfig(images=6, iterations=300)
+    rows = reconstructed(digits, Undefended(), None, config, replicas=3)
+    errors = rows[(rows.metric == "mse") & (rows.unit >= 0)].groupby("variant").value.mean()
+    assert errors["attack"] <= errors["untuned"]
+
+
+def test_fewer_than_eight_tuning_images_are_refused():
+    with pytest.raises(ValidationError, match="greater than or equal to 8"):
+        GradientInversionConfig(tuning_images=4)
+
+
+def test_tuned_inversion_is_never_farther_from_what_the_attacker_owns_than_the_printed_one():
+    for seed in range(3):
+        one = dataclasses.replace(attacker(-1.0), known=np.random.default_rng(seed).normal(size=(2, 1, 32, 32)))
+        found, _ = one.restore(torch.Generator().manual_seed(seed))
+        printed, tuned = (((found[name] - one.known) ** 2).mean(axis=(1, 2, 3)) for name in ("printed", "tuned"))
+        assert (tuned <= printed).all()

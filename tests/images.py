@@ -1,0 +1,31 @@
+"""Datasets that tests make of images of their own."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from leakbound.datasets import Drawing, ImageDataset, Split
+
+
+def gathered(
+    pool: Split,
+    *,
+    members: int,
+    validation: int,
+    test: Split | None = None,
+    aux: Split | None = None,
+    name: str = "made",
+    classes: tuple[str, ...] = tuple("0123456789"),
+    seed: int = 0,
+    stratified: bool = True,
+    secret: str = "",
+) -> ImageDataset:
+    """Dataset whose replicas draw from a pool; the pool is its test and auxiliary split too unless others are given."""
+    drawing = Drawing(members, validation, seed, stratified)
+    return ImageDataset(name, classes, pool, test or pool, aux or pool, drawing, secret)
+
+
+def repooled(dataset: ImageDataset, images: np.ndarray | None = None, labels: np.ndarray | None = None) -> ImageDataset:
+    """The dataset with other images or labels in its pool; its replicas draw the same rows if the labels stay."""
+    pool = Split(dataset.pool.images if images is None else images, dataset.pool.labels if labels is None else labels)
+    return replace(dataset, pool=pool)

@@ -1,0 +1,284 @@
+"""The choice among candidate learning rates, and that no candidate, level or replica changes another."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, ParameterNoise, Stopped
+from leakbound.training import train
+from leakbound.training.loop import StackLearner
+from leakbound.training.per_sample import PerSampleLearner
+from leakbound.training.rates import COLUMNS, chosen_rates
+from leakbound.training.request import Slot
+
+RATES = (0.1, 0.2, 0.3)
+NAN = math.nan
+
+
+def curves_of(slots, accuracies, losses):
+    """Curves that end with given validation values, and were the other way round before."""
+    rows = []
+    for step, sign in ((1, -1.0), (2, 1.0)):
+        for slot, accuracy, loss in zip(slots, accuracies, losses, strict=True):
+            if not math.isnan(accuracy):
+                values = {"validation_accuracy": accuracy, "validation_loss": loss, "train_loss": 0.0}
+                rows += [(slot.replica, slot.learning_rate, step, name, sign * one) for name, one in values.items()]
+    return pd.DataFrame(rows, columns=["replica", "learning_rate", "step", "metric", "value"])
+
+
+def choice(accuracies, losses, rates=RATES, replicas=1):
+    slots = [Slot(replica, rate) for replica in range(replicas) for rate in rates]
+    diverged = [math.isnan(value) for value in accuracies]
+    return chosen_rates(slots, curves_of(slots, accuracies, losses), diverged)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "losses", "expected"),
+    [
+        ((0.50, 0.52, 0.51), (1.2, 1.4, 1.3), 0.2),  # accuracy decides, however close
+        ((0.50, 0.52, 0.52), (1.2, 1.4, 1.3), 0.3),  # of equal ones the smaller loss
+        ((0.52, 0.50, 0.52), (1.3, 1.0, 1.3), 0.1),  # then the smaller rate
+        ((NAN, 0.10, NAN), (NAN, 2.3, NAN), 0.2),  # a diverged one never while there is another
+        ((0.10, NAN, NAN), (9.9, NAN, NAN), 0.1),
+        ((NAN, NAN, NAN), (NAN, NAN, NAN), 0.1),
+    ],
+)
+def test_best_validation_accuracy_decides_then_loss_then_the_smaller_rate(accuracies, losses, expected):
+    table = choice(accuracies, losses)
+    assert tuple(table.columns) == COLUMNS
+    assert table.loc[table["chosen"], "learning_rate"].tolist() == [expected]
+    assert table["diverged"].tolist() == [math.isnan(value) for value in accuracies]
+    pd.testing.assert_series_equal(
+        table["validation_accuracy"], pd.Series(accuracies), check_names=False, check_exact=True
+    )
+    pd.testing.assert_series_equal(table["validation_loss"], pd.Series(losses), check_names=False, check_exact=True)
+
+
+@pytest.mark.parametrize(("best", "edge"), [(0, True), (1, False), (2, True)])
+def test_choice_at_either_end_of_the_grid_is_marked(best, edge):
+    table = choice(np.eye(3)[best].tolist(), [1.0] * 3)
+    assert table["at_edge"].tolist() == [edge and row == best for row in range(3)]
+
+
+def test_one_candidate_is_chosen_and_no_edge():
+    table = choice([0.5], [1.0], rates=(0.2,))
+    assert (table["chosen"].tolist(), table["at_edge"].tolist()) == ([True], [False])
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, NAN]), st.sampled_from([0.5, 1.0])), min_size=12, max_size=12)
+)
+def test_every_replica_chooses_for_itself_as_if_it_were_alone(values):
+    accuracies, losses = ([one[place] for one in values] for place in (0, 1))
+    losses = [NAN if math.isnan(accuracy) else loss for accuracy, loss in zip(accuracies, losses, strict=True)]
+    together = choice(accuracies, losses, replicas=4)
+    for replica in range(4):
+        own = slice(3 * replica, 3 * replica + 3)
+        alone = choice(accuracies[own], losses[own])
+        pd.testing.assert_frame_equal(
+            together[own].drop(columns="replica").reset_index(drop=True), alone.drop(columns="replica")
+        )
+    assert together.groupby("replica")["chosen"].sum().tolist() == [1] * 4
+
+
+def test_training_chooses_the_rate_that_validation_records_like_best(request_for):
+    """A rate too small to learn anything in 70 steps, one that learns, and one that diverges."""
+    result = train(request_for(rounds=70, learning_rates=(90.0, 0.03, 1e-5)))
+    rates = result.rates
+    assert rates["learning_rate"].tolist() == [1e-5, 0.03, 90.0]
+    assert rates["chosen"].tolist() == [False, True, False]
+    assert rates["diverged"].tolist() == result.diverged == [False, False, True]
+    ends = result.curves.query("step == 70").pivot(index="learning_rate", columns="metric", values="value")
+    for rate in (1e-5, 0.03):
+        row = rates.set_index("learning_rate").loc[rate]
+        assert row["validation_accuracy"] == ends.loc[rate, "validation_accuracy"]
+        assert row["validation_loss"] == ends.loc[rate, "validation_loss"]
+    assert ends.loc[0.03, "validation_accuracy"] > 0.6 > ends.loc[1e-5, "validation_accuracy"]
+    assert rates.loc[2, ["validation_accuracy", "validation_loss"]].isna().all()
+
+
+def test_equal_candidates_count_once(request_for):
+    assert train(request_for(rounds=1, learning_rates=(0.05, 0.01, 0.05))).rates["learning_rate"].tolist() == [
+        0.01,
+        0.05,
+    ]
+
+
+# -- streams that all defenses, levels and candidates of a replica share ----------------------------------------------
+
+
+def through(channel, shape, level, noise="fresh"):
+    return {"defense": ChannelDefense(shape=shape, noise=noise), "level": level, "channel": channel(shape, level)}
+
+
+ARMS = {"dpsgd": {"defense": DPSGD(), "level": 0.5}, "parameter_noise": {"defense": ParameterNoise(), "level": 0.01}}
+
+
+@pytest.mark.parametrize("case", ["none", "natural", "white_frozen", *ARMS])
+def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, channel, case):
+    noise = "frozen" if case.endswith("_frozen") else "fresh"
+    shape = case.removesuffix("_frozen")
+    defense = {"none": {}, **ARMS}[case] if case in {"none", *ARMS} else through(channel, shape, 8.0, noise)
+    once = {"evaluations": 1}
+    few = train(request_for(replicas=1, learning_rates=(0.05,), training=once, **defense))
+    request = request_for(replicas=2, learning_rates=(0.02, 0.05, 0.1), training=once, **defense)
+    more, place = train(request), request.slots.index(Slot(0, 0.05))
+    for name, values in few.weights.items():
+        assert values[0].numpy().tobytes() == more.weights[name][place].numpy().tobytes()
+    own = more.curves.query("replica == 0 and learning_rate == 0.05").reset_index(drop=True)
+    pd.testing.assert_frame_equal(own, few.curves, check_exact=True)
+    assert more.events[place] == few.events[0]
+    assert not torch.equal(more.weights["head.weight"][place], more.weights["head.weight"][place + 3])
+
+
+def learners(request_for, channel):
+    """A learner of one replica under several defenses, levels and rates."""
+    cases = {
+        "none": {},
+        "rate": {"learning_rates": (0.3,)},
+        "natural 2": through(channel, "natural", 2.0),
+        "natural 8": through(channel, "natural", 8.0),
+        "white 8": through(channel, "white", 8.0),
+        "frozen 8": through(channel, "natural", 8.0, "frozen"),
+        "noise": {"defense": ParameterNoise(), "level": 0.01},
+    }
+    made = {name: request_for(replicas=2, slug=f"digits/lenet/{name}", **case) for name, case in cases.items()}
+    return {name: StackLearner(request, request.slots[1:]) for name, request in made.items()}
+
+
+def test_all_defenses_levels_and_rates_share_members_weights_and_batches(request_for, channel, digits):
+    made = learners(request_for, channel)
+    plain = made.pop("none")
+    batches = [plain._batches[0].draw() for _ in range(15)]
+    assert np.array_equal(plain._labels[0].numpy(), digits.members(1).labels)
+    for name, learner in made.items():
+        assert all(torch.equal(learner.params[key], value) for key, value in plain.params.items()), name
+        assert torch.equal(learner._labels, plain._labels), name
+        assert all(torch.equal(learner._batches[0].draw(), batch) for batch in batches), name
+
+
+def test_private_training_shares_members_and_weights_and_its_levels_share_batches_and_noise(request_for, digits):
+    made = [
+        PerSampleLearner(request, request.slots[1:])
+        for level in (0.0, 0.5, 2.0)
+        for request in [request_for(replicas=2, defense=DPSGD(), level=level, slug=f"dpsgd-{level}")]
+    ]
+    plain = StackLearner(request_for(replicas=2), request_for(replicas=2).slots[1:])
+    batches = [made[0]._batches.draw() for _ in range(5)]
+    for learner in made:
+        assert np.array_equal(learner._images.numpy(), digits.members(1).images)
+        assert all(torch.equal(learner.params[key], value) for key, value in plain.params.items())
+    for learner in made[1:]:
+        assert all(torch.equal(learner._batches.draw(), batch) for batch in batches)
+    little, much = (learner._noise.normal((1000,), torch.float32) for learner in made[1:])
+    assert torch.equal(little, much)
+
+
+def test_noise_of_two_levels_of_dp_is_a_multiple_of_each_other(request_for):
+    """One step from the same weights on the same records: only the multiplier of the same normals differs."""
+    silent, little, much = (
+        train(request_for(defense=DPSGD(), level=level, rounds=1, learning_rates=(1.0,))).weights
+        for level in (0.0, 0.5, 2.0)
+    )
+    for name, value in silent.items():
+        torch.testing.assert_close(4 * (little[name] - value), much[name] - value, rtol=1e-3, atol=1e-6)
+
+
+def seen_noise(request_for, channel, shape, level, noise="fresh", steps=9):
+    """Noise on the images of some steps of replica 1, each beside its clean image; white noise is drawn by eights."""
+    noisy, clean = (
+        StackLearner(request, request.slots[1:])._inputs
+        for request in (request_for(replicas=2, **through(channel, shape, level, noise)), request_for(replicas=2))
+    )
+    indices = torch.arange(6)[None]
+    return torch.cat([(noisy.take(indices) - clean.take(indices))[0] for _ in range(steps)]).double().flatten(1)
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+@pytest.mark.parametrize("shape", ["natural", "white"])
+def test_noise_of_two_capacities_is_a_multiple_of_each_other(request_for, channel, shape, noise):
+    small, large = (seen_noise(request_for, channel, shape, level, noise) for level in (2.0, 8.0))
+    stds = [np.sqrt(channel(shape, level).variances) for level in (2.0, 8.0)]
+    factor = stds[0].max() / stds[1].max()
+    assert factor > 1.5
+    torch.testing.assert_close(small, factor * large, rtol=1e-3, atol=1e-4 * float(stds[0].max()))
+
+
+def test_natural_and_white_noise_come_from_the_same_normals(request_for, channel):
+    """Along the axes of its channel and divided by its deviations, the noise of both is one stream of normals."""
+    natural, white = channel("natural", 8.0), channel("white", 8.0)
+    pixels = seen_noise(request_for, channel, "natural", 8.0, steps=8).numpy() / np.sqrt(natural.variances)
+    axes = white.basis[:, white.variances > 0]
+    deviations = np.sqrt(white.variances[white.variances > 0])
+    found = seen_noise(request_for, channel, "white", 8.0, steps=8).numpy() @ axes / deviations
+    wide = np.tile(deviations > 1e-3, len(found))  # along others float32 images keep too few digits
+    assert wide.sum() > 50 * len(found)
+    expected = pixels.ravel()[: found.size][wide]
+    np.testing.assert_allclose(found.ravel()[wide], expected, rtol=0, atol=2e-3)
+    assert expected.std() == pytest.approx(1.0, abs=0.1)
+
+
+# -- control arms -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [0.25, 0.5, 1.0])
+def test_stopped_is_the_plain_run_of_its_part_of_the_rounds(request_for, part):
+    settings = {"learning_rates": (0.02, 0.05), "training": {"evaluations": 1}}
+    stopped = train(request_for(defense=Stopped(), level=part, rounds=8, **settings))
+    plain = train(request_for(rounds=round(8 * part), **settings))
+    for name, values in plain.weights.items():
+        assert stopped.weights[name].numpy().tobytes() == values.numpy().tobytes()
+    assert stopped.curves.equals(plain.curves)
+    assert stopped.rates.equals(plain.rates)
+    assert stopped.events == [dataclasses.replace(event, mechanism="stopped") for event in plain.events]
+
+
+def test_stopped_takes_at_least_a_step():
+    assert [Stopped().steps(part, 10) for part in (0.001, 0.04, 0.26, 1.0)] == [1, 1, 3, 10]
+
+
+def ends_of(result, replica, rate, step):
+    """Metric to its value at the last step of a slot."""
+    rows = result.curves
+    chosen = (rows["replica"] == replica) & (rows["learning_rate"] == rate) & (rows["step"] == step)
+    return rows[chosen].set_index("metric")["value"]
+
+
+def test_early_stopping_ends_with_the_weights_of_its_best_validation_point(request_for):
+    """At a rate far too large some points lie below ones before; every point is the plain run of that length."""
+    settings = {"learning_rates": (0.01, 0.4), "replicas": 2}
+    points = range(4, 13, 4)
+    early = train(request_for(defense=EarlyStopping(), rounds=12, training={"evaluations": 3}, **settings))
+    plain = {steps: train(request_for(rounds=steps, training={"evaluations": 1}, **settings)) for steps in points}
+    kept = []
+    for place, (replica, rate) in enumerate(itertools.product(range(2), (0.01, 0.4))):
+        values = {
+            steps: ends_of(result, replica, rate, steps)
+            for steps, result in plain.items()
+            if not result.diverged[place]
+        }
+        best = max(
+            values, key=lambda steps: (values[steps]["validation_accuracy"], -values[steps]["validation_loss"], -steps)
+        )
+        ends = ends_of(early, replica, rate, 12)
+        assert ends["kept_step"] == best
+        assert ends.drop("kept_step").to_dict() == pytest.approx(values[best].to_dict(), rel=1e-5)
+        for name, weights in plain[best].weights.items():
+            assert torch.equal(early.weights[name][place], weights[place])
+        assert early.events[place].steps == 12  # all its steps have seen the records
+        kept.append(best)
+    assert min(kept) < 12
+
+
+def test_clipping_alone_has_no_finite_epsilon_and_shares_the_batches_of_dp(request_for):
+    result = train(request_for(defense=DPSGD(), level=0.0, rounds=2))
+    assert (result.curves.query("metric == 'epsilon'")["value"] == math.inf).all()
+    assert result.events[0].noise_multiplier == 0
