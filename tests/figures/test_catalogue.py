@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from images import gathered
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
@@ -47,13 +48,13 @@ MADE_FOR = (
 def illustrations() -> dict[str, pd.DataFrame]:
     """Rows of the figures without training, computed for small smooth random pictures."""
     from leakbound.channels import Moments
-    from leakbound.datasets import ImageDataset, Split
+    from leakbound.datasets import Split
 
     generator = np.random.default_rng(1)
     coarse = generator.uniform(-0.6, 0.6, (40, 1, 8, 8))
     images = np.kron(coarse, np.ones((1, 1, 4, 4))).astype(np.float32)
     split = Split(images=images, labels=np.arange(40, dtype=np.int64) % 10)
-    dataset = ImageDataset(name="squares", classes=tuple("0123456789"), train=split, test=split, aux=split)
+    dataset = gathered(split, members=16, validation=8, name="squares")
     flat = images.reshape(40, -1).astype(np.float64)
     moments = Moments(flat.mean(axis=0), np.cov(flat, rowvar=False, bias=True), 40)
     levels = dict.fromkeys(SHAPES, (20.0, 60.0))
