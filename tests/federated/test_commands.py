@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,8 @@ def place(jobs, dataset, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        metadata = {"name": "bars", "classes": json.dumps(dataset.classes)}
+        told = {"classes": dataset.classes, "drawing": asdict(dataset.drawing)}
+        metadata = {"name": "bars", **{name: json.dumps(value) for name, value in told.items()}}
         storage.write_arrays(Path(jobs.job("prepare", "bars").outputs["out"]), dataset.arrays(), metadata)
         for job in jobs.of("federate"):
             do(job)

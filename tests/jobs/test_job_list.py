@@ -221,7 +221,7 @@ def test_attack_on_gradients_is_told_the_size_of_a_batch():
 
 def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
     jobs = job_list(QUICK.model_copy(update={"privacy_noise": "secure"}))
-    noisy = {"natural", "white", "personalized", "dpsgd", "dppsac"}
+    noisy = {"natural", "white", "personalized", "dpsgd", "dppsac", "clipping"}  # whose batches are secret
     for job in jobs.of("train", "attack"):
         run = jobs.table.runs[job.settings["slug"]]
         draws = run.defense in noisy and (job.step != "attack" or run.rounds == 0)

@@ -143,7 +143,7 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     assert call(*verify) == 0
     root = Path("results/tiny")
     expected = deterministic(root)
-    assert len(expected) == 1 + 2 + 4
+    assert len(expected) == 1 + 3 + 4
     weights, scores = root / "runs" / ONE / "weights.safetensors", root / "attacks" / ONE / "membership.parquet"
     facts = root / "runs" / ONE / "provenance.json"
     flip(weights, weights)

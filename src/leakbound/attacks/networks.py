@@ -40,7 +40,7 @@ def attack_networks(networks: Networks, function: Callable[..., Attacked]) -> At
     groups = [rates[rates["chosen"]], *(group for _, group in others)]
     tables, kept = [], []
     for group in groups:
-        weights = {name: values[group.index.to_numpy()] for name, values in networks.weights.items()}
+        weights = {name: values[group.index.tolist()] for name, values in networks.weights.items()}
         rows, arrays = function(weights=weights, replicas=group["replica"].tolist())
         tables.append(rows.merge(group[["replica", "learning_rate", "chosen"]], on="replica", how="left"))
         kept.append(arrays)
