@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from images import gathered
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import overall, verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
@@ -47,15 +48,15 @@ MADE_FOR = (
 def illustrations() -> dict[str, pd.DataFrame]:
     """Rows of the figures without training, computed for small smooth random pictures."""
     from leakbound.channels import Moments
-    from leakbound.datasets import ImageDataset, Split
+    from leakbound.datasets import Split
 
     generator = np.random.default_rng(1)
-    coarse = generator.uniform(-0.6, 0.6, (40, 1, 8, 8))
+    coarse = generator.uniform(-0.6, 0.6, (160, 1, 8, 8)) * np.geomspace(0.02, 1.0, 64).reshape(8, 8)
     images = np.kron(coarse, np.ones((1, 1, 4, 4))).astype(np.float32)
-    split = Split(images=images, labels=np.arange(40, dtype=np.int64) % 10)
-    dataset = ImageDataset(name="squares", classes=tuple("0123456789"), train=split, test=split, aux=split)
-    flat = images.reshape(40, -1).astype(np.float64)
-    moments = Moments(flat.mean(axis=0), np.cov(flat, rowvar=False, bias=True), 40)
+    split = Split(images=images, labels=np.arange(160, dtype=np.int64) % 10)
+    dataset = gathered(split, members=64, validation=16, name="squares")
+    flat = images.reshape(160, -1).astype(np.float64)
+    moments = Moments(flat.mean(axis=0), np.cov(flat, rowvar=False, bias=True), 160)
     levels = dict.fromkeys(SHAPES, (20.0, 60.0))
     settings = {
         "noisy_images": IllustrationConfig(dataset="squares", levels=levels, images=2),

@@ -112,7 +112,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
                 continue
             figure, rows = known[key], storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
-            if figure.study and source not in tables:
+            if figure.study and source not in tables and source.is_file():
                 tables[source] = storage.read_rows(source, sealed=False)
             whole = tables.get(source, rows)
             replicas = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
