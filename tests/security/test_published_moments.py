@@ -42,8 +42,9 @@ def digits() -> ImageDataset:
 
 def write(folder: Path, dataset: ImageDataset) -> Path:
     path = folder / "digits.safetensors"
-    metadata = {"name": dataset.name, "classes": json.dumps(dataset.classes), "secret": dataset.secret}
-    storage.write_arrays(path, dataset.arrays(), metadata)
+    drawing = json.dumps(dataclasses.asdict(dataset.drawing))
+    told = {"name": dataset.name, "classes": json.dumps(dataset.classes), "drawing": drawing}
+    storage.write_arrays(path, dataset.arrays(), {**told, "secret": dataset.secret})
     return path
 
 
