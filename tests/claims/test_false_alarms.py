@@ -238,7 +238,7 @@ def test_a_dataset_that_goes_the_other_way_is_seen_by_five_replicas():
 def test_power_is_what_was_promised(test, levels, blocks):
     generator = np.random.default_rng(14)
     trials, slopes = 400, np.log2(LEVELS[:levels] / LEVELS[0])
-    spread = {1: 1.0, 3: 1.6, 4: 2.4}[levels] * (blocks / 20) ** 0.5
+    spread = {1: 1.0, 3: 1.4, 4: 1.4}[levels] * (blocks / 20) ** 0.5
     values = spread * normal(generator, trials, blocks, 2, levels)
     values[:, :, 0] += 2 * DELTA * (slopes if test == "increasing" else 1)
     found = list(trials_of(test, NULL[test], rows_of(values), trials, 2))

@@ -124,5 +124,5 @@ def test_blocks_that_cannot_reach_the_level_have_no_power():
 
 def test_ranks_and_steps_cost_blocks():
     assert design(levels=3).needed() > design(levels=8).needed() > design().needed()
-    assert design(steps=(3.0, 3.0)).needed() > design().needed()
+    assert design(steps=((3.0, 1.0), (3.0, 0.5))).needed() > design().needed()
     assert design(spreads=(1.0, 1.0)).needed() > design().needed()

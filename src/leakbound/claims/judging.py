@@ -60,6 +60,7 @@ def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
         effects=effects,
         scores=joined([one.scores for one in found]),
         steps=joined([one.steps for one in found]),
+        widths={name: width for one in found for name, width in one.widths.items()},
         left_out=sum(one.left_out for one in found),
     )
 
@@ -141,9 +142,10 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
     """What the spread between these blocks lets numbers of them see at a level."""
-    steps = () if blocks.steps is None else tuple(spread(*_column(blocks.steps, name)) for name in blocks.steps)
+    steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
-    return Design(blocks.rule, delta, spreads, steps, blocks.levels, level)
+    back = tuple((one, blocks.widths[name]) for name, one in steps.items())
+    return Design(blocks.rule, delta, spreads, back, blocks.levels, level)
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:

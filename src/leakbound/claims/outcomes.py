@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
@@ -46,6 +46,7 @@ class Blocks:
         detail: The comparison in words.
         scores: Numbers whose signs are flipped instead of those of the effects; None for the effects themselves.
         steps: Steps between neighbours along a trend, in the claimed direction; none of them may fall by delta.
+        widths: Name of each step to how far apart its ends lie, in what slopes are counted by.
         levels: Values along a trend, which Page's statistic ranks; 0 where nothing is ranked.
         rule: What is claimed of the effect.
         per: What the effect is counted by, behind its unit: `` per doubling``.
@@ -57,6 +58,7 @@ class Blocks:
     detail: str
     scores: pd.DataFrame | None = None
     steps: pd.DataFrame | None = None
+    widths: Mapping[str, float] = field(default_factory=dict)
     levels: int = 0
     rule: Rule = "beyond"
     per: str = ""

@@ -20,7 +20,7 @@ class Design:
         rule: What is claimed of the effect.
         delta: Smallest effect of interest.
         spreads: Standard deviation between blocks of each comparison, of which all must hold.
-        steps: The same of the steps of a trend.
+        steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted by.
         levels: Values along a trend whose ranks are tested; 0 for tests of means.
         level: Level of the test.
     """
@@ -28,7 +28,7 @@ class Design:
     rule: Rule
     delta: float
     spreads: Sequence[float]
-    steps: Sequence[float]
+    steps: Sequence[tuple[float, float]]
     levels: int
     level: float
 
@@ -42,7 +42,7 @@ class Design:
         Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot reach the
         level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the blocks where noise is
         normal and of one variance, and better than that elsewhere. Several comparisons, and the steps of a trend that
-        rises by as much at each, count by the sum of what each may miss. Claims of at most delta see an effect of
+        rises evenly, count by the sum of what each may miss. Claims of at most delta see an effect of
         ``times`` delta as one that is delta too large.
 
         Returns:
@@ -57,7 +57,7 @@ class Design:
         efficiency = 3 * self.levels / (math.pi * (self.levels + 1)) if self.levels else 1.0
         tail = self.level if one_sided else self.level / 2
         missed = [1 - _power(shift, one / math.sqrt(efficiency), blocks, tail) for one in self.spreads]
-        missed += [1 - _power((times + 1) * self.delta, one, blocks, _STEP_LEVEL) for one in self.steps]
+        missed += [1 - _power((1 + times * width) * self.delta, one, blocks, _STEP_LEVEL) for one, width in self.steps]
         return max(0.0, 1 - sum(missed))
 
     def needed(self, times: float = 2.0) -> int | None:

@@ -172,6 +172,7 @@ def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Block
         f"sign flips of Page's statistic over {levels} values of {by}; effect: mean slope{_PER[ratio]}",
         scores=pd.DataFrame({"slope": np.mean(ranks, axis=0)}, index=whole[0].index),
         steps=sign * steps,
+        widths={name: width for table in whole for name, width in _widths(table, ratio).items()},
         levels=levels,
         per=_PER[ratio],
         left_out=left_out,
@@ -197,8 +198,13 @@ def _slopes(table: pd.DataFrame, ratio: bool) -> pd.Series[float]:
 
 def _steps(table: pd.DataFrame) -> pd.DataFrame:
     """Differences between neighbouring columns, named by both."""
+    return table.diff(axis=1).iloc[:, 1:].set_axis(list(_widths(table, False)), axis=1)
+
+
+def _widths(table: pd.DataFrame, ratio: bool) -> dict[str, float]:
+    """Name of each step to how far apart its ends lie."""
     names = [f"{low:g} to {high:g}" for low, high in zip(table.columns[:-1], table.columns[1:], strict=True)]
-    return table.diff(axis=1).iloc[:, 1:].set_axis(names, axis=1)
+    return dict(zip(names, map(float, np.diff(_places(table, ratio))), strict=True))
 
 
 increasing = ClaimTest("increasing", Trend, partial(follow, 1))
