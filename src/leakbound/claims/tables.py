@@ -157,7 +157,7 @@ def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
     start, tuned = (rows[chosen & (rows["variant"] == variant)] for variant in ("start", "tuned"))
     unit = ["run", *_NETWORK, "unit"]
     both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
-    both["value"] = both[["value", "value_start"]].min(axis=1)
+    both["value"] = both[["value", "value_start"]].min(axis=1, skipna=False)
     return both.groupby([*IDENTITY, *_NETWORK, "chosen"], as_index=False, dropna=False)["value"].median()
 
 
