@@ -15,7 +15,7 @@ WHOLE = {
     "training": {"learning_rates": [0.03, 0.1], "evaluations": 2},
     "attacks": {
         "membership": {"epochs": 2, "learning_rates": [1e-3]},
-        "model_inversion": {"iterations": 4, "tv_weights": [0.0], "checkpoints": 2},
+        "model_inversion": {"iterations": 4, "tv_weights": [0.0]},
         "gradient_inversion": {"images": 2, "iterations": 8, "tv_weights": [1e-2]},
     },
     "studies": {
@@ -60,7 +60,7 @@ WHOLE = {
         "dataset": "digits",
         "models": ["lenet"],
         "defenses": {"none": [], "natural": [4.0], "dpsgd": [1.0]},
-        "steps": 2,
+        "steps": 8,
         "repeats": 2,
     },
     "tracking": {"uri": "sqlite:///results/mlflow.db"},
