@@ -227,7 +227,7 @@ def test_log_has_a_line_for_each_point_of_the_curve(request_for, caplog):
         train(request_for(rounds=6, training={"evaluations": 3}))
     lines = [record.message for record in caplog.records]
     assert [line.split(": ")[1] for line in lines] == ["step 2 of 6", "step 4 of 6", "step 6 of 6"]
-    assert lines[0].startswith("digits/lenet/test, replica 0: ")
+    assert lines[0].startswith("digits/lenet/test, replica 0 at rate 0.05: ")
     assert "train loss" in lines[0]
     assert lines[0].endswith("steps/s")
 
