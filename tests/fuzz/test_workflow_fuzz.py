@@ -17,7 +17,7 @@ GOOD = yaml.safe_dump({"preset": "tiny", "datasets": {"digits": {"members": 40}}
     ("text", "options", "message"),
     [
         (GOOD, ["--config", "replicas=2", "alpha=high"], "alpha = 'high': should be a valid number"),
-        (GOOD.replace("- 8", "- 800"), [], "studies.capacity.batch_sizes[0] = 800: the learning-rate search on digits"),
+        (GOOD.replace("- 8", "- 800"), [], "studies.capacity.batch_sizes[0] = 800: digits has only"),
         (f"{GOOD}preset: other\n", [], "'preset' is set twice"),
         (GOOD.replace("studies:", "studies: ["), [], "Config file is not valid JSON or YAML"),  # Snakemake's own words
     ],

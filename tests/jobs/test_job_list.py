@@ -325,6 +325,7 @@ SPELT_OUT = {
     ("preset",): "other",
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
+    ("illustrations", "covariance_leak", "covariance"): "members",
     ("tracking", "uri"): "http://127.0.0.1:5000",
     ("tracking", "ui"): "http://127.0.0.1:5001",
 }

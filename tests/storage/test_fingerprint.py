@@ -36,9 +36,9 @@ SIZE = 3
 
 def jobs(table):
     """The jobs of a configuration."""
-    from leakbound.claims import slopes
+    from leakbound.claims import trends
 
-    return [Run(style, slopes, _work)]
+    return [Run(style, trends, _work)]
 
 
 def _work():
@@ -190,7 +190,7 @@ def test_line_of_a_module_reruns_what_imports_it_at_the_top_or_in_a_function_and
     assert probed() != added
 
 
-@pytest.mark.parametrize("module", ["figures/style.py", "claims/slopes.py", "jobs/table.py", "randomness/seeding.py"])
+@pytest.mark.parametrize("module", ["figures/style.py", "claims/trends.py", "jobs/table.py", "randomness/seeding.py"])
 def test_edit_of_what_lists_jobs_or_serves_other_commands_changes_nothing(package, module):
     before = probed()
     edit(package / module, "\n_ADDED = 1\n")
@@ -200,7 +200,7 @@ def test_edit_of_what_lists_jobs_or_serves_other_commands_changes_nothing(packag
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("return [Run(style, slopes, _work)]", "return []"),
+        ("return [Run(style, trends, _work)]", "return []"),
         ("    return 1\n", "    return 2\n"),
         ("STEP = (probe, jobs)", "STEP = (probe, jobs, 'local')"),
         ("from leakbound.figures import style", "from leakbound.theory import convex as style"),

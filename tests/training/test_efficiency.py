@@ -8,9 +8,8 @@ import torch
 from pydantic import ValidationError
 
 from leakbound.claims.tables import COLUMNS
-from leakbound.config.defenses import DPSGD, ChannelDefense
+from leakbound.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
 from leakbound.config.studies import EfficiencyConfig
-from leakbound.config.training import NOISE_BATCHES
 from leakbound.training import UntrainableError
 from leakbound.training.efficiency import clock_of, efficiency_rows, measure_steps
 from leakbound.training.loop import StackLearner

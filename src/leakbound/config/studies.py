@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from leakbound.config.data import CovarianceOf
-from leakbound.config.defenses import BoxWeights
+from leakbound.config.defenses import NOISE_BATCHES, BoxWeights
 from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
-from leakbound.config.training import NOISE_BATCHES
 
 
 class StudyConfig(Settings):

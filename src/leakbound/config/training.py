@@ -6,9 +6,6 @@ from pydantic import Field
 
 from leakbound.config.settings import Count, Rates, Seconds, Settings
 
-NOISE_BATCHES = 8
-"""Batches for which noise along principal directions is drawn at once: one matrix product for all is twice as fast."""
-
 
 class TrainingConfig(Settings):
     """Training of target models, the same for every defense."""

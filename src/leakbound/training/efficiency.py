@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
-from leakbound.config.training import NOISE_BATCHES
 from leakbound.training.loop import Learner, StackLearner
 from leakbound.training.per_sample import PerSampleLearner
 from leakbound.training.request import TrainingRequest

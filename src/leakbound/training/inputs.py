@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.training import NOISE_BATCHES
+from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
 
 _CHUNK = 1024  # images per product where all members are transformed at once
