@@ -27,7 +27,7 @@ def configuration(reader: str) -> dict:
         "preset": "private",
         "replicas": 1,
         "plugins": {"datasets": {"photos": f"private_photos:{reader}"}},
-        "datasets": {"photos": {"members": 40, "test": 20, "aux": 20}},
+        "datasets": {"photos": {"members": 32, "test": 20, "aux": 20}},
         "training": {"learning_rates": [0.01], "evaluations": 1},
         "studies": {
             "small": {
