@@ -8,10 +8,12 @@ from leakbound.claims.tables import COLUMNS, RunResults, tabulate
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:
-    rows = [(replica, variant, unit, metric, value, np.nan, np.nan) for (replica, unit), value in values.items()]
-    return pd.DataFrame(rows, columns=["replica", "variant", "unit", "metric", "value", "low", "high"])
+    rows = [(replica, variant, unit, metric, value, np.nan, np.nan, "") for (replica, unit), value in values.items()]
+    columns = ["replica", "variant", "unit", "metric", "value", "low", "high", "status"]
+    return pd.DataFrame(rows, columns=columns).assign(learning_rate=RATE, chosen=True)
 
 
+RATE = 0.1
 START = 0.03  # error of model inversion before its first step, in the first class
 
 
@@ -23,7 +25,8 @@ def part(
         attack(variant, metric, {(r, unit): value * (1 + unit) for r in replicas for unit in range(3)})
         for variant, metric, value in (("printed", "mse", mse), ("tuned", "mse", tuned), ("start", "mse", START))
     )
-    curves = [(r, step, "test_accuracy", step / 100 + r) for r in replicas for step in (10, 50)]
+    curves = [(r, RATE, step, "test_accuracy", step / 100 + r) for r in replicas for step in (10, 50)]
+    rates = pd.DataFrame({"replica": replicas, "learning_rate": RATE, "chosen": True, "diverged": diverged})
     return RunResults(
         run=f"digits/lenet/{defense}-{level}/n50-b8",
         dataset="digits",
@@ -32,8 +35,10 @@ def part(
         level=level,
         rounds=50,
         batch_size=8,
-        diverged=diverged,
-        curves=pd.DataFrame([*curves, (0, 50, "epsilon", 3.0)], columns=["replica", "step", "metric", "value"]),
+        rates=rates.assign(at_edge=False),
+        curves=pd.DataFrame(
+            [*curves, (0, RATE, 50, "epsilon", 3.0)], columns=["replica", "learning_rate", "step", "metric", "value"]
+        ),
         attacks={
             "membership": attack("white_box", "auc", {(r, -1): auc for r in replicas}),
             "model_inversion": inversion,
@@ -131,7 +136,7 @@ def test_gradient_inversion_is_summarised_by_the_mean_over_images():
         ]
     )
     table = tabulate(
-        [RunResults("slug", "digits", "lenet", "none", None, 0, 1, (), None, {"gradient_inversion": rows})]
+        [RunResults("slug", "digits", "lenet", "none", None, 0, 1, None, None, {"gradient_inversion": rows})]
     )
     assert value(table, variant="attack", metric="mse", unit=-1) == pytest.approx(0.255)
     assert value(table, variant="attack", metric="bounded_mse", unit=-1) == pytest.approx(0.045)
@@ -163,3 +168,30 @@ def test_the_gap_of_accuracy_is_training_minus_test_in_every_replica():
     wide = tabulate([fitted]).pivot_table(index=["run", "replica"], columns="metric", values="value", aggfunc="first")
     assert len(wide["accuracy_gap"].dropna()) == len(wide)
     np.testing.assert_allclose(wide["accuracy_gap"], wide["train_accuracy"] - wide["test_accuracy"])
+
+
+def test_networks_of_all_rates_are_there_and_improve_over_the_chosen_undefended_ones():
+    """The rate that was not chosen has its own rows; the reference is that of the chosen rates alone."""
+
+    def both(run: RunResults, auc: float) -> RunResults:
+        other = run.attacks["membership"].assign(learning_rate=1.0, chosen=False, value=auc)
+        rates = pd.concat([run.rates, run.rates.assign(learning_rate=1.0, chosen=False)], ignore_index=True)
+        attacks = {"membership": pd.concat([run.attacks["membership"], other], ignore_index=True)}
+        return RunResults(**{**vars(run), "rates": rates, "attacks": attacks})
+
+    table = tabulate([both(NONE, 0.5), both(NATURAL, 0.7)])
+    gained = table[(table["metric"] == "imp_mia") & (table["defense"] == "natural") & (table["replica"] == 0)]
+    found = gained.set_index(["learning_rate", "chosen"])["value"]
+    assert found[RATE, True] == pytest.approx(metrics.imp_mia(0.6, 0.8))
+    assert found[1.0, False] == pytest.approx(metrics.imp_mia(0.7, 0.8))
+    assert set(table.loc[table["metric"] == "at_edge", "chosen"]) == {True}
+
+
+def test_a_unit_without_a_value_stays_out_of_summaries():
+    inversion = NATURAL.attacks["model_inversion"]
+    stuck = inversion["unit"] == 0
+    lost = inversion.assign(value=inversion["value"].mask(stuck), status=np.where(stuck, "stuck", ""))
+    run = RunResults(**{**vars(NATURAL), "attacks": {**NATURAL.attacks, "model_inversion": lost}})
+    table = tabulate([NONE, run])
+    assert value(table, defense="natural", variant="printed", metric="mse", unit=-1) == pytest.approx(0.1)
+    assert (table["status"] == "stuck").sum() == 6

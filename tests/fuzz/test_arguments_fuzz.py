@@ -53,7 +53,7 @@ SMALL = {
         },
     },
     "illustrations": {"toy_example": {}, "weights": {}, "shapes": {"dataset": "digits", "levels": {"natural": [4.0]}}},
-    "efficiency": {"dataset": "digits", "models": ["lenet"], "defenses": {"none": [], "natural": [4.0]}, "steps": 1},
+    "efficiency": {"dataset": "digits", "models": ["lenet"], "defenses": {"none": [], "natural": [4.0]}, "steps": 8},
     "consensus": {"servers": 4, "contributors": 3, "steps": 5, "averaging": {"runs": 20, "batches": 2}},
     "theory": {"case1": {"n_clients": 5, "draws": 2}, "case2": {}, "case3": None, "surface": None, "general": None},
     "federated": {

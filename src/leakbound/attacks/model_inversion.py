@@ -118,7 +118,7 @@ Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
 def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
-    """What attacks on weights that are not finite find."""
+    """Findings of attacks on weights that are not finite."""
     nothing, diverged = np.full_like(known, np.nan), np.full(len(known), DIVERGED, dtype=object)
     return {"printed": nothing, "tuned": nothing}, {"printed": diverged, "tuned": diverged}
 

@@ -81,7 +81,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
 ) -> Blocks | dict[tuple[str, str], Exact] | str:
-    """What a claim's test finds in the rows of a figure: blocks of all settings, closed forms, or why there is nothing.
+    """Findings of a claim's test in the rows of a figure: blocks of all settings, closed forms, or a reason.
 
     Raises:
         ConfigError: If the claim's options are wrong.

@@ -141,7 +141,7 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
 
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
-    """What the spread between these blocks lets numbers of them see at a level."""
+    """Design by the spread between these blocks: all that numbers of them can see at a level."""
     steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
     back = tuple((one, blocks.widths[name]) for name, one in steps.items())

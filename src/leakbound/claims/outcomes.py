@@ -1,4 +1,4 @@
-"""What claim tests find in each block, and the options that all of them share."""
+"""Numbers that claim tests find in each block, and the options that all of them share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What a test finds in each block, one row a block: what is the same problem for all that is compared.
+    """Numbers of a test, one row a block: what is the same problem for all that is compared.
 
     Args:
         effects: One column for each comparison, of which all must hold, in the metric's unit; one but for fronts.

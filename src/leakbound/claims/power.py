@@ -14,7 +14,7 @@ _STEP_LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Design:
-    """What is known of a claim before its blocks are run.
+    """Design of a claim: all that is known of it before its blocks are run.
 
     Args:
         rule: What is claimed of the effect.

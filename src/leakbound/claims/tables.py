@@ -102,9 +102,8 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
         return [frame.assign(**identity) for frame in attacks if not frame.empty]
     tried = run.rates[[*_NETWORK, "chosen", "diverged", "at_edge"]]
     counted = tried.drop(columns="at_edge").rename(columns={"diverged": "value"}).assign(metric="diverged")
-    edges = (
-        tried[tried["chosen"]].drop(columns="diverged").rename(columns={"at_edge": "value"}).assign(metric="at_edge")
-    )
+    sound = tried[tried["chosen"] & ~tried["diverged"]]
+    edges = sound.drop(columns="diverged").rename(columns={"at_edge": "value"}).assign(metric="at_edge")
     frames = [frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)]
     if run.curves is not None and not run.curves.empty:
         last = run.curves.sort_values("step", kind="stable").groupby([*_NETWORK, "metric"], as_index=False).last()

@@ -185,7 +185,7 @@ def _is_ratio(*tables: pd.DataFrame) -> bool:
 
 
 def _places(table: pd.DataFrame, ratio: bool) -> Float[np.ndarray, " values"]:
-    """Where the values along a table lie: doublings, or steps from value to value."""
+    """Places of the values along a table: doublings, or steps from value to value."""
     x = table.columns.to_numpy(float)
     return np.log2(x) if ratio else np.arange(len(x), dtype=float)
 

@@ -102,7 +102,7 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
 
 
 def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float) -> Design | None:
-    """What the rows of finished results tell of a claim's spread; None if they have none."""
+    """Spread of a claim by the rows of finished results; None if they have none."""
     from leakbound.claims.claims import measured
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
