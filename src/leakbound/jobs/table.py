@@ -222,9 +222,9 @@ class RunTable:
         if figure.study is None:
             return text
         study = self.config.studies[figure.study]
-        seeds = study.replicas or self.config.replicas
+        replicas = study.replicas or self.config.replicas
         datasets, models = figure.admitted("dataset", study.datasets), figure.admitted("model", study.models)
-        return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {seeds} replicas."
+        return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {replicas} replicas."
 
     def caption_markup(self, key: str) -> str:
         """The same as reStructuredText, as Snakemake's own report reads it, in which nothing is a directive or markup.
