@@ -134,7 +134,7 @@ def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[
         pairs = [(dataset, model) for dataset in study.datasets for model in study.models]
         replicas = study.replicas or config.replicas
     elif figure.illustration is not None:
-        replicas = config.illustrations[figure.illustration].replicas or 1
+        replicas = config.illustrations[figure.illustration].replicas
     elif figure.table == EFFICIENCY and config.efficiency is not None:
         pairs = [(config.efficiency.dataset, model) for model in config.efficiency.models]
         replicas = config.efficiency.repeats
