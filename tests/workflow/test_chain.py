@@ -51,10 +51,11 @@ def test_table_has_every_replica_of_every_run(finished):
 
 
 @pytest.mark.slow
-def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_chosen_ones(whole):
+@pytest.mark.parametrize("finished", ["whole"], indirect=True)
+def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_chosen_ones(finished):
     """The run of two studies, of which one asks for all rates and one for the chosen ones, is in both tables."""
-    every = pd.read_parquet(whole.results / "tables" / "comparison.parquet")
-    rates = whole.config["training"]["learning_rates"]
+    every = pd.read_parquet(finished.results / "tables" / "comparison.parquet")
+    rates = finished.config["training"]["learning_rates"]
     slot = ["run", "replica", "learning_rate"]
     trained = every[(every["source"] == "training") & (every["metric"] == "validation_accuracy")]
     runs = set(trained["run"])
@@ -72,19 +73,20 @@ def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_cho
     assert len(spent) == 4
     assert (spent["value"] == math.inf).all()
 
-    few = pd.read_parquet(whole.results / "tables" / "capacity.parquet")
+    few = pd.read_parquet(finished.results / "tables" / "capacity.parquet")
     assert few["chosen"].all()
     shared = few[few["run"].isin(runs) & (few["source"] != "derived")]
     assert set(shared["run"]) == {run for run in runs if run.split("/")[2] in ("none", "natural-4", "natural-16")}
     same = every[every["chosen"] & every["run"].isin(shared["run"]) & (every["source"] != "derived")]
     pd.testing.assert_frame_equal(shared.reset_index(drop=True), same.reset_index(drop=True), check_exact=True)
-    arrays = storage.read_arrays(whole.results / "attacks/digits/lenet/none/n20-b32/membership.safetensors")
+    arrays = storage.read_arrays(finished.results / "attacks/digits/lenet/none/n20-b32/membership.safetensors")
     assert {len(array) for array in arrays.values()} == {2}  # of the chosen ones
 
 
 @pytest.mark.slow
-def test_half_of_the_rounds_is_the_undefended_run_of_that_length(whole):
-    folder = whole.results / "runs/digits/lenet"
+@pytest.mark.parametrize("finished", ["whole"], indirect=True)
+def test_half_of_the_rounds_is_the_undefended_run_of_that_length(finished):
+    folder = finished.results / "runs/digits/lenet"
     stopped, early, none = (
         pd.read_parquet(folder / arm / "n20-b32/training.parquet") for arm in ("stopped-0.5", "early_stopping", "none")
     )
