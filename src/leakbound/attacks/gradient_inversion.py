@@ -7,6 +7,7 @@ it is chosen anew at each level on the attacker's own records. An attacker who k
 is shown beside as ``untuned``.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -213,21 +214,22 @@ class _Scene:
     def tuned(self, own: _Observed) -> tuple[float, bool]:
         """Weight with the lowest mean error on the attacker's own records, and whether its grid binds there.
 
-        The untuned weight is among those tried; where it is the only one there is nothing to choose. A record whose
-        inversion is no result counts as the prior.
+        The untuned weight is among those tried, and stays unless another one is better by more than two standard
+        errors of their difference: few records would often choose a worse one by luck. A record whose inversion is no result
+        counts as the prior.
         """
         grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
         if len(grid) == 1:
             return grid[0], False
         prior = metrics.mse(own.truth, np.broadcast_to(self.prior.cpu().numpy(), own.truth.shape))
-        errors: dict[float, float] = {}
+        errors: dict[float, np.ndarray] = {}
 
         def extend(weights: Sequence[float]) -> list[float]:
-            """Try weights, and return all errors in the order of the grid."""
+            """Try weights, and return all mean errors in the order of the grid."""
             for weight, images, found in zip(weights, *self.solve(own, weights, "tuning"), strict=True):
                 lost = np.isin(found.astype(str), NO_RESULT)
-                errors[weight] = float(np.where(lost, prior, metrics.mse(own.truth, images)).mean())
-            return [errors[weight] for weight in sorted(errors)]
+                errors[weight] = np.where(lost, prior, metrics.mse(own.truth, images))
+            return [float(errors[weight].mean()) for weight in sorted(errors)]
 
         curve = extend(grid)
         for _ in range(EXTENSIONS):
@@ -237,7 +239,10 @@ class _Scene:
                 curve = extend([min(errors) / 10])
             else:
                 break
-        chosen = min(errors, key=lambda weight: errors[weight])
+        chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
+        gains = errors[self.config.untuned_tv_weight] - errors[chosen]
+        if gains.mean() <= 2 * gains.std() / math.sqrt(len(gains)):
+            return self.config.untuned_tv_weight, False
         return chosen, largest_binds(curve) or (largest_binds(curve[::-1]) and min(errors) > 0)
 
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
