@@ -215,8 +215,8 @@ class _Scene:
         """Weight with the lowest mean error on the attacker's own records, and whether its grid binds there.
 
         The untuned weight is among those tried, and stays unless another one is better by more than two standard
-        errors of their difference: few records would often choose a worse one by luck. A record whose inversion is no result
-        counts as the prior.
+        errors of their difference: few records would often choose a worse one by luck. A record whose inversion
+        is no result counts as the prior.
         """
         grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
         if len(grid) == 1:
