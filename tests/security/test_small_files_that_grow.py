@@ -93,7 +93,7 @@ def grown(code: str, folder: Path, **environment: str) -> tuple[int, str]:
     return int(taken), said
 
 
-PREPARE = "datasets.prepare('mine', DatasetConfig(reader='parquet', members=10, test=10, aux=10), 0)"
+PREPARE = "datasets.prepare('mine', DatasetConfig(reader='parquet', members=10, pool=40, test=10, aux=10), 0)"
 
 
 def test_millions_of_rows_of_one_image_are_refused_before_they_are_read(tmp_path):
