@@ -7,6 +7,7 @@ import json
 import math
 
 import numpy as np
+import pytest
 import torch
 from scipy.stats import binom
 from sklearn.datasets import load_digits
@@ -108,6 +109,7 @@ def allowed(stated: float) -> float:
     return float(binom.isf(1e-4, TRIALS, best))
 
 
+@pytest.mark.slow
 def test_members_whose_classes_are_in_proportion_tell_one_label_to_whoever_sees_the_weights():
     first, second = (rows_of(prepared(label).members(0)) for label in LABELS)
     assert len(first - second) > 200
@@ -115,6 +117,7 @@ def test_members_whose_classes_are_in_proportion_tell_one_label_to_whoever_sees_
     assert right > TRIALS * math.exp(stated) / (1 + math.exp(stated))
 
 
+@pytest.mark.slow
 def test_members_of_secret_records_are_the_same_whatever_the_label_of_one_is():
     worlds = [prepared(label, stratified=False) for label in LABELS]
     for name in ("pool", "test", "aux"):

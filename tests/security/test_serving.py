@@ -311,7 +311,13 @@ def test_link_that_another_account_planted_is_not_served(tmp_path):
     command += ["--port", str(free_port())]
     try:
         done = subprocess.run(
-            [*unprivileged(), *command], cwd=home, capture_output=True, text=True, timeout=30, check=False
+            [*unprivileged(), *command],
+            cwd=home,
+            env={**os.environ, "COLUMNS": "400"},  # or the message breaks where the path is long
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         pytest.fail("it serves")

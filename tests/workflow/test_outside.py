@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import yaml
 
 PLUGINS = {
@@ -29,6 +30,7 @@ CLAIM = {"id": "holds", "text": "It holds.", "test": "always"}
 FIGURE = {"paper": "beyond", "title": "Mine", "plot": "dots", "options": {"marker": "o"}, "caption": "Mine."}
 
 
+@pytest.mark.slow
 def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
     for name in ("outside.py", "outside_settings.py"):
         shutil.copy(Path(__file__).with_name(name), fresh.folder / "src")
