@@ -76,7 +76,7 @@ class ModelInversionConfig(Attack):
 
 
 class GradientInversionConfig(Attack):
-    """Gradient inversion by cosine distance and total variation (Geiping et al. 2020)."""
+    """Gradient inversion by an attacker who knows the defense, beside the published attack (Geiping et al. 2020)."""
 
     function: ClassVar[str] = "leakbound.attacks.gradient_inversion:attack"
     trained: ClassVar[bool] = False
@@ -92,9 +92,13 @@ class GradientInversionConfig(Attack):
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
     tuning_images: Annotated[Count, Field(ge=8)] = 8
-    """Auxiliary records on which the total-variation weight is chosen for each level; luck decides with fewer."""
+    """Auxiliary records on which attackers are tuned and chosen at each level; luck decides with fewer."""
+    search_iterations: Steps = 300
+    """Steps of a search for the images that a gradient was computed on, where it cannot be solved for them."""
+    gradient_weights: Annotated[Weights, Field(min_length=1)] = (1e2, 1e4, 1e6)
+    """Weights of the gradient against the law of images that are tried in a search with kinks."""
     iterations: Steps = 1200
-    """Signed Adam steps."""
+    """Signed Adam steps of the published attack."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Adam's learning rate, multiplied by 0.1 after 3/8, 5/8 and 7/8 of the steps."""
     tv_weights: Weights = (1e-2, 1e-1)
