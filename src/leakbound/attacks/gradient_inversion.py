@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound import metrics
+from leakbound.attacks.estimator import Estimator
 from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
 from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
 from leakbound.attacks.oracle import oracle
@@ -59,6 +60,7 @@ def attack(
     slug: str,
     replicas: int = 1,
     batch_size: int = 1,
+    estimator: Estimator | None = None,
     privacy_noise: PrivacyNoise = "seeded",
     device: str | torch.device = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
@@ -83,6 +85,7 @@ def attack(
         defense: What the client does, at a ``level`` as it means it, e.g. capacity κ; None without a defense.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
+        estimator: Learned estimate of the dataset's images, trained on auxiliary records; None for none.
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
 
     Returns:
