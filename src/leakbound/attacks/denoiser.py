@@ -82,12 +82,13 @@ class Denoiser(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                 fan = module.in_channels * (math.prod(module.kernel_size) if isinstance(module, nn.Conv2d) else 1)
-                nn.init.uniform_(module.weight, -math.sqrt(3 / fan), math.sqrt(3 / fan), generator=generator)
-                nn.init.uniform_(module.bias, -0.5, 0.5, generator=generator)
+                weight, bias = module.parameters()
+                nn.init.uniform_(weight, -math.sqrt(3 / fan), math.sqrt(3 / fan), generator=generator)
+                nn.init.uniform_(bias, -0.5, 0.5, generator=generator)
         blocks = [module for module in self.modules() if isinstance(module, _Block)]
         for last in (self.head, self.up, self.back, *(part for block in blocks for part in (block.last, block.told))):
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
+            for parameter in last.parameters():
+                nn.init.zeros_(parameter)
 
     def forward(self, linear: Float[Tensor, "n d"], released: Float[Tensor, "n d"], view: View) -> Float[Tensor, "n d"]:
         """Corrected estimates of images, not clipped.

@@ -82,11 +82,11 @@ class ModelInversionConfig(Attack):
 class EstimatorConfig(Settings):
     """Network that estimates images from noisy ones, trained on the attacker's own records."""
 
-    steps: Annotated[int, Field(ge=0, le=10**7)] = 3000
+    steps: Annotated[int, Field(ge=0, le=10**7)] = 2500
     """Training steps; 0 for no such network."""
     batch_size: Records = 32
     """Records in a step."""
-    width: Annotated[int, Field(ge=4, le=512)] = 48
+    width: Annotated[int, Field(ge=4, le=512)] = 32
     """Channels of the finest features."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
     """Adam's highest learning rate."""

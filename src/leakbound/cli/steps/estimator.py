@@ -46,12 +46,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str, families: int) -> Iterable[Work]:
-    """Training steps in records, with three products each; moments of each part, and axes at most for each family."""
+    """Training steps in records, with products in float32; moments of each part, and axes for each family."""
     size, tries = table.size(dataset), table.config.attacks.gradient_inversion.estimator
     records = tries.steps * tries.batch_size
     yield Work("denoise", records * tries.width**2)
-    yield Work("product", 3 * records * size.pixels**2)
-    yield Work("product", _FOLDS * (size.aux * size.pixels**2 + 10 * families * size.pixels**3))
+    yield Work("product", records * size.pixels**2)
+    yield Work("product", _FOLDS * (size.aux * size.pixels**2 + 2 * families * size.pixels**3))
 
 
 def estimator(
