@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from scipy.fft import dctn
 from torch import Tensor, nn
 
-SHRINK = 4
-"""Factor by which the network halves an image's sides twice after the first one: sides are multiples of twice it."""
+_MULTIPLE = 8  # of which the sides of images are, because they are halved three times
 _EDGES = (0.07, 0.16, 0.35)  # ends of the bands of frequencies, as parts of the highest one
 BANDS = len(_EDGES) + 1
 """Bands of frequencies in which a channel is described."""
@@ -57,10 +56,10 @@ class Denoiser(nn.Module):
     def __init__(self, image_shape: tuple[int, int, int], width: int, generator: torch.Generator) -> None:
         super().__init__()
         colors, *sides = image_shape
-        if any(side % (2 * SHRINK) for side in sides):
-            raise ValueError(f"images of {sides[0]}x{sides[1]} pixels: their sides must be multiples of {2 * SHRINK}")
+        if any(side % _MULTIPLE for side in sides):
+            raise ValueError(f"images of {sides[0]}×{sides[1]} pixels: their sides must be multiples of {_MULTIPLE}")
         self.image_shape = image_shape
-        self.stem = nn.Conv2d(4 * (3 * colors), width, 3, padding=1)
+        self.stem = nn.Conv2d(4 * 3 * colors, width, 3, padding=1)
         self.place = nn.Parameter(torch.zeros(width, *(side // 2 for side in sides)))
         self.fine = nn.ModuleList(_Block(width) for _ in range(2))
         self.down = nn.Conv2d(width, 2 * width, 2, stride=2)

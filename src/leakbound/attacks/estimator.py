@@ -20,12 +20,13 @@ from leakbound.attacks.denoiser import BANDS, Denoiser, View, band_of, in_bands,
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.oracle import linear_estimate
 from leakbound.channels.channel import Channel
-from leakbound.channels.covariance import Moments
+from leakbound.channels.covariance import Moments, stored_array
 
 _CHUNK = 256  # images that the network sees at once
 _SAME = 1e-3  # relative difference up to which two profiles of noise are one
 _REACH = 1.1  # factor of the variance left unknown by which a channel may lie beyond the trained ones
 _PREFIX = "network."
+_WIDEST = 512  # channels of a network that is read
 
 
 @dataclass(frozen=True)
@@ -150,16 +151,22 @@ class Estimator:
             KeyError: If an array or string is missing.
             ValueError: If an array is of another type or shape.
         """
-        colors, height, width = arrays["image_shape"].tolist()
+        colors, height, width = map(int, arrays["image_shape"])
         network = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
-        expected = Denoiser((colors, height, width), len(network["place"]), torch.Generator()).state_dict()
+        place = network["place"].shape
+        if min(colors, height, width) < 1 or place[1:] != (height // 2, width // 2) or not 1 <= place[0] <= _WIDEST:
+            raise ValueError(f"its network of shape {place} is for other images than {colors}×{height}×{width}")
+        expected = Denoiser((colors, height, width), place[0], torch.Generator()).state_dict()
         shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
         if {name: array.shape for name, array in network.items() if array.dtype == np.float32} != shapes:
             raise ValueError("its network is another one")
         families = []
         for number, shape in enumerate(metadata["shapes"].split()):
-            profile = arrays.get(f"{number}.profile")
-            families.append(Family(shape, profile, arrays[f"{number}.unknown"], arrays[f"{number}.trust"]))
+            name = f"{number}.profile"
+            profile = stored_array(arrays, name, (colors * height * width,)) if name in arrays else None
+            levels = arrays[f"{number}.unknown"].shape
+            unknown, trust = (stored_array(arrays, f"{number}.{kind}", levels) for kind in ("unknown", "trust"))
+            families.append(Family(shape, profile, unknown, trust))
         return cls((colors, height, width), network, tuple(families))
 
 

@@ -205,7 +205,7 @@ class _Course:
                     )
                     step = learned - plain
                     best = ((truth - plain) * step).sum() / step.square().sum().clamp_min(1e-30)
-                    trust.append(float(best.clamp(0, 1)))
+                    trust.append(float(best.nan_to_num(0.0).clamp(0, 1)))  # a network that diverged is never trusted
                 order = np.argsort(family.unknown[checked])
                 kept = family.unknown[checked][order], np.array(trust)[order]
                 found.append(Family(family.shape, family.profile, *kept))
