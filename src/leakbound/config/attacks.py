@@ -1,14 +1,18 @@
 """Settings of attacks and their facts."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema, field_validator
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
 from leakbound.registry import ATTACKS
+
+PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 
 
 class Attack(Settings):
@@ -75,6 +79,27 @@ class ModelInversionConfig(Attack):
     """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
 
 
+class EstimatorConfig(Settings):
+    """Network that estimates images from noisy ones, trained on the attacker's own records."""
+
+    steps: Annotated[int, Field(ge=0, le=10**7)] = 2500
+    """Training steps; 0 for no such network."""
+    batch_size: Records = 32
+    """Records in a step."""
+    width: Annotated[int, Field(ge=4, le=512)] = 32
+    """Channels of the finest features."""
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
+    """Adam's highest learning rate."""
+    capacities: Annotated[tuple[PositiveLevel, PositiveLevel], Strict(False)] = (40.0, 2000.0)
+    """Lowest and highest capacity that it is trained on; of others the linear estimate is taken."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> EstimatorConfig:
+        if self.capacities[0] >= self.capacities[1]:
+            raise ValueError(f"capacities = {list(self.capacities)}: the first must be below the second")
+        return self
+
+
 class GradientInversionConfig(Attack):
     """Gradient inversion by an attacker who knows the defense, beside the published attack (Geiping et al. 2020)."""
 
@@ -106,6 +131,8 @@ class GradientInversionConfig(Attack):
     far as the smallest or the largest is best."""
     untuned_tv_weight: Annotated[float, Field(ge=0, le=1e12)] = 1e-2
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
+    estimator: EstimatorConfig = EstimatorConfig()
+    """Learned estimate of images behind a channel, one network for each dataset."""
 
 
 class GradientCapacityConfig(Attack):

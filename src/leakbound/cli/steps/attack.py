@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import device_name, read_channel, read_dataset, read_moments, write_provenance
+from leakbound.cli.files import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
 from leakbound.cli.trainings import DefendedSettings
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
@@ -59,12 +59,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
             law = table.moments(run.dataset, "members" if defense.channel is None else None)
             inputs |= {**table.channel_files(run), "moments": law}
         for attack in attacks:
+            learned = table.estimator_file(run) if attack == "gradient_inversion" else {}
             yield new_job(
                 config,
                 "attack",
                 f"{slug}/{attack}",
                 _settings(table, run, attack),
-                inputs=inputs,
+                inputs={**inputs, **learned},
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
                 modules=config.attacks.all()[attack].modules(),
                 purpose=table.first_study[slug],
@@ -129,6 +130,7 @@ def attack(
     channel: Path | None = None,
     spectrum: Path | None = None,
     moments: Path | None = None,
+    estimator: Path | None = None,
 ) -> None:
     """Run one attack on all networks that are kept of a run; arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
@@ -152,6 +154,8 @@ def attack(
         raise typer.BadParameter("--weights and --rates come together")
     if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
+        if estimator is not None:
+            arguments["estimator"] = read_estimator(estimator, images)
         found, kept = function(**arguments)
         found = found.assign(learning_rate=math.nan, chosen=True)
     else:
@@ -168,6 +172,7 @@ def attack(
         "channel": channel,
         "spectrum": spectrum,
         "moments": moments,
+        "estimator": estimator,
     }
     released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)
