@@ -107,9 +107,7 @@ class Geiping:
 
         def extend(weights: Sequence[float]) -> list[float]:
             """Try weights, and return all mean errors in the order of the grid."""
-            for weight, images, found in zip(
-                weights, *self.solve(gradients, labels, weights, "tuning"), strict=True
-            ):
+            for weight, images, found in zip(weights, *self.solve(gradients, labels, weights, "tuning"), strict=True):
                 lost = np.isin(found.astype(str), NO_RESULT)
                 errors[weight] = np.where(lost, prior, metrics.mse(truth, images))
             return [float(errors[weight].mean()) for weight in sorted(errors)]

@@ -201,8 +201,8 @@ class _Scene:
         chosen, at_edge, errors = published.tuned(own.sent.gradients, self.known(own), own.truth)
         weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
-        found = published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
-        solved = dict(zip(distinct, zip(*found, strict=True), strict=True))
+        ends = published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
+        solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
         pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
@@ -227,8 +227,8 @@ class _Scene:
         best, least = None, float(published[: len(own.units)].mean())
         for way in ways(self.problem(own), self.config):
             recovery = self.recover(own, way)
-            restored = self.estimated(recovery)["attack"]
-            error = float(metrics.mse(own.truth, np.nan_to_num(restored.mean(axis=1), nan=LARGEST_PIXEL)).mean())
+            means = self.estimated(recovery)["attack"].mean(axis=1)
+            error = float(metrics.mse(own.truth, np.nan_to_num(means, nan=LARGEST_PIXEL)).mean())
             if error < least:
                 best, least = way, error
             if recovery.solved:
@@ -239,7 +239,7 @@ class _Scene:
         restored = self.estimated(recovery)
         released = observed.sent.images.cpu().numpy()
         lost = ~np.isfinite(recovery.residuals)
-        found = {
+        found: dict[str, np.ndarray] = {
             "residual": recovery.residuals,
             "released_mse": ((recovery.images.mean(axis=1) - released) ** 2).mean(axis=(1, 2, 3)) / 4,
         }

@@ -10,7 +10,7 @@ No search keeps to the range of pixels: noisy images do not.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from scipy import linalg, optimize
 from torch import Tensor, nn
 
 from leakbound.attacks.matching import problems_at_once
-from leakbound.attacks.recursive import descend
+from leakbound.attacks.recursive import descend, solvable
 from leakbound.channels.channel import Channel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
@@ -157,9 +157,8 @@ def ways(problem: Problem, config: GradientInversionConfig) -> Iterator[Way]:
         yield Way("adam", float(problem.flat.square().sum(1).mean()) / (2 * noise**2))
         return
     if not problem.client.defense.changes_gradients:
-        if size == 1 and (found := descend(problem.network, problem.part(slice(1)).gradients, problem.image_shape)):
-            if found.complete:
-                yield Way("recursive", _EXACT_WEIGHT)
+        if size == 1 and solvable(problem.network, problem.image_shape):
+            yield Way("recursive", _EXACT_WEIGHT)
         yield Way("quasi_newton", _EXACT_WEIGHT)
     yield from (Way("adam", weight) for weight in sorted(config.gradient_weights))
 
@@ -174,11 +173,12 @@ def recover(problem: Problem, way: Way, law: Law | None, iterations: int) -> Rec
         iterations: Steps of a search.
 
     Raises:
-        ValueError: If a search has no law.
+        ValueError: If a search has no law, or no equations lead to the images.
     """
     if way.name == "recursive":
         found = descend(problem.network, problem.gradients, problem.image_shape)
-        assert found is not None and found.complete
+        if found is None or not found.complete:
+            raise ValueError("recursive needs a network whose equations lead to the images")
         images = found.inputs.view(len(problem.labels), 1, *problem.image_shape)
     elif law is None:
         raise ValueError(f"{way.name} needs a law of the released images")

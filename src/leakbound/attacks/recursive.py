@@ -93,21 +93,23 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
         Zhu and Blaschko 2021, "R-GAP: Recursive gradient attack on privacy", with weighted least squares.
     """
     chain, complete = _chain(model, image_shape)
-    if not chain or not isinstance(chain[0].layer, nn.Linear) or chain[0].layer.bias is None:
+    if not chain:
         return None
     exact = {name: tensor.double() for name, tensor in gradients.items()}
     slopes, outputs = exact[f"{chain[0].name}.bias"], None
     for position, link in enumerate(chain):
-        solved = _input(link, exact[f"{link.name}.weight"], slopes, outputs)
-        if solved is None:
-            return Descent(chain[position - 1].name, inputs, complete=False)
-        inputs = solved
+        inputs = _input(link, exact[f"{link.name}.weight"], slopes, outputs)
         if link.activation is not None:
             values = inputs.reshape(-1, *chain[position + 1].output_shape)
             pulled = _pulled(link, slopes).reshape(values.shape)
             slopes = pulled * link.activation.slope(values)
             outputs = _Outputs(link.activation, values) if link.activation.inverse is not None else None
     return Descent(chain[-1].name, inputs, complete)
+
+
+def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
+    """True if equations lead from the gradient of a single record to the image, of a shape (colors, height, width)."""
+    return _chain(model, image_shape)[1]
 
 
 class _Outputs(NamedTuple):
@@ -138,21 +140,25 @@ def _chain(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_L
     if not calls or not torch.equal(calls[-1][2], logits) or len({layer for layer, _, _ in calls}) < len(calls):
         return [], False
     links: list[_Link] = []
+    inverse: Callable[[Tensor], Tensor] | None = None  # of the activation of the layer's output
     for position in range(len(calls) - 1, -1, -1):
         layer, inputs, output = calls[position]
-        if not _solvable(layer, inputs):
+        if not _passable(layer, inputs) or (isinstance(layer, nn.Conv2d) and inverse is None):
+            break
+        if not links and (isinstance(layer, nn.Conv2d) or layer.bias is None):
             break
         source = calls[position - 1][2] if position else probe
         activation = _activation(source, inputs) if position else None
         links.append(_Link(names[layer], layer, tuple(output.shape[1:]), tuple(inputs.shape[1:]), activation))
         if activation is None:
             return links, position == 0 and _equal(source, inputs)
-    if links and links[-1].activation is not None:  # of a layer that the way does not pass
+        inverse = activation.inverse
+    if links:  # the layer below is not passed
         links[-1] = replace(links[-1], activation=None)
     return links, False
 
 
-def _solvable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
+def _passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
     """True if a layer's input can be sought."""
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
@@ -177,14 +183,12 @@ def _pulled(link: _Link, slopes: Tensor) -> Tensor:
     return conv2d_input((len(slopes), *link.input_shape), weight, slopes, *_geometry(link.layer))
 
 
-def _input(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Outputs | None) -> Tensor | None:
-    """Input of a layer from the gradient of its weights; None if the equations are too few."""
+def _input(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Outputs | None) -> Tensor:
+    """Input of a layer from the gradient of its weights and, of a convolution, from its known outputs."""
     if isinstance(link.layer, nn.Linear):
         squares = slopes.square().sum(1, keepdim=True)
         return torch.einsum("no,noi->ni", slopes, gradient) / squares.clamp(min=torch.finfo(squares.dtype).tiny)
-    if outputs is None or outputs.activation.inverse is None:
-        return None
-    return _deconvolved(link, gradient, slopes, outputs.activation.inverse(outputs.values), outputs)
+    return _deconvolved(link, gradient, slopes, cast(_Outputs, outputs))
 
 
 def _geometry(layer: nn.Conv2d) -> tuple[Any, Any, Any]:
@@ -192,11 +196,11 @@ def _geometry(layer: nn.Conv2d) -> tuple[Any, Any, Any]:
     return layer.stride, layer.padding, layer.dilation
 
 
-def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, before: Tensor, outputs: _Outputs) -> Tensor:
+def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Outputs) -> Tensor:
     """Least-squares input of a convolution, by conjugate gradients on all records at once.
 
-    Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) = gradient. Both are
-    scaled to like size, and the unknowns so that each column of the system has norm 1.
+    Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) = gradient. Both
+    are scaled to like size, and the unknowns so that each column of the system has norm 1.
     """
     layer, count = cast(nn.Conv2d, link.layer), len(slopes)
     stride, padding, dilation = _geometry(layer)
@@ -204,6 +208,7 @@ def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, before: Tensor, 
     bias = 0.0 if layer.bias is None else layer.bias.detach().double()[:, None, None]
     kernel, size = layer.kernel_size, link.input_shape[1:]
     shape = (count, *link.input_shape)
+    before = cast(Callable[[Tensor], Tensor], outputs.activation.inverse)(outputs.values)
     held = outputs.activation.slope(outputs.values)
     held = held / _norms(held).clamp(min=_INSIDE) * held[0].numel() ** 0.5
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
