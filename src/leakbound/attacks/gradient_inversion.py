@@ -223,6 +223,8 @@ class _Scene:
 
         A way that explains the gradients there is not bettered by another one.
         """
+        if self.size > self.config.most_records:
+            return None
         own = own.first(max(2, len(own.units) // self.size))
         best, least = None, float(published[: len(own.units)].mean())
         for way in ways(self.problem(own), self.config):

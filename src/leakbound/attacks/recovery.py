@@ -22,7 +22,7 @@ from scipy import linalg, optimize
 from torch import Tensor, nn
 
 from leakbound.attacks.matching import problems_at_once
-from leakbound.attacks.recursive import descend, solvable
+from leakbound.attacks.recursive import solvable, solved_images
 from leakbound.channels.channel import Channel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
@@ -176,10 +176,7 @@ def recover(problem: Problem, way: Way, law: Law | None, iterations: int) -> Rec
         ValueError: If a search has no law, or no equations lead to the images.
     """
     if way.name == "recursive":
-        found = descend(problem.network, problem.gradients, problem.image_shape)
-        if found is None or not found.complete:
-            raise ValueError("recursive needs a network whose equations lead to the images")
-        images = found.inputs.view(len(problem.labels), 1, *problem.image_shape)
+        images = solved_images(problem.network, problem.gradients, problem.image_shape)[:, None]
     elif law is None:
         raise ValueError(f"{way.name} needs a law of the released images")
     else:

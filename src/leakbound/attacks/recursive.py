@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard, cast
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
@@ -110,6 +111,20 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
     """True if equations lead from the gradient of a single record to the image, of a shape (colors, height, width)."""
     return _chain(model, image_shape)[1]
+
+
+def solved_images(
+    model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]
+) -> Float[Tensor, "n colors height width"]:
+    """Images that gradients of single records were computed on, float32; arguments are those of :func:`descend`.
+
+    Raises:
+        ValueError: If no equations lead to the images.
+    """
+    found = descend(model, gradients, image_shape)
+    if found is None or not found.complete:
+        raise ValueError(f"no equations lead from the gradients of {type(model).__name__} to the images")
+    return found.inputs.view(-1, *image_shape).float()
 
 
 class _Outputs(NamedTuple):

@@ -120,6 +120,8 @@ class GradientInversionConfig(Attack):
     """Auxiliary records on which attackers are tuned and chosen at each level; luck decides with fewer."""
     search_iterations: Steps = 300
     """Steps of a search for the images that a gradient was computed on, where it cannot be solved for them."""
+    most_records: Count = 16
+    """Largest batch whose records are looked for one by one; of larger ones the published attack restores the mean."""
     gradient_weights: Annotated[Weights, Field(min_length=1)] = (1e2, 1e4, 1e6)
     """Weights of the gradient against the law of images that are tried in a search with kinks."""
     iterations: Steps = 1200
@@ -133,6 +135,24 @@ class GradientInversionConfig(Attack):
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
     estimator: EstimatorConfig = EstimatorConfig()
     """Learned estimate of images behind a channel, one network for each dataset."""
+
+
+class UsesConfig(Attack):
+    """Gradient inversion from several uses of a channel on the same records."""
+
+    function: ClassVar[str] = "leakbound.attacks.uses:attack"
+    trained: ClassVar[bool] = False
+    knows_defense: ClassVar[bool] = True
+
+    uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16, 64)
+    """Numbers k of uses."""
+    images: Count = 8
+    """Records, for each replica; each number is a mean over them."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence for anything but a channel."""
+        return None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
 
 
 class GradientCapacityConfig(Attack):
@@ -158,6 +178,7 @@ class AttackConfig(Settings):
     membership: MembershipConfig = MembershipConfig()
     model_inversion: ModelInversionConfig = ModelInversionConfig()
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
+    uses: UsesConfig = UsesConfig()
     gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
     custom: dict[Name, Annotated[Attack, WithJsonSchema({"type": "object"})]] = {}
     """Attack from outside the package to its settings."""
