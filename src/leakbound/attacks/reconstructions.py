@@ -67,7 +67,11 @@ def reconstructions(
         sent = client.upload(network, torch.from_numpy(clean)[:, None], labels[:, None], source)
         solved = solved_images(network, sent.gradients, clean.shape[1:]).numpy()
         smooth, _ = published.solve(sent.gradients, labels, [config.untuned_tv_weight], "images")
-        seen = {"released": sent.images.numpy(), "geiping": smooth[0], "attack": linear_estimate(solved, channel, moments)}
+        seen = {
+            "released": sent.images.numpy(),
+            "geiping": smooth[0],
+            "attack": linear_estimate(solved, channel, moments),
+        }
         for name, images in seen.items():
             shown = np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL)
             errors = pd.DataFrame({"replica": range(len(clean)), "value": metrics.mse(clean, shown)})

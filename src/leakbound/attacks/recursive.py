@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
-_TOLERANCE = 1e-11  # of the normal equations' residual, below what float32 gradients hold
+_TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold
 _INSIDE = 1e-12  # distance that activations keep from the ends of their range
 _LEAST = 1e-300  # in place of a denominator of 0
 _SAME = 1e-5  # relative difference up to which a layer's input is an activation of the output below

@@ -81,9 +81,7 @@ def attack(
         words = (dataset.name, "uses", replica)
         network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
         if not solvable(network, shape):
-            raise ValueError(
-                f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp"
-            )
+            raise ValueError(f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp")
         network, members = network.to(device).eval(), dataset.members(replica)
         chosen = np.sort(numpy_generator(seed, *words, "images").permutation(len(members))[: config.images])
         truth, prior = members.images[chosen], dataset.aux.images.mean(axis=0)
@@ -123,5 +121,7 @@ def _line(channel: Channel, moments: Moments, uses: list[int]) -> Float[np.ndarr
     noise = np.full(len(gain), math.inf)
     noise[live] = channel.variances[live] / gain[live] ** 2
     largest = _SHUT * float(np.diag(covariance).max())
-    errors = {count: linear_mmse_from_covariances(covariance, noise.clip(max=largest), count) for count in {*uses}}
+    errors = {
+        count: linear_mmse_from_covariances(covariance, noise.clip(max=largest), float(count)) for count in {*uses}
+    }
     return np.array([errors[count] for count in uses]) / _SCALE / len(covariance)

@@ -64,7 +64,9 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     settings = _settings(levelled)
     wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
     titled = 0.2 if len(settings) > 1 else 0.0
-    figure = canvas(wide, 0.55 + len(settings) * (titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names)))
+    figure = canvas(
+        wide, 0.55 + len(settings) * (titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names))
+    )
     grid = figure.subplots(len(settings), 1, sharex=True, squeeze=False)[:, 0]
     means = levelled.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
     bounds = float(means.min()), float(means.max())

@@ -1,0 +1,210 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from leakbound import datasets
+from leakbound.attacks.images import COLUMNS
+from leakbound.attacks.recovery import Law, Problem, Way, recover, ways
+from leakbound.attacks.recursive import descend, solvable
+from leakbound.attacks.uses import attack as attack_uses
+from leakbound.channels import Moments, estimate_moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.attacks import GradientInversionConfig, UsesConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.registry import SHAPES
+from leakbound.training.client_steps import client_step, record_gradients
+
+SHAPE = (1, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
+
+
+@pytest.fixture(scope="module")
+def moments(digits) -> Moments:
+    return estimate_moments([digits.aux.images])
+
+
+@pytest.fixture(scope="module")
+def law(digits) -> Law:
+    return Law.of(digits.aux.images, None)
+
+
+def network(name: str) -> torch.nn.Module:
+    return build(name, 1, 10, torch.Generator().manual_seed(0)).eval()
+
+
+def problem(digits, model, *, defense=None, level=None, records=1, count=2) -> tuple[Problem, torch.Tensor]:
+    """Uploads of some batches of members, and the batches."""
+    client = client_step(defense or Undefended(), level)
+    images = torch.from_numpy(digits.members(0).images[: count * records]).unflatten(0, (count, records))
+    labels = torch.from_numpy(digits.members(0).labels[: count * records]).unflatten(0, (count, records))
+    sent = client.upload(model, images, labels, torch.Generator().manual_seed(1))
+    return Problem(model, client, sent.gradients, labels, SHAPE), images
+
+
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_gradient_of_the_sigmoid_lenet_holds_the_whole_image_noise_and_all(digits, spread):
+    model = network("lenet_sigmoid")
+    images = torch.from_numpy(digits.members(0).images[:2])
+    images = images + spread * torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
+    gradients = record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:2]))
+    found = descend(model, gradients, SHAPE)
+    assert found.complete
+    assert ((found.inputs.view_as(images) - images) ** 2).mean() < 1e-7 * images.var()
+
+
+def test_gradient_of_perceptrons_holds_the_image(digits):
+    model, images = network("mlp"), torch.from_numpy(digits.members(0).images[:4])
+    found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:4])), SHAPE)
+    assert found.complete
+    torch.testing.assert_close(found.inputs.view_as(images).float(), images, rtol=0, atol=1e-5)
+
+
+def test_pooling_ends_the_way_at_the_features_before_linear_layers(digits):
+    model, images = network("lenet"), torch.from_numpy(digits.members(0).images[:3])
+    found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:3])), SHAPE)
+    assert (found.layer, found.complete) == ("fc1", False)
+    with torch.no_grad():
+        features = F.relu(F.max_pool2d(model.conv1(images), 2))
+        features = F.relu(F.max_pool2d(model.conv2(features), 2)).flatten(1)
+    torch.testing.assert_close(found.inputs.float(), features, rtol=1e-4, atol=1e-5)
+
+
+def test_normalisation_leaves_the_features_before_the_last_layer(digits):
+    model, images = network("resnet10"), torch.from_numpy(digits.members(0).images[:2])
+    found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:2])), SHAPE)
+    assert (found.layer, found.complete) == ("head", False)
+    torch.testing.assert_close(found.inputs.float(), model.features(images).detach(), rtol=1e-4, atol=1e-5)
+
+
+class Twice(torch.nn.Module):
+    """Network that calls one layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 1, 3, padding=1)
+        self.head = torch.nn.Linear(32 * 32, 10)
+
+    def forward(self, images):
+        return self.head(torch.sigmoid(self.conv(torch.sigmoid(self.conv(images)))).flatten(1))
+
+
+def test_layer_that_is_called_twice_is_not_taken_for_a_chain():
+    assert not solvable(Twice(), SHAPE)
+    assert solvable(network("lenet_sigmoid"), SHAPE)
+
+
+@pytest.mark.parametrize("shape", ["natural", "rate_distortion"])
+def test_law_of_released_images_is_that_of_samples(digits, moments, shape):
+    family = SHAPES.get(shape)()
+    channel = family.calibrate(family.decompose(moments), 16.0)
+    known = Law.of(digits.aux.images, channel)
+    sampler = ChannelSampler(channel, SHAPE, "cpu", on_grid=False)
+    many = torch.from_numpy(digits.aux.images).repeat(30, 1, 1, 1)
+    seen = sampler.apply(many, torch.Generator().manual_seed(0)).flatten(1).double()
+    covariance = known.root @ known.root.T
+    torch.testing.assert_close(seen.mean(0), known.mean, rtol=0, atol=0.1 * float(covariance.diag().max().sqrt()))
+    directions = torch.linalg.qr(torch.randn(1024, 8, generator=torch.Generator().manual_seed(2)).double()).Q
+    expected = (directions * (covariance @ directions)).sum(0)
+    # 6,000 samples know a variance to 1.8 %.
+    torch.testing.assert_close((seen @ directions).var(0), expected, rtol=0.1, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("defense", "level"), [(None, None), (DPSGD(), 0.0), (DPPSAC(), 0.0), (GradientCompression(), 0.1)]
+)
+def test_true_images_explain_what_a_client_sends(digits, defense, level):
+    known, images = problem(digits, network("lenet_sigmoid"), defense=defense, level=level, records=3)
+    assert known.differences(images).norm(dim=1).max() < 1e-5
+    assert known.differences(0.9 * images).norm(dim=1).min() > 1e-3
+
+
+def test_noise_of_known_variance_is_weighed_as_in_its_likelihood(digits):
+    config = GradientInversionConfig()
+    noisy, _ = problem(digits, network("lenet_sigmoid"), defense=DPSGD(), level=2.0, records=4)
+    (way,) = ways(noisy, config)
+    assert way.name == "adam"
+    # Of noise of standard deviation 2 · 1 / 4 on each of 15,226 coordinates little else than the noise is seen.
+    assert way.weight == pytest.approx(15_226 / 2, rel=0.05)
+    noisy, _ = problem(digits, network("lenet_sigmoid"), defense=ParameterNoise(), level=10.0)
+    assert [way.weight for way in ways(noisy, config)] == pytest.approx([15_226 / 2], rel=0.05)
+
+
+def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
+    config = GradientInversionConfig(gradient_weights=(1e2, 1e4))
+    single, _ = problem(digits, network("lenet_sigmoid"))
+    assert [way.name for way in ways(single, config)] == ["recursive", "quasi_newton", "adam", "adam"]
+    batch, _ = problem(digits, network("lenet_sigmoid"), records=2)
+    assert [way.name for way in ways(batch, config)] == ["quasi_newton", "adam", "adam"]
+    partly, _ = problem(digits, network("lenet_sigmoid"), defense=GradientCompression(), level=0.1)
+    assert [way.name for way in ways(partly, config)] == ["adam", "adam"]
+    with pytest.raises(ValueError, match="adam needs a law"):
+        recover(partly, Way("adam", 1.0), None, 1)
+
+
+def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
+    known, images = problem(digits, network("lenet_sigmoid"), records=2, count=1)
+    found = recover(known, Way("quasi_newton", 1e9), law, 150)
+    assert found.solved
+    errors = ((found.images[0][:, None] - images[0].numpy()[None]) ** 2).mean(axis=(2, 3, 4)) / 4
+    best = min(errors[0, 0] + errors[1, 1], errors[0, 1] + errors[1, 0]) / 2
+    assert best < 0.002  # 27 dB
+
+
+@pytest.mark.slow
+def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
+    known, images = problem(digits, network("lenet"), count=4)
+    found = recover(known, Way("adam", 1e4), law, 300)
+    error = ((found.images[:, 0] - images[:, 0].numpy()) ** 2).mean() / 4
+    prior = ((digits.aux.images.mean(axis=0) - images[:, 0].numpy()) ** 2).mean() / 4
+    assert error < 0.1 * prior
+
+
+def test_what_is_not_finite_has_no_result(digits, law):
+    known, _ = problem(digits, network("lenet_sigmoid"), records=2)
+    known.gradients["head.bias"][0] = torch.nan
+    found = recover(known, Way("adam", 1e4), law, 3)
+    assert np.isnan(found.images[0]).all()
+    assert np.isfinite(found.images[1]).all()
+    assert found.residuals[0] == np.inf
+
+
+def uses_of(digits, moments, defense, model="lenet_sigmoid", **changes):
+    family = SHAPES.get("natural")()
+    channel = family.calibrate(family.decompose(moments), 8.0)
+    config = UsesConfig(uses=(1, 4), images=3)
+    return attack_uses(
+        model=model, dataset=digits, channel=channel, moments=moments, defense=defense, level=8.0,
+        config=config, seed=0, slug="x", **changes,
+    )  # fmt: skip
+
+
+def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
+    fresh, arrays = uses_of(digits, moments, ChannelDefense())
+    frozen, _ = uses_of(digits, moments, ChannelDefense(noise="frozen"))
+    assert list(fresh.columns) == list(COLUMNS)
+    assert arrays["errors"].shape == (1, 3, 2)
+    means = fresh.groupby(["variant", "unit"])["value"].mean()
+    assert means["attack", 4] < 0.8 * means["attack", 1]
+    assert means["line", 4] < 0.8 * means["line", 1]
+    assert means["attack", 4] == pytest.approx(means["line", 4], rel=0.35)  # of three images
+    kept = frozen.groupby(["variant", "unit"])["value"].mean()
+    assert kept["attack", 4] == kept["attack", 1] == pytest.approx(means["attack", 1])
+    assert kept["line", 4] == kept["line", 1] == means["line", 1]
+
+
+def test_uses_ask_for_a_channel_and_a_network_that_can_be_solved(digits, moments):
+    with pytest.raises(ValueError, match="gradients of lenet cannot be solved"):
+        uses_of(digits, moments, ChannelDefense(), model="lenet")
+    with pytest.raises(ValueError, match="none is no channel"):
+        attack_uses(
+            model="mlp", dataset=digits, channel=None, moments=moments, defense=Undefended(), level=None,
+            config=UsesConfig(), seed=0, slug="x",
+        )  # fmt: skip
