@@ -48,7 +48,7 @@ Scores = Mapping[str, Sequence[Float[np.ndarray, " n"]]]
 
 @dataclass(frozen=True)
 class Look:
-    """What the attacker sees of some records.
+    """View of some records that the attacker has.
 
     Attributes:
         signals: Of the target.
@@ -211,7 +211,7 @@ def _look(
     references: References | None,
     learning_rate: float | None,
 ) -> Look:
-    """What a network, and the references of its learning rate, say about some records."""
+    """View of some records through a network and the references of its learning rate."""
     device = next(network.parameters()).device
     images, labels = torch.from_numpy(dataset.pool.images[group.rows]), torch.from_numpy(group.labels)
     signals = read_signals(network, images.to(device), labels.to(device), queries)
