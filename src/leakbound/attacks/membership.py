@@ -42,7 +42,7 @@ _FALSE_POSITIVE_RATES = (0.01, 0.001)
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
-Scores = Mapping[str, Sequence[Float[np.ndarray, " n"]]]
+Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
 """Attacker to its scores of some groups of records, those that it knows first; higher means member."""
 
 

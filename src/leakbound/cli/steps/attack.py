@@ -79,7 +79,7 @@ def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
     if "channel" in needs:
         found |= table.channel_files(run)
     if "references" in needs:
-        roles = {"references": "weights", "reference_rates": "trained"}
+        roles = {"references": "weights", "trained": "trained"}
         found |= {option: table.file("references", run.slug, role) for option, role in roles.items()}
     return found
 
@@ -111,10 +111,11 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     if attack == "membership":
         count, one = size.members, config.membership
         steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
-        yield Work(
-            "membership", replicas * min(one.epochs, _PATIENT) * len(one.learning_rates) * steps, run.model, size.colors
-        )
-        yield Work("predict", replicas * 2 * count, run.model, size.colors)
+        passes = min(one.epochs, _PATIENT) * len(one.learning_rates) * (2 if one.references else 1)
+        yield Work("membership", replicas * passes * steps, run.model, size.colors)
+        looks = 1 + (one.draws if table.defense_of(run).channel is not None else 0)
+        asked = replicas * 2 * count + table.reference_networks(run.slug) * size.pool
+        yield Work("predict", looks * asked, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
         yield Work("invert", replicas * config.model_inversion.iterations * images, run.model, size.colors)
@@ -139,7 +140,7 @@ def attack(
     weights: Path | None = None,
     rates: Path | None = None,
     references: Path | None = None,
-    reference_rates: Path | None = None,
+    trained: Path | None = None,
     channel: Path | None = None,
     spectrum: Path | None = None,
     moments: Path | None = None,
@@ -164,7 +165,7 @@ def attack(
     function = load(config.function, f"function of {asked.attack}")
     for pair, names in (
         ((weights, rates), "--weights and --rates"),
-        ((references, reference_rates), "--references and --reference-rates"),
+        ((references, trained), "--references and --trained"),
     ):
         if (pair[0] is None) != (pair[1] is None):
             raise typer.BadParameter(f"{names} come together")
@@ -179,7 +180,7 @@ def attack(
         if "channel" in needs:
             arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:
-            arguments["references"] = _references(references, reference_rates, asked, config, images)
+            arguments["references"] = _references(references, trained, asked, config, images)
         networks = Networks(*_networks(weights, rates, asked, config, images))
         attacked = partial(function, **arguments)
         found, kept = attack_networks(networks, attacked, with_rates="references" in needs)
@@ -190,7 +191,7 @@ def attack(
         "weights": weights,
         "rates": rates,
         "references": references,
-        "reference_rates": reference_rates,
+        "trained": trained,
         "channel": channel,
         "spectrum": spectrum,
         "moments": moments,

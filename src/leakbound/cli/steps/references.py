@@ -18,7 +18,6 @@ from leakbound.jobs.work import Work
 from leakbound.storage.tables import RATES, read_table
 
 _KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
-_CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -49,10 +48,8 @@ def _settings(table: RunTable, run: Run) -> dict[str, Any]:
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
     """Steps of all reference networks, and the one point of their curves."""
-    size, count = table.size(run.dataset), table.references(run.slug)
-    rates = len(table.candidates(run))
-    slots = count * (rates if table.rates[run.slug] == "all" else min(_CHOSEN, rates))
-    yield table.step_work(run, round(slots * run.rounds), round(slots))
+    size, slots = table.size(run.dataset), table.reference_networks(run.slug)
+    yield table.step_work(run, slots * run.rounds, slots)
     yield Work("predict", slots * (size.members + size.validation + size.test), run.model, size.colors)
     yield Work("parameters", 4 * slots, run.model, size.colors)
 
