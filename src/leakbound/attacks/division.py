@@ -72,6 +72,11 @@ class Asked:
     canaries: Group
     inserted: Int[np.ndarray, " k"]
 
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Groups to score: ``scored``, and ``canaries`` if there are some."""
+        return (self.scored, self.canaries) if len(self.inserted) else (self.scored,)
+
     def named(
         self, scored: Float[np.ndarray, " n"], canaries: Float[np.ndarray, " m"] | None = None
     ) -> dict[str, np.ndarray]:

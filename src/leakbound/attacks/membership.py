@@ -8,6 +8,7 @@ channel of a defense, it looks at each record through noise of its own.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -109,19 +110,18 @@ def attack(
         asked = asked_records(dataset, replica, config.known_fraction, division)
         load(network, {name: values[row] for name, values in weights.items()})
         rate = learning_rates[row] if references is not None else None
-        looks = [_look(network, dataset, asked.known, way, references, rate) for way in ways]
-        clearest = max(range(len(ways)), key=lambda number: _promise(looks[number]))
-        groups = [asked.scored, *([asked.canaries] if len(asked.canaries) else [])]
-        others = [_look(network, dataset, group, ways[clearest], references, rate) for group in groups]
-        sound = sound and all(look.signals.finite for look in (looks[clearest], *others))
+        look = partial(_look, network, dataset, references, rate)
+        known, way = max(((look(way, asked.known), way) for way in ways), key=lambda seen: _promise(seen[0]))
+        others = [look(way, group) for group in asked.groups]
+        sound = sound and all(seen.signals.finite for seen in (known, *others))
         drawn = torch_generator(seed, dataset.name, replica, "membership_network")
-        found = score(looks[clearest], others, config=config, generator=drawn) if sound else {}
-        unknown = [np.full(len(group), np.nan) for group in groups]
+        found = score(known, others, config=config, generator=drawn) if sound else {}
+        unknown = [np.full(len(group), np.nan) for group in asked.groups]
         named = {name: asked.named(*found.get(name, (None, *unknown))[1:]) for name in (*variants, STRONGEST)}
         rows += _rows(replica, named, asked, others[0].signals if sound else None)
         kept.append({f"{name}_{kind}": values for name, kinds in named.items() for kind, values in kinds.items()})
         choice = [found.get(name) is found.get(STRONGEST) for name in variants].index(True) if found else -1
-        kept[-1] |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(ways[clearest].count > 0)}
+        kept[-1] |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(way.count > 0)}
         kept[-1] |= {"canaries_inserted": asked.inserted} if len(asked.inserted) else {}
     return pd.DataFrame(rows), {name: np.stack([found[name] for found in kept]) for name in kept[0]}
 
@@ -206,10 +206,10 @@ def _ways(
 def _look(
     network: nn.Module,
     dataset: ImageDataset,
-    group: Group,
-    queries: Queries,
     references: References | None,
     learning_rate: float | None,
+    queries: Queries,
+    group: Group,
 ) -> Look:
     """View of some records through a network and the references of its learning rate."""
     device = next(network.parameters()).device
