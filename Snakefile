@@ -1,6 +1,6 @@
 # leakbound: from images to figures. Each job is one call of the command line; `leakbound --help` lists the same steps.
 #
-#   prepare -> covariance -> spectrum -> calibrate -> tune -> train -> attack -> tabulate -> claims, plot -> log -> report
+#   prepare -> covariance -> spectrum -> calibrate -> train -> references -> attack -> tabulate -> claims, plot -> log -> report
 #
 # What jobs there are, what each is told, reads and writes stands in src/leakbound/cli/steps, one file for each kind.
 

@@ -23,7 +23,7 @@ import torch
 from leakbound import models, storage
 from leakbound.attacks.gradient_inversion import invert as match
 from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.membership import score
+from leakbound.attacks.membership import Look, score
 from leakbound.attacks.model_inversion import invert
 from leakbound.attacks.signals import read_signals
 from leakbound.channels.channel import Channel
@@ -156,7 +156,7 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
     def epochs(passes: int) -> None:
         """Passes of the attack network of membership inference over 8 of 10 batches."""
         config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
-        score(known, known, config=config, generator=torch_generator(0, "costs"))
+        score(Look(known), [Look(known)], config=config, generator=torch_generator(0, "costs"))
 
     yield "membership", _slope(epochs, clock, few=2, many=6) / 8
 

@@ -40,7 +40,7 @@ def part(
             [*curves, (0, RATE, 50, "epsilon", 3.0)], columns=["replica", "learning_rate", "step", "metric", "value"]
         ),
         attacks={
-            "membership": attack("white_box", "auc", {(r, -1): auc for r in replicas}),
+            "membership": attack("strongest", "auc", {(r, -1): auc for r in replicas}),
             "model_inversion": inversion,
         },
     )

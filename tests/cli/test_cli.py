@@ -126,6 +126,25 @@ def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, capsys, word
     assert not (prepared / "x").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "membership compares with reference networks: give --references, written by `references`"),
+        (["--references", "{folder}/none"], "--references and --trained come together"),
+    ],
+)
+def test_attack_on_membership_asks_for_its_references_before_it_reads_weights(prepared, capsys, more, message):
+    known = {name: MODEL[name] for name in ("model", "level", "seed", "device", "defense")}
+    settings = {**known, "attack": "membership", "slug": "digits/lenet/none/n3-b16", "config": {}}
+    files = ["--dataset", "digits.safetensors", "--weights", "none", "--rates", "none"]
+    files += ["--rows", "x", "--arrays", "y", "--provenance", "z", *(word.replace("{folder}/", "") for word in more)]
+    words = [word if word.startswith("--") else prepared / word for word in files]
+    with pytest.raises(SystemExit) as ended:
+        run("attack", "--settings", json.dumps(settings), *words)
+    assert ended.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def test_defect_of_ours_keeps_its_traceback(prepared, monkeypatch):
     """Only what explains itself is turned into a message; a bug is not hidden."""
     monkeypatch.setattr(storage, "read_arrays_and_metadata", lambda path: 1 / 0)

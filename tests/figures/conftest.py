@@ -57,8 +57,10 @@ def inversion(replica: int, openness: float, generator: np.random.Generator) -> 
 
 
 def membership(replica: int, openness: float, generator: np.random.Generator) -> pd.DataFrame:
-    values = {"white_box": 0.5 + 0.17 * openness, "loss_threshold": 0.5 + 0.1 * openness}
+    values = {"white_box_references": 0.5 + 0.17 * openness, "loss_threshold": 0.5 + 0.1 * openness}
     rows = [(variant, "auc", auc + 0.01 * generator.normal()) for variant, auc in values.items()]
+    behind = {"strongest": 0.0, "white_box": 0.03, "rmia": 0.01, "lira_online": 0.02, "lira_offline": 0.03}
+    rows += [(variant, "auc", rows[0][2] - less * openness) for variant, less in behind.items()]
     frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
     return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03, **UNTRAINED)
 
@@ -200,7 +202,11 @@ def slot_rows(identity: dict[str, object], progress: float, noise: np.ndarray) -
     rows: list[dict[str, object]] = [
         {"source": "training", "variant": "", "metric": name, "value": value} for name, value in metrics.items()
     ]
-    rows.append({"source": "membership", "variant": "white_box", "metric": "auc", "value": auc})
+    leaks = {"auc": auc, "canary_tpr_at_fpr_0.001": (auc - 0.5) ** 2, "canary_auc": auc}
+    rows += [
+        {"source": "membership", "variant": "strongest", "metric": name, "value": value}
+        for name, value in leaks.items()
+    ]
     rows.append({"source": "model_inversion", "variant": "tuned", "metric": "gain", "value": gain})
     return [{**identity, "unit": -1, "status": "", **row} for row in rows]
 

@@ -55,7 +55,7 @@ def test_one_network_alone_leaves_the_look_to_the_defense(make_study):
 def test_rows_of_panels_show_their_own_rows_and_controls(studies):
     options = {
         "where": {"defense": "natural"},
-        "rows": {"AUC": {"metric": "auc", "variant": "white_box"}, "accuracy": {"metric": "test_accuracy"}},
+        "rows": {"AUC": {"metric": "auc", "variant": "strongest"}, "accuracy": {"metric": "test_accuracy"}},
         "controls": [{"label": "undefended", "where": {"defense": "none"}}],
         "chance": 0.5,
         "chance_rows": ["AUC"],
@@ -63,7 +63,7 @@ def test_rows_of_panels_show_their_own_rows_and_controls(studies):
     rows = studies["capacity"]
     picture = PLOTS.get("levels")(rows, options=options)
     assert [axes.get_ylabel() for axes in picture.axes] == ["AUC", "accuracy"]
-    for axes, metric, variant in zip(picture.axes, ("auc", "test_accuracy"), ("white_box", ""), strict=True):
+    for axes, metric, variant in zip(picture.axes, ("auc", "test_accuracy"), ("strongest", ""), strict=True):
         own = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
         heights = [line.get_ydata()[0] for line in axes.get_lines() if line.get_color() == style.CONTROL_COLOR]
         undefended = own[own["defense"] == "none"]["value"].mean()
@@ -105,7 +105,7 @@ def test_logarithmic_axes_have_plain_numbers_where_those_are_short(limits, expec
 
 
 def test_planes_follow_the_rounds(studies):
-    options = {"along": "rounds", "x": {"metric": "auc", "variant": "white_box"}, "y": {"metric": "test_accuracy"}}
+    options = {"along": "rounds", "x": {"metric": "auc", "variant": "strongest"}, "y": {"metric": "test_accuracy"}}
     picture = PLOTS.get("plane")(studies["rounds"], options=options)
     assert {text.get_text() for text in picture.axes[0].texts} >= {"150", "1200"}
     grey = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]

@@ -63,10 +63,10 @@ SMALL = {
         "communication_rounds": 1,
     },
 }
-LONG = ("train", "attack", "measure", "federate", "log", "log-figures")
+LONG = ("train", "references", "attack", "measure", "federate", "log", "log-figures")
 """Commands that take long, or that start MLflow, once all is right: only tried with something that is not."""
 KIND_OF = {"attacks": "table", "channels": "channel", "curves": "table", "federated": "table", "provenance": "record"}
-KIND_OF |= {"members": "moments", "rows": "table", "spectra": "spectrum"}
+KIND_OF |= {"members": "moments", "rows": "table", "spectra": "spectrum", "references": "weights", "trained": "rates"}
 """Option to the kind of file that it reads, where its name does not say it."""
 
 

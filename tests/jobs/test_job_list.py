@@ -289,6 +289,29 @@ def test_only_jobs_that_a_final_one_needs_are_made():
     assert [job.name for job in jobs.of("prepare")] == ["digits"]
 
 
+def test_references_are_trained_for_runs_whose_members_are_attacked_and_for_no_others():
+    jobs, slug = job_list(), PLAIN_RUN.replace("none", "natural-4")
+    attacked = {name for name, attacks in jobs.table.attacks.items() if "membership" in attacks}
+    assert {job.name for job in jobs.of("references")} == attacked
+    made = jobs.job("references", slug)
+    assert made.settings["replicas"] == QUICK.attacks.membership.references
+    assert made.inputs["rates"] == jobs.job("train", slug).outputs["rates"]
+    read = jobs.job("attack", f"{slug}/membership").inputs
+    assert (read["references"], read["trained"]) == (made.outputs["weights"], made.outputs["trained"])
+    assert {"channel", "spectrum"} <= read.keys()
+    assert not {"references", "channel"} & jobs.job("attack", f"{slug}/model_inversion").inputs.keys()
+
+
+def test_without_references_none_are_trained_and_trainings_are_the_same():
+    few = QUICK.attacks.membership.model_copy(update={"references": 0})
+    config = QUICK.model_copy(update={"attacks": QUICK.attacks.model_copy(update={"membership": few})})
+    without, jobs = job_list(config), job_list()
+    assert without.of("references") == []
+    assert "references" not in without.job("attack", f"{PLAIN_RUN}/membership").inputs
+    for job in jobs.of("train"):
+        assert without.job("train", job.name).settings_text() == job.settings_text()
+
+
 def test_options_name_every_file_of_a_job_but_those_it_finds_below_the_root():
     jobs = job_list()
     train = jobs.job("train", PLAIN_RUN.replace("none", "natural-4")).options()

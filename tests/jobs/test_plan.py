@@ -12,7 +12,7 @@ from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
 QUICK = reading.quick()
-ON_DEVICE = {"train", "attack", "measure", "federate"}
+ON_DEVICE = {"train", "references", "attack", "measure", "federate"}
 
 
 def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:

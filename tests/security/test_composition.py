@@ -178,7 +178,7 @@ CONFIG = {
     "replicas": 2,
     "datasets": {"digits": {"members": 60, "pool": 150, "test": 60, "aux": 60}},
     "training": {"learning_rates": [0.01, 0.03], "evaluations": 1},
-    "attacks": {"membership": {"epochs": 1, "learning_rates": [1e-3]}},
+    "attacks": {"membership": {"epochs": 1, "learning_rates": [1e-3], "references": 2}},
     "studies": {
         "small": {
             "datasets": ["digits"],
@@ -218,13 +218,21 @@ def test_run_states_bounds_for_all_that_it_trained_whether_or_not_the_weights_ar
     assert covered == {"privacy event"}  # the noise is from seeds
 
 
+def networks(root, arm: str) -> int:
+    """Networks that have looked at the pool: two replicas at two rates each, and two references at those chosen."""
+    references = storage.read_json(root / f"references/digits/lenet/{arm}/n5-b16/provenance.json")["events"]
+    assert len(references) in (2, 4)
+    return 4 + len(references)
+
+
 def test_everything_done_to_the_same_members_is_composed_once_for_the_folder(results):
     root, made = results
     told = summary(root, made)["leakage"]["digits"]
-    assert told["unbounded"] == ["digits/lenet/none/n5-b16"]
-    assert told["jobs"] == {"trainings": 4}
-    # 5 steps of 16 among 60: twice at most; two replicas at two rates each; frozen: once a network.
-    looks = {"natural-4": 4 * 2, "white-4": 4 * 2 + 4}
+    assert told["unbounded"] == ["digits/lenet/none/n5-b16", "references/digits/lenet/none/n5-b16"]
+    assert told["jobs"] == {"trainings": 4, "trainings of reference networks": 4}
+    # 5 steps of 16 among 60: twice at most; frozen: once a network.
+    seen_white = networks(root, "white-4") * 2 + networks(root, "white_frozen-4")
+    looks = {"natural-4": networks(root, "natural-4") * 2, "white-4": seen_white}
     law = made.job("spectrum", "digits/natural").inputs["moments"]
     moments = Moments.from_arrays(storage.read_arrays(root.parents[1] / law))
     values, vectors = linalg.eigh(moments.covariance)
@@ -237,7 +245,7 @@ def test_everything_done_to_the_same_members_is_composed_once_for_the_folder(res
     expected = 0.5 * np.linalg.slogdet(seen)[1]
     # In the 960 directions in which digits do not vary, white noise is small, and their variances are rounding.
     assert told["channels"] == pytest.approx(expected, rel=2e-4)
-    longer = PrivacyEvent("dpsgd", "poisson", 60, 16, 4 * 5, 0, noise_multiplier=1.0)
+    longer = PrivacyEvent("dpsgd", "poisson", 60, 16, networks(root, "dpsgd-1") * 5, 0, noise_multiplier=1.0)
     assert told["dp"]["epsilon"] == pytest.approx(accounting.epsilon(longer, 1e-5), rel=1e-12)
     assert told["record"] == pytest.approx(told["channels"] + told["dp"]["record"], rel=1e-12)
     alone = [provenance(root, arm)["leakage"] for arm in ("natural-4", "white-4", "white_frozen-4")]

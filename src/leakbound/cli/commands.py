@@ -29,6 +29,7 @@ _HELP = {
     "out": "Result, in the format that its suffix says.",
     "png": "The same picture, PNG, beside it under the same name.",
     "provenance": "Provenance, JSON.",
+    "references": "Weights of reference networks, written by `references`.",
     "root": "Folder of the configuration's results.",
     "rows": "Tidy rows, Parquet.",
     "scoreboard": "Scoreboard, Markdown.",
@@ -36,6 +37,7 @@ _HELP = {
     "spectra": "NAME=FILE: spectrum of the channel of a defense, or of a family of channels; may be repeated.",
     "spectrum": "Spectrum, written by `spectrum`.",
     "svg": "Picture, SVG.",
+    "trained": "Learning rate of each reference network, Parquet.",
     "rates": "Candidate learning rates and the choice among them, written by `train`.",
     "weights": "Weights of all replicas, safetensors.",
 }

@@ -17,6 +17,7 @@ from leakbound.jobs.paths import P, output
 from leakbound.jobs.runs import Run, level_text, runs_of
 from leakbound.jobs.work import STEP_RECORDS, Work
 
+_CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
 _ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 
 
@@ -125,6 +126,17 @@ class RunTable:
         """Networks of a run that are kept and attacked."""
         every = self.rates[run.slug] == "all" and run.rounds > 0
         return run.replicas * (len(self.candidates(run)) if every else 1)
+
+    def references(self, slug: str) -> int:
+        """Reference networks that attacks on a run compare its networks with, at each learning rate that it keeps."""
+        config, defense = self.config.attacks, self.config.defense(self.runs[slug].defense)
+        asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
+        return config.membership.references if asked and self.runs[slug].rounds > 0 else 0
+
+    def reference_networks(self, slug: str) -> int:
+        """Reference networks of a run at all learning rates that it keeps; of chosen ones as many as usual."""
+        rates = len(self.candidates(self.runs[slug]))
+        return round(self.references(slug) * (rates if self.rates[slug] == "all" else min(_CHOSEN, rates)))
 
     def records(self, slug: str) -> dict[str, str]:
         """Tables and provenance that a finished run has written, each by the name of what it holds."""

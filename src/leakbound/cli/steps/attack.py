@@ -27,6 +27,7 @@ from leakbound.storage.tables import RATES, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from leakbound.attacks.references import References
     from leakbound.datasets import ImageDataset
 
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
@@ -51,13 +52,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
     for slug, attacks in table.attacks.items():
         run = table.runs[slug]
         defense = config.defense(run.defense)
-        inputs = {"dataset": table.file("prepare", run.dataset)}
-        if run.rounds > 0:
-            inputs |= {role: table.file("train", slug, role) for role in ("weights", "rates")}
-        else:
-            # A defense that takes a direction from the records does so from the members, here as in training.
-            law = table.moments(run.dataset, "members" if defense.channel is None else None)
-            inputs |= {**table.channel_files(run), "moments": law}
         for attack in attacks:
             learned = table.estimator_file(run) if attack == "gradient_inversion" else {}
             yield new_job(
@@ -65,12 +59,30 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 "attack",
                 f"{slug}/{attack}",
                 _settings(table, run, attack),
-                inputs={**inputs, **learned},
+                inputs={**_inputs(table, run, attack), **learned},
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
                 modules=config.attacks.all()[attack].modules(),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run, attack),
             )
+
+
+def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
+    """Files that an attack on a run reads."""
+    defense = table.config.defense(run.defense)
+    needs = table.config.attacks.all()[attack].needs(defense)
+    found = {"dataset": table.file("prepare", run.dataset)}
+    if run.rounds == 0:
+        # A defense that takes a direction from the records does so from the members, here as in training.
+        law = table.moments(run.dataset, "members" if defense.channel is None else None)
+        return found | {**table.channel_files(run), "moments": law}
+    found |= {role: table.file("train", run.slug, role) for role in ("weights", "rates")}
+    if "channel" in needs:
+        found |= table.channel_files(run)
+    if "references" in needs:
+        roles = {"references": "weights", "trained": "trained"}
+        found |= {option: table.file("references", run.slug, role) for option, role in roles.items()}
+    return found
 
 
 def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
@@ -100,10 +112,11 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     if attack == "membership":
         count, one = size.members, config.membership
         steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
-        yield Work(
-            "membership", replicas * min(one.epochs, _PATIENT) * len(one.learning_rates) * steps, run.model, size.colors
-        )
-        yield Work("predict", replicas * 2 * count, run.model, size.colors)
+        passes = min(one.epochs, _PATIENT) * len(one.learning_rates) * (2 if one.references else 1)
+        yield Work("membership", replicas * passes * steps, run.model, size.colors)
+        looks = 1 + (one.draws if table.defense_of(run).channel is not None else 0)
+        asked = replicas * 2 * count + table.reference_networks(run.slug) * size.pool
+        yield Work("predict", looks * asked, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
         yield Work("invert", replicas * config.model_inversion.iterations * images, run.model, size.colors)
@@ -127,6 +140,8 @@ def attack(
     provenance: Path,
     weights: Path | None = None,
     rates: Path | None = None,
+    references: Path | None = None,
+    trained: Path | None = None,
     channel: Path | None = None,
     spectrum: Path | None = None,
     moments: Path | None = None,
@@ -150,8 +165,12 @@ def attack(
     known = {"defense": asked.defense, "level": asked.level}
     began = time.time()
     function = load(config.function, f"function of {asked.attack}")
-    if (weights is None) != (rates is None):
-        raise typer.BadParameter("--weights and --rates come together")
+    for pair, names in (
+        ((weights, rates), "--weights and --rates"),
+        ((references, trained), "--references and --trained"),
+    ):
+        if (pair[0] is None) != (pair[1] is None):
+            raise typer.BadParameter(f"{names} come together")
     if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
         if estimator is not None:
@@ -161,14 +180,22 @@ def attack(
     else:
         if config.knows_defense:
             arguments |= {**known, "batch_size": Run.from_slug(asked.slug).batch_size}
+        needs = config.needs(asked.defense)
+        if "channel" in needs:
+            arguments["channel"] = read_channel(channel, spectrum)[0]
+        if "references" in needs:
+            arguments["references"] = _references(references, trained, asked, config, images)
         networks = Networks(*_networks(weights, rates, asked, config, images))
-        found, kept = attack_networks(networks, lambda **chosen: function(**arguments, **chosen))
+        attacked = partial(function, **arguments)
+        found, kept = attack_networks(networks, attacked, with_rates="references" in needs)
     storage.write_rows(rows, found if "status" in found else found.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
     files = {
         "dataset": dataset,
         "weights": weights,
         "rates": rates,
+        "references": references,
+        "trained": trained,
         "channel": channel,
         "spectrum": spectrum,
         "moments": moments,
@@ -204,6 +231,31 @@ def _networks(
             f"{len(images.classes)} classes",
         )
     return {name: torch.from_numpy(array) for name, array in found.items()}, kept
+
+
+def _references(
+    path: Path | None, rates: Path | None, asked: AttackSettings, config: Attack, images: ImageDataset
+) -> References:
+    """Reference networks that an attack compares with.
+
+    Raises:
+        typer.BadParameter: If there are none.
+    """
+    from leakbound.attacks.networks import Networks
+    from leakbound.attacks.references import References
+    from leakbound.models import build
+    from leakbound.randomness.seeding import torch_generator
+
+    if path is None or rates is None:
+        raise typer.BadParameter(
+            f"{asked.attack} compares with reference networks: give --references, written by `references`"
+        )
+    network = build(
+        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references")
+    )  # their weights replace its own
+    return References(
+        Networks(*_networks(path, rates, asked, config, images)), network.to(device_name(asked.device)).eval(), images
+    )
 
 
 def _gradient_inputs(

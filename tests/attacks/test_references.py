@@ -1,0 +1,286 @@
+"""Scores by reference networks: against scipy, brute-force definitions, and networks that are known to remember."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from images import repooled
+from leakbound import models
+from leakbound.attacks.division import asked_records
+from leakbound.attacks.membership import ALONE, COMPARING, STRONGEST, attack
+from leakbound.attacks.networks import Networks
+from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
+from leakbound.attacks.signals import Queries, read_confidences, read_signals
+from leakbound.channels import estimate_moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.attacks import MembershipConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import ChannelDefense, Undefended
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import prepare
+from leakbound.metrics import auc_interval
+from leakbound.randomness.seeding import torch_generator
+from leakbound.registry import SHAPES
+from leakbound.training import TrainingRequest, train
+from leakbound.training.references import reference_dataset, reference_request
+
+RATE = 0.05
+SHORT = MembershipConfig(epochs=10, learning_rates=(1e-3,))
+
+
+@pytest.fixture(scope="module")
+def made_up():
+    """Confidences of 40 networks in 200 records; each network was trained on half of them, and is surer of these."""
+    generator = np.random.default_rng(0)
+    outside = generator.normal(0, 2, 200)
+    inside = generator.random((40, 200)) < 0.5
+    confidence = outside + 1.5 * inside + generator.normal(0, 1, (40, 200))
+    return Compared(confidence, inside, ~inside), outside, generator
+
+
+def test_laws_are_those_that_the_confidences_were_drawn_from(made_up):
+    compared, outside, _ = made_up
+    laws = shared_laws(compared)
+    # 4,000 residuals a kind: 5 standard errors are 6 % of a variance and 0.08 of a mean.
+    assert laws.variance == pytest.approx(1.0, rel=0.06)
+    assert laws.spread == pytest.approx(np.sqrt(1.05), rel=0.06)  # a mean of 20 outside has a variance of its own
+    assert laws.curve(np.array([-2.0, 0.0, 2.0])) - np.array([-2.0, 0.0, 2.0]) == pytest.approx(1.5, abs=0.15)
+    assert np.corrcoef(compared.mean, outside)[0, 1] > 0.99
+
+
+def test_offline_score_has_the_tail_of_a_normal_law(made_up):
+    """Of records that networks never saw, the score is standard normal, but for the error of a mean of some twenty."""
+    compared, outside, generator = made_up
+    scores = lira_offline(outside + generator.normal(0, 1, 200), compared, shared_laws(compared))
+    assert stats.kstest(scores / np.sqrt(1 + 1 / 20), "norm").pvalue > 0.001
+
+
+def test_online_score_is_the_ratio_of_two_normal_densities(made_up):
+    compared, outside, _ = made_up
+    laws = shared_laws(compared)
+    scores = lira_online(outside, compared, laws)
+    for record in (0, 7, 199):
+        own = compared.confidence[:, record]
+        away, within = own[compared.outside[:, record]], own[compared.inside[:, record]]
+        mean = (10 * laws.curve(away.mean()) + within.sum()) / (10 + len(within))
+        variance = (16 * laws.variance + len(away) * away.var()) / (16 + len(away) - 1)
+        expected = stats.norm(mean, laws.spread).logpdf(outside[record])
+        expected -= stats.norm(away.mean(), np.sqrt(variance)).logpdf(outside[record])
+        assert scores[record] == pytest.approx(expected, rel=1e-9)
+
+
+def test_record_that_no_reference_was_trained_on_has_the_mean_shift_of_the_others(made_up):
+    compared, outside, _ = made_up
+    laws = shared_laws(compared)
+    unseen = Compared(compared.confidence[:, :1], np.zeros((40, 1), bool), np.ones((40, 1), bool))
+    sure, unsure = (lira_online(unseen.mean + shift, unseen, laws)[0] for shift in (1.5, 0.0))
+    assert sure > 0 > unsure
+    few = dataclasses.replace(compared, inside=np.zeros_like(compared.inside))
+    assert shared_laws(few).curve is None
+    assert lira_online(outside, few, shared_laws(few)) == pytest.approx(lira_offline(outside, few, shared_laws(few)))
+
+
+def test_comparing_scores_see_members_that_differ_less_than_records_do(made_up):
+    """Members' confidence is 1.5 deviations up, that of records varies by two: the loss is nearly blind."""
+    compared, outside, generator = made_up
+    membership = np.arange(200) < 100
+    confidence = outside + 1.5 * membership + generator.normal(0, 1, 200)
+
+    def area(scores):
+        return auc_interval(scores[membership], scores[~membership]).value
+
+    laws = shared_laws(compared)
+    # Two normal laws 1.5 deviations apart: AUC = Φ(1.5/√2) = 0.86; with differing records Φ(1.5/√(2·5)) = 0.68.
+    assert area(confidence) < 0.75
+    assert area(lira_offline(confidence, compared, laws)) > 0.8
+    assert area(lira_online(confidence, compared, laws)) > 0.8
+    assert area(rmia(confidence, compared, 1.0)) > 0.8
+
+
+@pytest.mark.parametrize("offline", [0.0, 0.3, 1.0])
+def test_rmia_orders_records_as_its_definition_over_a_population(made_up, offline):
+    """Pr over z of p(x|θ)/p(x) ≥ γ p(z|θ)/p(z), counted one by one, with a population as large as it takes."""
+    compared, outside, generator = made_up
+    chances = 1 / (1 + np.exp(-compared.confidence))
+    target = 1 / (1 + np.exp(-outside - generator.normal(0, 1, 200)))
+    confidence = np.log(target / (1 - target))
+
+    ratios = []
+    for record in range(200):
+        away = chances[compared.outside[:, record], record].mean()
+        ratios.append(target[record] / (0.5 * ((1 + offline) * away + (1 - offline))))
+    population = np.exp(generator.normal(0, 3, 2000))
+    counted = [np.mean(ratio >= 1.2 * population) for ratio in ratios]
+    assert stats.spearmanr(rmia(confidence, compared, offline), counted).statistic > 0.999
+    assert rmia(confidence, compared, offline) == pytest.approx(np.log(ratios), rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Handwriting with labels drawn by lot, which can only be learned by heart, and 30 pairs of canaries."""
+    config = DatasetConfig(members=200, validation=50, pool=900, test=50, aux=50, canaries=30)
+    dataset = prepare("digits", config, seed=0)
+    labels = np.random.default_rng(1).integers(0, 10, len(dataset.pool))
+    return repooled(dataset, labels=labels)
+
+
+def request(dataset, **changes):
+    values = {
+        "dataset": dataset,
+        "model": "mlp",
+        "defense": Undefended(),
+        "level": None,
+        "rounds": 250,
+        "batch_size": 50,
+        "learning_rates": (RATE,),
+        "config": TrainingConfig(evaluations=1),
+        "seed": 0,
+        "slug": "digits/mlp/none/n250-b50",
+    }
+    return TrainingRequest(**{**values, **changes})
+
+
+def references_of(asked, count):
+    found = train(reference_request(asked, count, [RATE]))
+    network = models.build("mlp", 1, 10, torch_generator(0, "any"))
+    return References(Networks(found.weights, found.rates.assign(chosen=True)), network, asked.dataset)
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """A network that overfits, one that has seen nothing, and four references."""
+    asked = request(digits)
+    fresh = models.build("mlp", 1, 10, torch_generator(0, "untrained"))
+    weights = train(asked).weights
+    both = {name: torch.cat([weights[name], value.detach()[None]]) for name, value in fresh.named_parameters()}
+    return both, references_of(asked, 4)
+
+
+@pytest.fixture(scope="module")
+def found(digits, trained):
+    weights, references = trained
+    settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
+    return attack(weights, replicas=[0, 1], references=references, learning_rates=[RATE, RATE], **settings)
+
+
+def _values(rows, metric, replica):
+    return rows[(rows["metric"] == metric) & (rows["replica"] == replica)].set_index("variant")
+
+
+def test_comparing_attacks_succeed_where_labels_are_learned_by_heart(found):
+    areas = _values(found[0], "auc", 0)
+    assert areas.loc[list(COMPARING), "low"].min() > 0.7
+    assert areas.loc[["rmia", "white_box_references", STRONGEST], "low"].min() > 0.8
+
+
+def test_comparing_attacks_are_at_chance_on_a_network_that_saw_nothing(found):
+    areas = _values(found[0], "auc", 1).loc[[*ALONE, *COMPARING, STRONGEST]]
+    assert (areas["low"] <= 0.5).all()
+    assert (areas["high"] >= 0.5).all()
+
+
+def test_canaries_are_found_in_the_network_that_learned_them_and_not_in_the_other(found):
+    rows, arrays = found
+    assert _values(rows, "canary_auc", 0).loc[STRONGEST, "low"] > 0.8
+    assert _values(rows, "canary_tpr_at_fpr_0.01", 0).loc["rmia", "value"] > 0.1
+    seen_nothing = _values(rows, "canary_auc", 1).loc["rmia"]
+    assert seen_nothing["low"] <= 0.5 <= seen_nothing["high"]
+    assert arrays["rmia_canaries"].shape == (2, 30, 2)
+    place = arrays["canaries_inserted"][0]
+    members, others = (arrays["rmia_canaries"][0, np.arange(30), one] for one in (place, 1 - place))
+    assert np.mean(members > others) > 0.8
+
+
+def test_canaries_are_scored_with_their_wrong_labels_and_stay_out_of_everything_else(digits, trained):
+    asked = asked_records(digits, 0, 0.5, np.random.default_rng(0))
+    canaries = digits.canaries(0)
+    assert not np.isin(np.concatenate([asked.known.rows, asked.scored.rows]), canaries.rows).any()
+    assert len(asked.known) == len(asked.scored) == 170
+    assert np.array_equal(asked.canaries.rows[:60].reshape(-1, 2), canaries.rows)
+    assert np.array_equal(asked.canaries.labels[:60].reshape(-1, 2), canaries.labels)
+    assert (asked.canaries.labels != digits.pool.labels[asked.canaries.rows]).all()
+    assert np.array_equal(asked.canaries.rows[60:], asked.scored.rows[85:])
+    compared = trained[1].compared(RATE, Queries(), asked.canaries.rows, asked.canaries.labels)
+    assert not compared.inside.any()  # nobody was trained on a record under this label
+    drawn = [reference_dataset(digits).parts(number).members for number in range(4)]
+    for number, rows in enumerate(drawn):
+        assert not (compared.outside[number] & np.isin(asked.canaries.rows, rows)).any()
+
+
+def test_references_are_shared_by_arms_and_disjoint_in_their_draws_from_replicas(digits):
+    plain = request(digits, replicas=4)
+    shape = SHAPES.get("natural")()
+    channel = shape.calibrate(shape.decompose(estimate_moments([digits.aux.images.reshape(50, -1)])), 30.0)
+    noisy = request(digits, defense=ChannelDefense(), level=30.0, channel=channel, learning_rates=(0.01, RATE))
+    one, other = (reference_request(asked, 3, [RATE, RATE]) for asked in (plain, noisy))
+    assert one.candidates == other.candidates == [RATE]
+    assert one.replicas == other.replicas == 3
+    for number in range(3):
+        assert np.array_equal(one.dataset.parts(number).members, other.dataset.parts(number).members)
+        for purpose in ("init", "batches"):
+            assert one.generator(number, purpose).initial_seed() == other.generator(number, purpose).initial_seed()
+            assert one.generator(number, purpose).initial_seed() != plain.generator(number, purpose).initial_seed()
+        assert all(
+            not np.array_equal(one.dataset.parts(number).members, digits.parts(replica).members) for replica in range(4)
+        )
+    assert np.array_equal(one.dataset.labels(0), digits.pool.labels)  # references have no canaries
+
+
+def test_more_references_leave_the_first_ones_as_they_are(digits):
+    few, more = (train(reference_request(request(digits, rounds=3), count, [RATE])) for count in (2, 3))
+    assert all(torch.equal(few.weights[name], more.weights[name][:2]) for name in few.weights)
+
+
+def test_references_that_diverged_are_left_out_and_too_few_give_no_result(digits, trained):
+    weights, references = trained
+    broken = {name: values.clone() for name, values in references.networks.weights.items()}
+    for values in broken.values():
+        values[:3] = torch.nan
+    left = dataclasses.replace(references, networks=Networks(broken, references.networks.rates), _answers={})
+    one = {name: values[:1] for name, values in weights.items()}
+    settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
+    rows, _ = attack(one, replicas=[0], references=left, learning_rates=[RATE], **settings)
+    areas = _values(rows, "auc", 0)
+    assert areas.loc[list(COMPARING), "value"].isna().all()
+    assert set(areas.loc[list(COMPARING), "status"]) == {"diverged"}
+    assert areas.loc[[*ALONE, STRONGEST], "value"].notna().all()
+
+
+def test_noisy_queries_average_what_a_network_says_behind_the_channel(digits, trained):
+    weights, references = trained
+    shape = SHAPES.get("white")()
+    channel = shape.calibrate(shape.decompose(estimate_moments([digits.aux.images.reshape(50, -1)])), 30.0)
+    sampler = ChannelSampler(channel, (1, 32, 32))
+    queries = Queries(sampler, 3, torch.Generator().manual_seed(5))
+    noise = sampler.noise(3, torch.Generator().manual_seed(5)).view(3, 1, 1, 32, 32)
+    network = references.network
+    images, labels = torch.from_numpy(digits.aux.images[:7]), torch.from_numpy(digits.aux.labels[:7])
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.copy_(weights[name][0])
+        chances = torch.stack([network(images + one) for one in noise]).double().softmax(-1)
+    expected = (chances / (1 - chances)).log().mean(0)
+    found = read_confidences(network, images, queries, batch_size=3)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
+    signals = read_signals(network, images, labels, queries)
+    torch.testing.assert_close(signals.confidence, expected.gather(1, labels[:, None])[:, 0], rtol=1e-3, atol=1e-3)
+
+
+def test_strongest_is_chosen_by_the_known_records_alone(found):
+    """It is one of the attackers, and on the scored records it need not be the best of them, but hardly worse."""
+    rows, arrays = found
+    every = (*ALONE, *COMPARING)
+    chosen = every[arrays["strongest_choice"][0]]
+    assert np.array_equal(arrays[f"{chosen}_canaries"][0], arrays["strongest_canaries"][0])
+    areas = _values(rows, "auc", 0)["value"]
+    assert areas[STRONGEST] > areas[list(every)].max() - 0.03
+    half = [arrays[f"strongest_{kind}"][0] for kind in ("members", "nonmembers")]
+    assert areas[STRONGEST] == pytest.approx(auc_interval(*half).value)
+
+
+def test_one_reference_is_refused():
+    with pytest.raises(ValueError, match=r"one reference network has no spread.*0 or at least 2"):
+        MembershipConfig(references=1)
