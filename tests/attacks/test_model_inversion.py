@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -107,6 +109,15 @@ def test_controls_need_no_model(results, digits):
             expected = ((truth - image) ** 2).mean(axis=(1, 2, 3)) / 4
             np.testing.assert_allclose(values_of(rows, variant, "mse", replica), expected, rtol=1e-5)
     np.testing.assert_array_equal(pictures["truth"], class_means(digits.members(0), list(range(10))))
+
+
+def test_attacks_depend_on_no_member_beyond_the_network(results, weights, digits):
+    """Tuning that looks at members would flatter the attack: with others, and the same network, it ends the same."""
+    noise = np.random.default_rng(0).uniform(-1, 1, digits.pool.images.shape).astype(np.float32)
+    others = dataclasses.replace(digits, pool=dataclasses.replace(digits.pool, images=noise))
+    _, pictures = attacked({name: value[:1] for name, value in weights.items()}, others, replicas=[0])
+    for variant in (*ATTACKS, *CONTROLS):
+        np.testing.assert_array_equal(pictures[variant], results[1][variant])
 
 
 def test_diverged_replica_is_no_result(results):
