@@ -4,7 +4,7 @@ import pytest
 
 from leakbound import metrics
 from leakbound.claims.selection import EmptySelectionError, SelectionError, select
-from leakbound.claims.tables import COLUMNS, RunResults, tabulate
+from leakbound.claims.tables import COLUMNS, RunResults, accounting_rows, tabulate
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:
@@ -60,6 +60,30 @@ def test_the_table_has_the_stated_columns_and_types():
     assert table["level"].dtype == float
     assert table["unit"].dtype == np.int64
     assert tabulate([]).dtypes.equals(table.dtypes)
+
+
+def test_bounds_of_a_provenance_become_rows_of_all_replicas():
+    stated = {
+        "count": 2,
+        "labels": 2.3,
+        "replica": {"uses": 3, "printed": 40.0, "record": 5.0, "stated": "5 nats"},
+        "replicas": {"epsilon": 2, "delta": 1e-5, "accountant": "rdp", "stated": "ε = 2"},
+    }
+    rows = accounting_rows(stated)
+    assert rows[["variant", "metric", "value"]].to_numpy().tolist() == [
+        ["replica", "printed", 40.0],
+        ["replica", "record", 5.0],
+        ["replicas", "epsilon", 2.0],
+    ]
+    assert rows["value"].dtype == float
+    for name, expected in {"replica": -1, "unit": -1, "chosen": True, "status": ""}.items():
+        assert rows[name].tolist() == [expected] * 3
+    for name in ("learning_rate", "low", "high"):
+        assert rows[name].dtype == float
+        assert rows[name].isna().all()
+    none = accounting_rows(None)
+    assert none.empty
+    assert list(none.columns) == list(rows.columns)
 
 
 def test_the_table_does_not_depend_on_the_order_of_runs():
