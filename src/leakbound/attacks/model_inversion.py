@@ -72,9 +72,10 @@ def attack(
     Returns:
         Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
         for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the MSE of ``aux_mean``
-        that they take away: what the network adds to what the attacker knew. NaN where the status is of
-        ``validity.NO_RESULT``, and all values of a replica with weights that are not finite. And the images of the
-        first replica by variant, (classes, colors, 32, 32), with ``truth``.
+        that they take away: what the network adds to what the attacker knew. ``gain_on_others`` is the same by the
+        means of the replica's non-members, a control: what a network tells of all records of a class is in both. NaN
+        where the status is of ``validity.NO_RESULT``, and all values of a replica with weights that are not finite. And
+        the images of the first replica by variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
@@ -92,6 +93,8 @@ def attack(
         members = dataset.members(replica)
         truth, held = class_means(members, present), np.isin(present, members.labels)
         before, knew = (image_values(truth, images)["mse"] for images in controls.values())
+        others = class_means(dataset.nonmembers(replica), present)
+        knew_others = image_values(others, known)["mse"]
         found, statuses = _nothing(known)
         if finite:
             parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
@@ -104,6 +107,7 @@ def attack(
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
             if variant in found:
                 values["gain"], values["gain_over_aux"] = before - values["mse"], 1.0 - values["mse"] / knew
+                values["gain_on_others"] = 1.0 - image_values(others, restored)["mse"] / knew_others
             lost = np.isin(status.astype(str), NO_RESULT)
             own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
             tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
