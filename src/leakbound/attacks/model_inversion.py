@@ -66,8 +66,8 @@ def attack(
     Weights are extended where the largest one is best, and the tuned attack goes on beyond the printed one's steps
     where the last moment is best; ``grid_edge`` if that was not enough.
 
-    The truth of a class is the mean of the replica's members of it; ``aux`` is the attacker's. Arguments are those of
-    :mod:`leakbound.attacks`; the attack draws nothing but jitter.
+    The truth of a class is the mean of the replica's members of it. Arguments are those of :mod:`leakbound.attacks`;
+    the attack draws nothing but jitter.
 
     Returns:
         Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
@@ -90,11 +90,8 @@ def attack(
     tables: list[pd.DataFrame] = []
     pictures: dict[str, np.ndarray] = {}
     for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
-        members = dataset.members(replica)
+        members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
         truth, held = class_means(members, present), np.isin(present, members.labels)
-        before, knew = (image_values(truth, images)["mse"] for images in controls.values())
-        others = class_means(dataset.nonmembers(replica), present)
-        knew_others = image_values(others, known)["mse"]
         found, statuses = _nothing(known)
         if finite:
             parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
@@ -106,8 +103,7 @@ def attack(
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
             if variant in found:
-                values["gain"], values["gain_over_aux"] = before - values["mse"], 1.0 - values["mse"] / knew
-                values["gain_on_others"] = 1.0 - image_values(others, restored)["mse"] / knew_others
+                values |= _gains(truth, others, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
             own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
             tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
@@ -124,6 +120,22 @@ def stopping_times(iterations: int) -> list[int]:
     return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
 
 
+def _gains(
+    truth: np.ndarray, others: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
+) -> dict[str, Float[np.ndarray, " k"]]:
+    """Gains of restored images over the controls, by the class means of members (truth) and of non-members (others)."""
+    start, known = controls["start"], controls["aux_mean"]
+
+    def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
+        return image_values(mean, images)["mse"]
+
+    return {
+        "gain": error(truth, start) - error(truth, restored),
+        "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
+        "gain_on_others": 1.0 - error(others, restored) / error(others, known),
+    }
+
+
 Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 """Images (classes, colors, height, width) by attack, and their statuses (classes)."""
 
@@ -136,7 +148,7 @@ def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
 
 
 class _Prior:
-    """What the attacker knows of the means of a class's members beside the mean of its own records.
+    """Knowledge of the means of a class's members that the attacker has beside the mean of its own records.
 
     Members are drawn like the attacker's records. So the difference of the two means has the covariance of the records
     of a class, over their numbers.
