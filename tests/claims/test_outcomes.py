@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from leakbound.claims.claims import evaluate
 from leakbound.claims.outcomes import Blocks, Exact
+from leakbound.claims.power import Design
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
 from leakbound.claims.selection import EmptySelectionError, SelectionError
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
@@ -159,12 +161,33 @@ def test_an_arm_beyond_plain_sgd_names_both_and_counts_replicas_without_either()
     assert list(blocks.effects.columns) == ["beyond"]
     assert blocks.effects["beyond"].tolist() == pytest.approx([0.05, 0.05])
     assert blocks.detail == "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages"
+    bare = found("beyond", rows.drop(columns="dataset"), **options)
+    assert bare.effects["beyond"].tolist() == blocks.effects["beyond"].tolist()
     # Leakage below that of nothing is luck, and counts as nothing.
     lucky, none = (
         fronts(("none", 1.0, 0, 0.6, 0.4), ("natural", 1.0, 0, x, 0.5)).assign(learning_rate=0.1) for x in (0.4, 0.5)
     )
     expected = found("beyond", none, **options).effects["beyond"].tolist()
     assert found("beyond", lucky, **options).effects["beyond"].tolist() == expected
+
+
+def test_power_is_that_of_a_t_test_by_its_own_definition():
+    def design(rule="at most", spread=1.0, level=0.2):
+        return Design(rule=rule, delta=1.0, spreads=[spread], steps=[], levels=0, level=level)
+
+    # Ten blocks, one-sided, an effect of twice delta: one delta and spread beyond the bound.
+    expected = stats.nct.sf(stats.t.isf(0.05, 9), 9, np.sqrt(10))
+    assert design(level=0.05).power(10) == pytest.approx(expected)
+    assert design(spread=0.0).power(10) == 1.0
+    assert design(spread=1e-9).power(10) == 1.0
+    assert design(level=0.25).power(2) == pytest.approx(stats.nct.sf(stats.t.isf(0.25, 1), 1, np.sqrt(2)))
+    assert design(level=0.6).power(1) == 0.0
+    assert design().power(10, times=1.0) == 0.0
+    for times in (1.5, 2.0, 4.0):
+        needed = design().needed(times)
+        assert design().power(needed, times) >= 0.8 > design().power(needed - 1, times)
+    assert design(spread=np.nan).needed() is None
+    assert design(spread=100.0).needed() is None
 
 
 def exact_claims() -> pd.DataFrame:

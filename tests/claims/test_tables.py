@@ -96,6 +96,14 @@ def test_curves_give_their_last_value_and_epsilon_is_accounting():
     assert value(table, source="accounting", metric="epsilon") == 3.0
 
 
+def test_divergence_and_edges_of_the_grid_are_counted_with_training():
+    table = tabulate([part("natural", 4.0, auc=0.6, mse=0.04, tuned=0.025, diverged=(False, True))])
+    counted = select(table, {"source": "training", "metric": "diverged"})
+    assert dict(zip(counted["replica"], counted["value"], strict=True)) == {0: 0.0, 1: 1.0}
+    edges = select(table, {"source": "training", "metric": "at_edge"})
+    assert edges[["replica", "value"]].to_numpy().tolist() == [[0, 0.0]]
+
+
 def test_model_inversion_is_summarised_by_the_median_over_classes():
     assert value(tabulate([NATURAL]), variant="printed", metric="mse", unit=-1) == pytest.approx(0.08)
 
