@@ -6,10 +6,12 @@ import pytest
 from scipy import stats
 
 from leakbound.claims.claims import evaluate
+from leakbound.claims.judging import gathered, opposed
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.power import Design
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
 from leakbound.claims.selection import EmptySelectionError, SelectionError
+from leakbound.claims.statistics import student
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.registry import CLAIM_TESTS
 
@@ -247,3 +249,59 @@ def test_p_values_are_written_to_three_places(p_value, exact, text):
     line = written(claims).iloc[0]
     assert line["p (Holm)"] == text
     assert line["effect [95 %]"] == "–"
+
+
+def test_series_are_compared_along_what_they_differ_in():
+    options = CLAIM_TESTS.get("greater").check(
+        {"a": {"defense": "white", "dataset": "svhn"}, "b": {"defense": "natural", "dataset": "svhn"}}
+    )
+    assert options.compared() == {"defense"}
+    alone = CLAIM_TESTS.get("greater").check({"a": {"defense": "white", "dataset": "svhn"}, "value": 0.5})
+    assert alone.compared() == {"defense", "dataset"}
+
+
+def test_a_difference_is_the_mean_over_matches_and_says_over_how_many():
+    rows = rows_of(*((name, level, 0, "m", level * (name == "a")) for name in "ab" for level in (1.0, 3.0)))
+    series = {"a": {"defense": "a"}, "b": {"defense": "b"}}
+    blocks = found("less", rows, **series)
+    assert blocks.effects.to_dict("list") == {"difference": [2.0]}
+    assert (blocks.detail, blocks.claimed) == ("sign flips; effect: mean difference over 2 matches", -1)
+    assert found("less", rows[rows["level"] == 1.0], **series).detail == "sign flips; effect: mean difference"
+
+
+def test_a_trend_hands_over_its_slopes_ranks_steps_and_widths():
+    values = {0: (1.0, 3.0, 5.0), 1: (4.0, 2.0, 0.0)}
+    rows = rows_of(
+        *(
+            ("natural", level, r, "m", v)
+            for r, own in values.items()
+            for level, v in zip((1.0, 2.0, 8.0), own, strict=True)
+        ),
+        ("natural", 1.0, 2, "m", 1.0),
+    )
+    blocks = found("decreasing", rows)
+    assert blocks.effects["slope"].tolist() == pytest.approx([9 / 7, -9 / 7])
+    assert blocks.scores["slope"].tolist() == pytest.approx([1.0, -1.0])
+    assert blocks.steps.to_dict("list") == {"1 to 2": [-2.0, 2.0], "2 to 8": [-2.0, 2.0]}
+    assert blocks.widths == {"1 to 2": 1.0, "2 to 8": 2.0}
+    assert (blocks.levels, blocks.per, blocks.left_out, blocks.claimed) == (3, " per doubling", 1, -1)
+
+
+@pytest.mark.parametrize(("noise", "against"), [(3.0, []), (0.1, ["svhn"])])
+def test_only_a_dataset_that_speaks_significantly_the_other_way_opposes(noise, against):
+    spread = noise * np.array([-1.0, 1.0, -1.0, 1.0, 0.0])
+    effects = {"digits": 2.0 + 0.01 * spread, "svhn": -0.8 + spread}
+    blocks = gathered(
+        {(name, "lenet"): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in effects.items()}
+    )
+    assert opposed(blocks, "reproduced", 0.1, 0.05) == against
+    assert opposed(blocks, "contradicted", 0.1, 0.05) == ["digits"]
+    assert opposed(blocks, "undecided", 0.1, 0.05) == (["digits", "svhn"] if against else [])
+
+
+def test_blocks_without_spread_are_certain_and_single_ones_tell_nothing():
+    one = [0, 0, 0]
+    assert student(np.array([2.0, 2.0, 2.0]), one) == (0.0, 1.0)
+    assert student(np.array([-2.0, -2.0, -2.0]), one) == (1.0, 0.0)
+    assert student(np.zeros(3), one) == (1.0, 1.0)
+    assert student(np.array([2.0]), one[:1]) == (1.0, 1.0)
