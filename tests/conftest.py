@@ -1,11 +1,17 @@
 """Settings and fixtures that tests of several folders share, and which tests stay together on one process."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from jaxtyping import install_import_hook
+
+# mutmut imports once for all mutants, where pytest's option for checks of shapes and types would come too late.
+if "MUTANT_UNDER_TEST" in os.environ and not any(name.startswith("leakbound") for name in sys.modules):
+    install_import_hook("leakbound", "beartype.beartype")
 
 # Sums of several threads depend on how many there are and on what else the machine does; jobs have one each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from leakbound import accounting
 from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.statement import dp_bounds, stated_bounds
 
 EVENT = PrivacyEvent(
     mechanism="dpsgd",
@@ -47,6 +48,36 @@ def test_capacity_from_epsilon_halves_the_printed_formula_within_its_domain():
     # The classical mechanism has m = √(2 ln(1.25/δ))/ε, at which the capacity is the same.
     multiplier = math.sqrt(2 * math.log(1.25e5)) / 0.5
     assert accounting.dp_capacity(multiplier, 64) == pytest.approx(found)
+
+
+def test_capacity_from_epsilon_holds_up_to_one():
+    assert accounting.dp_capacity_from_epsilon(1.0, 1e-5, 64) == pytest.approx(64 / (4 * math.log(1.25e5)))
+
+
+def test_an_event_as_plain_values_gives_the_event_again():
+    assert PrivacyEvent(**EVENT.to_dict()) == EVENT
+
+
+def test_bounds_of_dp_are_those_of_the_accountant_that_is_named_and_say_so():
+    for accountant in ("rdp", "prv"):
+        found = dp_bounds([EVENT], 1e-5, accountant)
+        assert set(found) == {"epsilon", "delta", "accountant", "record", "stated"}
+        assert found["epsilon"] == accounting.epsilon(EVENT, 1e-5, accountant)
+        assert (found["delta"], found["accountant"]) == (1e-5, accountant)
+        assert found["record"] == accounting.record_information(EVENT)
+        assert found["stated"] == f"ε = {found['epsilon']:.4g} at δ = 1e-05 ({found['record']:.4g} nats)"
+
+
+def test_bounds_are_stated_only_for_what_they_were_derived_for():
+    bare = dataclasses.replace(EVENT, mechanism="none", noise_multiplier=None)
+    assert stated_bounds([bare], delta=1e-5, classes=10) is None
+    assert stated_bounds([EVENT, bare], delta=1e-5, classes=10) is None
+    assert stated_bounds([EVENT], classes=10) is None
+    found = stated_bounds([EVENT, EVENT], delta=1e-5, classes=10)
+    assert set(found) == {"count", "labels", "replica", "replicas"}
+    assert (found["count"], found["labels"]) == (2, 0.0)
+    assert found["replica"] == dp_bounds([EVENT], 1e-5, "rdp")
+    assert found["replicas"] == dp_bounds([EVENT, EVENT], 1e-5, "rdp")
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0001, 1.705])
@@ -103,6 +134,12 @@ def test_epsilon_refuses_events_it_was_not_derived_for(changes, message):
         (lambda: accounting.dp_capacity(0.0, 64), "noise_multiplier = 0"),
         (lambda: accounting.dp_capacity(1.0, 0), "batch_size = 0"),
         (lambda: accounting.dp_capacity(1.0, 64, 10, as_printed=True), "no number of parameters"),
+        (lambda: accounting.dp_capacity(math.inf, 64), "noise_multiplier = inf"),
+        (lambda: accounting.dp_capacity(1.0, 64, 0), "parameters = 0"),
+        (lambda: accounting.dp_noise_multiplier(1.0, 0), "batch_size = 0"),
+        (lambda: accounting.dp_noise_multiplier(1.0, 64, 0), "parameters = 0"),
+        (lambda: accounting.dp_noise_multiplier(1.0, 64, 10, as_printed=True), "no number of parameters"),
+        (lambda: accounting.dp_capacity_from_epsilon(0.5, 1e-5, 0), "batch_size = 0"),
         (lambda: accounting.dp_noise_multiplier(-1.0, 64), "capacity = -1"),
         (lambda: accounting.dp_noise_multiplier(1e6, 64, 10), "no measurable noise"),
         (lambda: accounting.dp_capacity_from_epsilon(0.5, 1.0, 64), "delta = 1"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
 
 from leakbound import accounting
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
@@ -121,6 +122,51 @@ def test_posterior_is_the_same_for_all_forms_of_the_noise(seed, variance):
     np.testing.assert_allclose(accounting.posterior(observation, candidates, variance * np.eye(3)), scalar, atol=1e-9)
 
 
+def test_posterior_is_proportional_to_the_density_of_the_noise():
+    rng = np.random.default_rng(11)
+    candidates, observation, factor = rng.normal(size=(4, 3)), rng.normal(size=3), rng.normal(size=(3, 3))
+    noise = factor @ factor.T + np.eye(3)
+    densities = np.array([multivariate_normal(one, noise).pdf(observation) for one in candidates])
+    np.testing.assert_allclose(accounting.posterior(observation, candidates, noise), densities / densities.sum())
+
+
+def test_standard_errors_of_the_simulation_are_those_of_its_spread():
+    """Forty simulations of 60 draws: the spread of their results, to five standard errors of a standard deviation."""
+    candidates, noise, rng = records(20, np.ones(3)), np.full(3, 0.5), np.random.default_rng(12)
+    runs = [accounting.empirical_bayes(candidates, noise, rng, draws=60) for _ in range(40)]
+    for name in ("error", "information"):
+        spread = np.std([getattr(run, name) for run in runs], ddof=1)
+        stated = np.mean([getattr(run, f"{name}_standard_error") for run in runs])
+        assert stated == pytest.approx(spread, rel=5 / math.sqrt(2 * 39))
+
+
+def test_simulation_does_not_depend_on_its_chunks_or_on_where_the_records_lie():
+    candidates, noise = records(20, np.ones(3)), np.array([0.5, 1.0, math.inf])
+    whole, parts, far = (
+        accounting.empirical_bayes(candidates + shift, noise, np.random.default_rng(13), draws=2, chunk=chunk)
+        for shift, chunk in ((0.0, 2), (0.0, 1), (np.array([1e3, -1e3, 0.0]), 2))
+    )
+    assert parts.error == pytest.approx(whole.error, rel=1e-9)
+    assert far.error == pytest.approx(whole.error, rel=1e-9)
+    assert far.information == pytest.approx(whole.information, rel=1e-9)
+
+
+def test_an_axis_that_passes_nothing_tells_nothing_in_any_basis():
+    candidates, generator = records(30, np.ones(3)), np.random.default_rng(14)
+    basis = np.linalg.qr(generator.normal(size=(3, 3)))[0]
+    noise = np.array([0.3, math.inf, 0.7])
+    turned = accounting.empirical_bayes(candidates @ basis.T, noise, np.random.default_rng(15), draws=50, basis=basis)
+    plain = accounting.empirical_bayes(candidates, noise, np.random.default_rng(15), draws=50)
+    assert turned.information == pytest.approx(plain.information, rel=1e-9)
+    assert turned.error == pytest.approx(plain.error, rel=1e-9)
+
+
+def test_bounds_hold_for_the_fewest_records_that_they_speak_of():
+    assert accounting.fano_error(0.0, 2) == 0.0
+    assert accounting.fano_error(0.0, 3) == pytest.approx(1 - math.log(2) / math.log(3))
+    assert accounting.dequantized_error_bound(1, 1, 0.0, 1.0) == pytest.approx(1 / (2 * math.pi * math.e))
+
+
 def test_posterior_survives_noise_far_below_the_distances():
     weights = accounting.posterior(np.array([0.1]), np.array([[0.0], [1.0]]), 1e-200)
     np.testing.assert_array_equal(weights, [1.0, 0.0])
@@ -170,6 +216,15 @@ def test_capacity_of_a_batch_falls_with_its_size_where_that_of_dp_rises():
         (lambda: accounting.fano_error(1.0, 1), "candidates = 1"),
         (lambda: accounting.gaussian_surrogate_error(np.ones(2), math.nan), "information = nan"),
         (lambda: accounting.dequantized_error_bound(10, 2, 1.0, 0.0), "spacing = 0"),
+        (lambda: accounting.dequantized_error_bound(10, 2, 1.0, math.inf), "spacing = inf"),
+        (lambda: accounting.dequantized_error_bound(0, 2, 1.0, 0.1), "records = 0"),
+        (lambda: accounting.dequantized_error_bound(10, 0, 1.0, 0.1), "dimension = 0"),
+        (lambda: accounting.dropped_coordinate_capacity(np.eye(3), [1], math.inf), "noise_variance = inf"),
+        (lambda: accounting.posterior(np.zeros(2), np.ones((3, 2)), np.triu(np.ones((2, 2)))), "noise_covariance: "),
+        (
+            lambda: accounting.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=5, chunk=0),
+            "chunk = 0",
+        ),
         (lambda: accounting.batch_capacity(np.ones(2), 1.0, 0), "batch_size = 0"),
         (lambda: accounting.dropped_coordinate_capacity(np.eye(3), [3], 1.0), "dropped"),
         (lambda: accounting.dropped_coordinate_capacity(np.eye(3), [1], 0.0), "noise_variance = 0"),

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from leakbound import datasets
+from leakbound.attacks import model_inversion
 from leakbound.attacks.images import image_values
 from leakbound.attacks.model_inversion import attack, class_means, invert, stopping_times
 from leakbound.config.attacks import ModelInversionConfig
@@ -14,7 +17,7 @@ from leakbound.models import build
 from leakbound.training.stack import stacked
 
 CONFIG = ModelInversionConfig(iterations=100, tv_weights=(0.0, 1e-2))
-ATTACKS, CONTROLS = ("printed", "tuned"), ("start", "aux_mean")
+ATTACKS, CONTROLS = ("printed", "tuned", "informed"), ("start", "aux_mean")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,7 @@ def test_tuned_attack_comes_closer_to_the_members_than_its_start(results):
 def test_tuned_attack_is_no_worse_than_the_printed_one(results):
     rows, _ = results
     for replica in (0, 1):
-        printed, tuned = (np.median(values_of(rows, variant, "mse", replica)) for variant in ATTACKS)
+        printed, tuned = (np.median(values_of(rows, variant, "mse", replica)) for variant in ("printed", "tuned"))
         assert tuned <= printed
 
 
@@ -91,6 +94,77 @@ def test_gain_is_the_start_less_the_attack(results):
         np.testing.assert_allclose(values_of(rows, variant, "gain"), expected)
 
 
+def test_gain_over_aux_is_the_part_of_the_error_of_own_class_means_that_is_taken_away(results, digits):
+    rows, pictures = results
+    known = values_of(rows, "aux_mean", "mse")
+    others = class_means(digits.nonmembers(0), list(range(10)))
+    before = image_values(others, pictures["aux_mean"])["mse"]
+    for variant in ATTACKS:
+        expected = (known - values_of(rows, variant, "mse")) / known
+        np.testing.assert_allclose(values_of(rows, variant, "gain_over_aux"), expected, rtol=1e-4, atol=1e-6)
+        expected = 1 - image_values(others, pictures[variant])["mse"] / before
+        np.testing.assert_allclose(values_of(rows, variant, "gain_on_others"), expected, rtol=1e-6)
+
+
+def test_informed_attack_moves_the_stated_way_from_its_own_class_means(results, digits):
+    _, pictures = results
+    start = class_means(digits.aux, list(range(10)))
+    moved = (pictures["informed"] - start).reshape(10, -1).astype(np.float64)
+    # Members and own records differ by chance alone, like two samples of one class.
+    within = np.mean([digits.aux.images[digits.aux.labels == c].var(axis=0).sum() for c in range(10)])
+    lengths = [np.sqrt(within * (10 / 400 + 1 / (digits.aux.labels == c).sum())) for c in range(10)]
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.1 * np.array(lengths), rtol=0.1)
+    slopes = np.random.default_rng(0).normal(size=(10, 1024))
+    slopes[3] = start[4].ravel()
+    prior = model_inversion._Prior(digits.aux, start, list(range(10)), 400)
+    ways = prior.deviations(slopes)
+    np.testing.assert_allclose(np.linalg.norm(ways, axis=1), 1.0)
+    assert np.abs(ways @ start.reshape(10, -1).T).max() < 1e-4 * np.linalg.norm(start[0])
+
+
+def test_informed_attack_without_a_step_keeps_what_it_knew(weights, digits):
+    only = {name: value[:1] for name, value in weights.items()}
+    still = ModelInversionConfig(iterations=1, tv_weights=(0.0,), step=0.0)
+    rows, pictures = attacked(only, digits, still, replicas=[0])
+    np.testing.assert_array_equal(pictures["informed"], pictures["aux_mean"])
+    assert np.abs(values_of(rows, "informed", "gain_over_aux")).max() == 0.0
+
+
+def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_moved_by(digits):
+    """A network whose logit of a class falls with the distance from the members' mean points there exactly."""
+    truth = torch.from_numpy(class_means(digits.members(0), list(range(10)))).flatten(1).double()
+
+    class Nearest(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(1024, 10)
+
+        def forward(self, images):
+            return self.head(images.flatten(1))
+
+    known = class_means(digits.aux, list(range(10)))
+    network = Nearest()
+    deviation = truth - torch.from_numpy(known).flatten(1).double()
+    parameters = {"head.weight": deviation.float(), "head.bias": torch.zeros(10)}
+    attacker = model_inversion._Attacker(
+        network, parameters, torch.arange(10), torch.from_numpy(known), known, ModelInversionConfig(step=0.1)
+    )
+    prior = model_inversion._Prior(digits.aux, known, list(range(10)), 400)
+    images, statuses = attacker.informed(prior)
+    gains = (
+        1
+        - image_values(truth.numpy().reshape(known.shape).astype(np.float32), images)["mse"]
+        / (image_values(truth.numpy().reshape(known.shape).astype(np.float32), known)["mse"])
+    )
+    assert (gains > 0).all()
+    assert set(statuses) == {""}
+    dead = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    silent = dataclasses.replace(attacker, parameters=dead)
+    images, statuses = silent.informed(prior)
+    np.testing.assert_array_equal(images, known)
+    assert set(statuses) == {"stuck"}
+
+
 def test_tuned_images_stay_in_the_box(results):
     _, pictures = results
     assert np.abs(pictures["tuned"]).max() <= 1.0
@@ -107,6 +181,15 @@ def test_controls_need_no_model(results, digits):
             expected = ((truth - image) ** 2).mean(axis=(1, 2, 3)) / 4
             np.testing.assert_allclose(values_of(rows, variant, "mse", replica), expected, rtol=1e-5)
     np.testing.assert_array_equal(pictures["truth"], class_means(digits.members(0), list(range(10))))
+
+
+def test_attacks_depend_on_no_member_beyond_the_network(results, weights, digits):
+    """Tuning that looks at members would flatter the attack: with others, and the same network, it ends the same."""
+    noise = np.random.default_rng(0).uniform(-1, 1, digits.pool.images.shape).astype(np.float32)
+    others = dataclasses.replace(digits, pool=dataclasses.replace(digits.pool, images=noise))
+    _, pictures = attacked({name: value[:1] for name, value in weights.items()}, others, replicas=[0])
+    for variant in (*ATTACKS, *CONTROLS):
+        np.testing.assert_array_equal(pictures[variant], results[1][variant])
 
 
 def test_diverged_replica_is_no_result(results):

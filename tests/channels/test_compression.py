@@ -43,6 +43,17 @@ def test_removing_twice_changes_nothing_more(images, moments):
     assert np.abs(once - images).max() > 0.1
 
 
+def test_images_beyond_the_first_part_lose_the_direction_too(monkeypatch, images, moments):
+    found = principal_direction(moments, 1)
+    whole = found.removed_from(images.astype(np.float64))
+    assert whole.dtype == np.float32
+    monkeypatch.setattr("leakbound.channels.compression._CHUNK", 7)
+    # In parts of 7 float64 sums are taken in another order.
+    np.testing.assert_allclose(found.removed_from(images[:50]), whole[:50], atol=1e-6)
+    assert found.index == 1
+    assert np.array_equal(found.mean, moments.mean)
+
+
 def test_direction_is_the_same_each_time(moments):
     one, other = (principal_direction(moments, 2) for _ in range(2))
     assert np.array_equal(one.axis, other.axis)

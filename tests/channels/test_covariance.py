@@ -43,6 +43,39 @@ def test_moments_survive_storage():
     assert again.count == 9
 
 
+STORED = {
+    "mean": np.zeros(2),
+    "covariance": np.eye(2),
+    "count": np.array([1], dtype=np.int64),
+    "shrinkage": np.array([0.25]),
+}
+
+
+def test_moments_of_one_record_are_stored_and_their_shrinkage_too():
+    again = Moments.from_arrays(STORED)
+    assert (again.count, again.shrinkage) == (1, 0.25)
+    assert {name: array.dtype for name, array in again.arrays().items()} == {
+        name: array.dtype for name, array in STORED.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": np.array([0])}, "count: must be one whole number of at least 1"),
+        ({"count": np.array([2.0])}, "count: must be one whole number"),
+        ({"count": np.array([2, 2])}, "count: must be one whole number"),
+        ({"count": np.array(2)}, "count: must be one whole number"),
+        ({"mean": np.zeros(2, np.float32)}, "mean: is float32"),
+        ({"covariance": np.eye(3)}, r"covariance: is float64 of shape \(3, 3\)"),
+        ({"shrinkage": np.array([np.nan])}, "shrinkage: holds NaN"),
+    ],
+)
+def test_stored_moments_of_other_types_and_shapes_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Moments.from_arrays({**STORED, **changes})
+
+
 @pytest.mark.parametrize(
     ("chunks", "message"),
     [

@@ -4,7 +4,7 @@ import pytest
 
 from leakbound import metrics
 from leakbound.claims.selection import EmptySelectionError, SelectionError, select
-from leakbound.claims.tables import COLUMNS, RunResults, tabulate
+from leakbound.claims.tables import COLUMNS, RunResults, accounting_rows, tabulate
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:
@@ -62,6 +62,30 @@ def test_the_table_has_the_stated_columns_and_types():
     assert tabulate([]).dtypes.equals(table.dtypes)
 
 
+def test_bounds_of_a_provenance_become_rows_of_all_replicas():
+    stated = {
+        "count": 2,
+        "labels": 2.3,
+        "replica": {"uses": 3, "printed": 40.0, "record": 5.0, "stated": "5 nats"},
+        "replicas": {"epsilon": 2, "delta": 1e-5, "accountant": "rdp", "stated": "ε = 2"},
+    }
+    rows = accounting_rows(stated)
+    assert rows[["variant", "metric", "value"]].to_numpy().tolist() == [
+        ["replica", "printed", 40.0],
+        ["replica", "record", 5.0],
+        ["replicas", "epsilon", 2.0],
+    ]
+    assert rows["value"].dtype == float
+    for name, expected in {"replica": -1, "unit": -1, "chosen": True, "status": ""}.items():
+        assert rows[name].tolist() == [expected] * 3
+    for name in ("learning_rate", "low", "high"):
+        assert rows[name].dtype == float
+        assert rows[name].isna().all()
+    none = accounting_rows(None)
+    assert none.empty
+    assert list(none.columns) == list(rows.columns)
+
+
 def test_the_table_does_not_depend_on_the_order_of_runs():
     pd.testing.assert_frame_equal(tabulate([NONE, NATURAL]), tabulate([NATURAL, NONE]))
 
@@ -70,6 +94,14 @@ def test_curves_give_their_last_value_and_epsilon_is_accounting():
     table = tabulate([NATURAL])
     assert value(table, source="training", metric="test_accuracy") == 0.5
     assert value(table, source="accounting", metric="epsilon") == 3.0
+
+
+def test_divergence_and_edges_of_the_grid_are_counted_with_training():
+    table = tabulate([part("natural", 4.0, auc=0.6, mse=0.04, tuned=0.025, diverged=(False, True))])
+    counted = select(table, {"source": "training", "metric": "diverged"})
+    assert dict(zip(counted["replica"], counted["value"], strict=True)) == {0: 0.0, 1: 1.0}
+    edges = select(table, {"source": "training", "metric": "at_edge"})
+    assert edges[["replica", "value"]].to_numpy().tolist() == [[0, 0.0]]
 
 
 def test_model_inversion_is_summarised_by_the_median_over_classes():

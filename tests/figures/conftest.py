@@ -54,6 +54,10 @@ def inversion(replica: int, openness: float, generator: np.random.Generator) -> 
         yield unit_rows(replica, variant, "cosine", 1 - 1.5 * errors)
         if variant != "start":
             yield unit_rows(replica, variant, "gain", start - errors)
+            yield unit_rows(replica, variant, "gain_over_aux", 1 - errors / 6e-4)
+            yield unit_rows(replica, variant, "gain_on_others", 1 - errors / 5e-4)
+    yield unit_rows(replica, "informed", "gain_over_aux", 0.05 * openness + 0.01 * generator.random(10))
+    yield unit_rows(replica, "informed", "gain_on_others", 0.01 * generator.normal(size=10))
 
 
 def membership(replica: int, openness: float, generator: np.random.Generator) -> pd.DataFrame:

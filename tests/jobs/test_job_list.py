@@ -270,6 +270,22 @@ def test_every_file_that_a_job_reads_is_written_by_exactly_one_other_job():
         assert all(file in written for job in jobs for file in job.input_files())
 
 
+def test_every_channel_is_made_from_the_dataset_of_its_run():
+    jobs = job_list(reading.load(ROOT / "config/small.yaml"))
+    maker = {file: job for job in jobs for file in job.outputs.values()}
+
+    def origins(job) -> set[str]:
+        """Datasets that a job's inputs come from, by whatever way."""
+        if job.step == "prepare":
+            return {job.name}
+        return set().union(*(origins(maker[file]) for file in job.input_files()))
+
+    trained = [job for job in jobs.of("train") if "channel" in job.inputs]
+    assert len({Run.from_slug(job.name).dataset for job in trained}) == 4
+    for job in trained:
+        assert origins(job) == {Run.from_slug(job.name).dataset}, job.name
+
+
 def test_every_name_has_the_form_that_its_rule_accepts_and_no_other_rule_writes_the_file():
     jobs = job_list(reading.load(ROOT / "config/small.yaml"))
     forms = {

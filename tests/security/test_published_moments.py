@@ -190,6 +190,25 @@ def test_shrinking_that_fits_best_is_not_enough_for_noise_like_the_data_and_more
     assert 4 < reached[2] <= 8
 
 
+@pytest.mark.parametrize(("records", "width"), [(120, 100), (60, 100)])
+def test_records_left_out_are_as_long_as_they_have_values_under_the_rest(records, width):
+    """The rule written out: of every fourth record, under the others' shrunk covariance, xᵀ Σ⁻¹ x is d on average."""
+    drawn = np.random.default_rng(3).normal(size=(records, width)) / np.sqrt(np.arange(1.0, width + 1))
+    found = population_moments(drawn).shrinkage
+    assert found > ledoit_wolf_shrinkage(drawn) + 1e-3
+    assert population_moments(drawn + 50.0).shrinkage == pytest.approx(found, abs=5e-6)
+    # With fewer records than values it is asked in the directions that these take.
+    flat = (drawn - drawn.mean(axis=0)) @ np.linalg.svd(drawn - drawn.mean(axis=0), full_matrices=False)[2].T
+    lengths = []
+    for fold in range(4):
+        rest, left = flat[np.arange(records) % 4 != fold], flat[np.arange(records) % 4 == fold]
+        covariance = np.cov(rest.T, bias=True)
+        shrunk = (1 - found) * covariance + found * np.trace(covariance) / width * np.eye(len(covariance))
+        away = left - rest.mean(axis=0)
+        lengths.append(np.einsum("ij,jk,ik->i", away, np.linalg.inv(shrunk), away).mean() / width)
+    assert np.mean(lengths) == pytest.approx(1.0, abs=1e-3)
+
+
 @pytest.mark.parametrize("records", [2, 3, 9])
 def test_records_without_variance_are_shrunk_to_nothing(records):
     assert population_moments(np.ones((records, 1, 4, 4))).total_variance == 0

@@ -47,6 +47,52 @@ def test_clipping_covers_labels_and_has_no_channel():
     assert uncovered(clips=True, covariance_of=None) == ALWAYS_OPEN - {"labels", "capacity under the members' law"}
 
 
+def coverage(releases) -> dict[str, bool]:
+    """Item to whether it is covered."""
+    return {one.item: one.covered for one in releases}
+
+
+def test_what_jobs_leave_beside_weights_is_covered_only_where_it_follows_from_settings_or_a_secret():
+    kept = {"mean and covariance of members": False, "pictures of members": False}
+    for secure in (True, False):
+        assert coverage(statement.dataset_releases(secure)) == {"hash of prepared images": secure, **kept}
+    for targets in (True, False):
+        assert coverage(statement.attack_releases(targets)) == {"scores of attacks": False, "arrays of attacks": False}
+    for adapted in (True, False):
+        expected = {"curves, divergence": False, "thresholds and leaks": not adapted}
+        assert coverage(statement.federated_releases(adapted)) == expected
+
+
+def test_reasons_follow_the_facts():
+    def why(releases, item):
+        return next(one.why for one in releases if one.item == item)
+
+    assert "secret" in why(statement.dataset_releases(True), "hash of prepared images")
+    assert "true records" in why(statement.dataset_releases(False), "hash of prepared images")
+    assert "targets" in why(statement.attack_releases(True), "arrays of attacks")
+    assert "classes" in why(statement.attack_releases(False), "arrays of attacks")
+    assert "no budget covers" in why(statement.federated_releases(True), "thresholds and leaks")
+    assert "settings alone" in why(statement.federated_releases(False), "thresholds and leaks")
+    assert "nobody's" in why(training_releases(SAFE), "channel")
+    assert "3 replicas" in why(training_releases(SAFE), "weights")
+    own = dataclasses.replace(SAFE, covariance_of="members", candidates=3, bounded=False)
+    assert "covariance: aux" in why(training_releases(own), "channel")
+    assert "ln 3 = 1.1 nats" in why(training_releases(own), "learning rate")
+    assert why(training_releases(own), "weights") == "no bound was derived for 'channel' at this level"
+
+
+def test_what_a_provenance_does_not_speak_of_is_refused():
+    weights = [one for one in training_releases(SAFE) if one.item == "weights"]
+    for channel, expected in ((True, ["learning rate", "channel"]), (False, ["learning rate"])):
+        reasons = statement.refusals(weights, channel=channel)
+        assert [reason.partition(":")[0] for reason in reasons] == expected
+        assert all("train anew" in reason for reason in reasons)
+
+
+def test_a_release_as_plain_values_has_its_item_its_cover_and_its_reason():
+    assert statement.Release("times", False, "why").to_dict() == {"item": "times", "covered": False, "why": "why"}
+
+
 def test_only_what_is_covered_is_published():
     assert statement.refusals(list(training_releases(SAFE)), channel=True) == []
     open_ = dataclasses.replace(SAFE, secure=False, candidates=3, covariance_of="members")

@@ -98,6 +98,9 @@ def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, a
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
     """ε of a whole DP training at δ; ∞ for one that clipped without noise.
 
+    Of two sets of members of which one has one record more. Where a record is replaced by another, ε is up to twice
+    that, at (1 + e^ε) δ.
+
     Args:
         event: Use of the records.
         delta: δ, in (0, 1).

@@ -2,7 +2,8 @@
 
 The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk farther on
 a noisier landscape. So every result stands beside its start, beside what the attacker knew without the model
-(``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time.
+(``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time. What the
+network tells is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
 """
 
 import math
@@ -35,6 +36,7 @@ from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.stack import finite_slots
 
+_CHUNK = 256  # records whose slopes are computed at once
 _LONGER = 4  # times the steps for a tuned attack that would rather stop later
 
 
@@ -54,22 +56,26 @@ def attack(
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate). ``tuned`` adds
     the range of pixels and total variation, and chooses its weight and the moment to stop for each replica and class:
     those that come nearest to the mean of the class's auxiliary records, which it owns; the printed result inside the
-    range is among what it chooses from. It never sees a member. ``start`` and ``aux_mean`` are controls that need no
+    range is among what it chooses from. ``informed`` starts from ``aux_mean`` and moves once, to where the network
+    likes records of the class better. None of them sees a member. ``start`` and ``aux_mean`` are controls that need no
     model: the mean auxiliary image, and the auxiliary mean of the class.
 
-    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too, both attacks
-    are ``stuck``. ``printed`` has ``not_converged`` where the network gives the class neither more probability than
-    at the start nor more than a half. Weights are extended where the largest one is best, and the tuned attack goes on
-    beyond the printed one's steps where the last moment is best; ``grid_edge`` if that was not enough.
+    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too, ``printed``
+    and ``tuned`` are ``stuck``; so is ``informed`` where no record of its own has a slope. ``printed`` has
+    ``not_converged`` where the network gives the class neither more probability than at the start nor more than a half.
+    Weights are extended where the largest one is best, and the tuned attack goes on beyond the printed one's steps
+    where the last moment is best; ``grid_edge`` if that was not enough.
 
-    The truth of a class is the mean of the replica's members of it; ``aux`` is the attacker's. Arguments are those of
-    :mod:`leakbound.attacks`; the attack draws nothing but jitter.
+    The truth of a class is the mean of the replica's members of it. Arguments are those of :mod:`leakbound.attacks`;
+    the attack draws nothing but jitter.
 
     Returns:
         Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
-        ``gain`` = MSE of the start - MSE for both attacks; NaN where the status is of ``validity.NO_RESULT``, and all
-        values of a replica with weights that are not finite. And the images of the first replica by variant,
-        (classes, colors, 32, 32), with ``truth``.
+        for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the MSE of ``aux_mean``
+        that they take away: what the network adds to what the attacker knew. ``gain_on_others`` is the same by the
+        means of the replica's non-members, a control: what a network tells of all records of a class is in both. NaN
+        where the status is of ``validity.NO_RESULT``, and all values of a replica with weights that are not finite. And
+        the images of the first replica by variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
@@ -78,25 +84,26 @@ def attack(
     known = class_means(dataset.aux, present)
     start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
     controls = {"start": start, "aux_mean": known}
+    prior = _Prior(dataset.aux, known, present, dataset.drawing.members)
     words = (seed, dataset.name, "model_inversion")
     network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words)).to(device).eval()
     tables: list[pd.DataFrame] = []
     pictures: dict[str, np.ndarray] = {}
     for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
-        members = dataset.members(replica)
+        members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
         truth, held = class_means(members, present), np.isin(present, members.labels)
-        reference = image_values(truth, start)["mse"]
         found, statuses = _nothing(known)
         if finite:
             parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
             labels, jitter = torch.tensor(present, device=device), torch_generator(*words, replica, "jitter")
             attacker = _Attacker(network, parameters, labels, torch.from_numpy(start).to(device), known, config)
             found, statuses = attacker.restore(jitter)
+            found["informed"], statuses["informed"] = attacker.informed(prior)
         for variant, restored in {**found, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
             if variant in found:
-                values["gain"] = reference - values["mse"]
+                values |= _gains(truth, others, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
             own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
             tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
@@ -113,6 +120,22 @@ def stopping_times(iterations: int) -> list[int]:
     return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
 
 
+def _gains(
+    truth: np.ndarray, others: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
+) -> dict[str, Float[np.ndarray, " k"]]:
+    """Gains of restored images over the controls, by the class means of members (truth) and of non-members (others)."""
+    start, known = controls["start"], controls["aux_mean"]
+
+    def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
+        return image_values(mean, images)["mse"]
+
+    return {
+        "gain": error(truth, start) - error(truth, restored),
+        "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
+        "gain_on_others": 1.0 - error(others, restored) / error(others, known),
+    }
+
+
 Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 """Images (classes, colors, height, width) by attack, and their statuses (classes)."""
 
@@ -120,7 +143,47 @@ Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
     """Findings of attacks on weights that are not finite."""
     nothing, diverged = np.full_like(known, np.nan), np.full(len(known), DIVERGED, dtype=object)
-    return {"printed": nothing, "tuned": nothing}, {"printed": diverged, "tuned": diverged}
+    attacks = ("printed", "tuned", "informed")
+    return dict.fromkeys(attacks, nothing), dict.fromkeys(attacks, diverged)
+
+
+class _Prior:
+    """Knowledge of the means of a class's members that the attacker has beside the mean of its own records.
+
+    Members are drawn like the attacker's records. So the difference of the two means has the covariance of the records
+    of a class, over their numbers.
+
+    Args:
+        aux: The attacker's records.
+        known: Their class means.
+        classes: The classes, in the same order.
+        members: Number of members of all classes, which is no secret.
+    """
+
+    def __init__(
+        self, aux: Split, known: Float[np.ndarray, "k colors height width"], classes: list[int], members: int
+    ) -> None:
+        self.known = known
+        self.records = [_records(aux, label) for label in classes]
+        residuals = [records - mean for records, mean in zip(self.records, known, strict=True)]
+        self._residuals = np.concatenate(residuals).reshape(-1, known[0].size)
+        self._common = np.linalg.qr(known.reshape(len(known), -1).T.astype(np.float64))[0]
+        counts = np.array([len(records) for records in self.records])
+        variance = float(np.square(self._residuals).sum(dtype=np.float64)) / len(self._residuals)
+        self.lengths = np.sqrt(variance * (len(classes) / members + 1.0 / counts))
+
+    def deviations(self, slopes: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
+        """Unit vectors along which class means most likely deviate, by the slopes of a likelihood at the known ones.
+
+        To first order the most likely deviation is the prior's covariance times the slope. Slopes within the span of
+        the class means are left out: they tell one class from another, as those of any network of such classes do.
+        A vector is 0 where nothing is left.
+        """
+        spread = self._residuals.T @ (self._residuals @ slopes.T.astype(np.float32))
+        spread = spread.astype(np.float64).T / len(self._residuals)
+        rest = spread - (spread @ self._common) @ self._common.T
+        sizes = np.linalg.norm(rest, axis=1, keepdims=True)
+        return np.divide(rest, sizes, out=np.zeros_like(rest), where=sizes > 0)
 
 
 @dataclass(frozen=True)
@@ -164,6 +227,30 @@ class _Attacker:
         statuses[sorted(edge)] = GRID_EDGE
         statuses[dead] = STUCK
         return {"printed": printed, "tuned": tuned}, {"printed": self.status(starts, printed, dead), "tuned": statuses}
+
+    def informed(self, prior: _Prior) -> tuple[np.ndarray, np.ndarray]:
+        """Images and statuses of the attack that starts from the attacker's own class means.
+
+        It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the share
+        ``step`` of the distance that is expected between two such means.
+        """
+        means = [self.mean_slope(records, label) for records, label in zip(prior.records, self.labels, strict=True)]
+        directions = prior.deviations(np.stack([slope.ravel() for slope in means]))
+        moved = (self.config.step * prior.lengths)[:, None] * directions
+        images = prior.known + moved.reshape(prior.known.shape).astype(np.float32)
+        statuses = np.where(directions.any(axis=1), "", STUCK).astype(object)
+        return np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL), statuses
+
+    def mean_slope(self, records: np.ndarray, label: Tensor) -> Float[np.ndarray, "colors height width"]:
+        """Mean slope of ln p(label | record) over records."""
+        total = torch.zeros(records.shape[1:], dtype=torch.float64, device=self.start.device)
+        for images in torch.from_numpy(records).split(_CHUNK):
+            candidates = images.to(self.start.device).requires_grad_()
+            logits = functional_call(self.network, dict(self.parameters), (candidates,))
+            chance = F.log_softmax(logits, dim=1)[:, label].sum()
+            (slopes,) = torch.autograd.grad(chance, candidates)
+            total += slopes.sum(0, dtype=torch.float64)
+        return (total / len(records)).cpu().numpy()
 
     def starts(self, jitter: torch.Generator) -> tuple[Tensor, np.ndarray]:
         """Start of each class, jittered as far as the loss has no slope there; and the classes without one anywhere."""
@@ -275,5 +362,10 @@ def invert(
 
 def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:
     """Mean image of each class; that of the whole split for a class which has no record in it."""
-    chosen = [split.images[split.labels == label] for label in classes]
-    return np.stack([(images if len(images) else split.images).mean(axis=0) for images in chosen])
+    return np.stack([_records(split, label).mean(axis=0) for label in classes])
+
+
+def _records(split: Split, label: int) -> Float[np.ndarray, "n colors height width"]:
+    """Images of a class; those of the whole split if it has none of it."""
+    images = split.images[split.labels == label]
+    return images if len(images) else split.images

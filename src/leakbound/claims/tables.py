@@ -19,7 +19,8 @@ COLUMNS = (
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 )
 SETTING = ("dataset", "model", "rounds", "batch_size")
-SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", "gain")
+_GAINS = ("gain", "gain_over_aux", "gain_on_others")
+SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", *_GAINS)
 _ALL = -1
 _NETWORK = ["replica", "learning_rate"]
 _OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}

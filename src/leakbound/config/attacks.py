@@ -96,6 +96,9 @@ class ModelInversionConfig(Attack):
     """Adam's learning rate."""
     tv_weights: Weights = (0.0, 1e-3, 1e-2, 1e-1)
     """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
+    step: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Way of the attacker who starts from the class means of its own records, as a share of the distance that is
+    expected from there to the members' means. It gains where its direction has a cosine of more than half of that."""
 
 
 class EstimatorConfig(Settings):

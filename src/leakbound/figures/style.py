@@ -173,6 +173,8 @@ _AXIS_LABELS = {
     "relative_mse": "MSE / prior's MSE",
     "accuracy_gap": "training minus test accuracy",
     "gain": "gain over the start (MSE)",
+    "gain_over_aux": "gain over own class mean (part of its MSE)",
+    "gain_on_others": "the same for non-members",
     "psnr": "PSNR (dB)",
     "ssim": "SSIM",
     "cosine": "cosine similarity",

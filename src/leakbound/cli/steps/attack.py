@@ -119,7 +119,8 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         yield Work("predict", looks * asked, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
-        yield Work("invert", replicas * config.model_inversion.iterations * images, run.model, size.colors)
+        steps = config.model_inversion.iterations * images + size.aux
+        yield Work("invert", replicas * steps, run.model, size.colors)
     elif attack == "gradient_inversion":
         tries = config.gradient_inversion
         grid = {*tries.tv_weights, tries.untuned_tv_weight}

@@ -1,0 +1,372 @@
+"""Plant known bugs one at a time in a copy of the sources, and see that the test which is there for each one fails.
+
+Every bug breaks a guarantee without breaking the program: it runs, and its results look like results. Call it as
+``python tests/planted_bugs.py [WORD ...]``; words choose the bugs whose names hold one of them. It ends with code 1 if
+a bug survives, if its place in the sources is gone, or if its test fails without it.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ALL_PASS, SOME_FAIL = 0, 1  # codes of pytest; others mean that no test ran to its end
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One edit of the sources that a test must notice.
+
+    Attributes:
+        name: What is wrong with the planted version.
+        file: Below ``src/leakbound``.
+        old: Text that stands there exactly once.
+        new: Text that takes its place.
+        test: Identifier of the test, or of the tests of one name, that must fail.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+BUGS = (
+    # -- noise: how much, how often, for whom ------------------------------------------------------------------------
+    Bug(
+        "noise of a channel halved",
+        "channels/sampling.py",
+        "deviations = np.sqrt(channel.variances)",
+        "deviations = 0.5 * np.sqrt(channel.variances)",
+        "tests/channels/test_sampling.py::test_noise_has_the_covariance_of_its_channel",
+    ),
+    Bug(
+        "variance of a channel taken for the standard deviation",
+        "channels/sampling.py",
+        "deviations = np.sqrt(channel.variances)",
+        "deviations = channel.variances",
+        "tests/channels/test_sampling.py::test_noise_has_the_covariance_of_its_channel",
+    ),
+    Bug(
+        "noise of private training halved",
+        "training/per_sample.py",
+        "noise_multiplier=self._client.level",
+        "noise_multiplier=0.5 * self._client.level",
+        "tests/training/test_per_sample.py::"
+        "test_noise_has_the_standard_deviation_of_multiplier_times_bound_over_batch[dpsgd]",
+    ),
+    Bug(
+        "noise of an attacked upload halved",
+        "training/client_steps.py",
+        "std = self.level * self.defense.max_grad_norm",
+        "std = 0.5 * self.level * self.defense.max_grad_norm",
+        "tests/training/test_client_steps.py::test_dp_noise_is_that_of_the_sum_divided_by_the_batch_size[1]",
+    ),
+    Bug(
+        "noise calibrated to twice the capacity",
+        "channels/calibration.py",
+        "target = capacity * AIM",
+        "target = 2.0 * capacity * AIM",
+        "tests/channels/test_calibration.py::test_noise_scale_meets_the_capacity_from_below_over_twelve_decades",
+    ),
+    Bug(
+        "noise reused: the same block at every step",
+        "training/inputs.py",
+        "            self._before = self._source.state()\n            self._noise =",
+        "            self._before = self._source.state() if not self._noise else self._before\n"
+        "            self._source.restore(self._before)\n            self._noise =",
+        "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[natural]",
+    ),
+    Bug(
+        "noise reused: the same rows of a block in every batch",
+        "training/inputs.py",
+        "return self._noise[self._used - 1]",
+        "return self._noise[0]",
+        "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[white]",
+    ),
+    Bug(
+        "generator repeated: private training draws the same noise at each step",
+        "training/per_sample.py",
+        "        pieces = self._batches.draw()",
+        "        self._noise.generator.manual_seed(0)\n        pieces = self._batches.draw()",
+        "tests/training/test_noise_of_its_own.py::test_two_steps_of_private_training_have_independent_noise",
+    ),
+    Bug(
+        "generator repeated: all replicas have the noise of the first",
+        "training/loop.py",
+        "sources = [request.noise(slot.replica) for slot in slots]",
+        "sources = [request.noise(0) for slot in slots]",
+        "tests/training/test_noise_of_its_own.py::test_two_replicas_of_a_channel_have_independent_noise",
+    ),
+    Bug(
+        "generator repeated: the clients of a federation have the same noise",
+        "federated/averaging.py",
+        'self._source("noise", client, following)',
+        'self._source("noise", following)',
+        "tests/federated/test_federated_draws.py::test_noise_of_clients_and_rounds_is_independent",
+    ),
+    Bug(
+        "generator repeated: the rounds of a federation have the same noise",
+        "federated/averaging.py",
+        'self._source("noise", client, following)',
+        'self._source("noise", client)',
+        "tests/federated/test_federated_draws.py::test_noise_of_clients_and_rounds_is_independent",
+    ),
+    Bug(
+        "frozen noise drawn anew at each use",
+        "training/client_steps.py",
+        "kind = FrozenInputs if self.keeps_copies else FreshInputs",
+        "kind = FreshInputs",
+        "tests/training/test_noise_of_its_own.py::test_frozen_noise_of_training_is_one_copy",
+    ),
+    Bug(
+        "directions without computed variance left without noise",
+        "channels/shapes.py",
+        "_FLOOR = 1e-12",
+        "_FLOOR = 0.0",
+        "tests/channels/test_shapes.py::test_no_direction_is_left_without_noise_at_deficient_rank",
+    ),
+    Bug(
+        "directions that pass nothing not masked by the dither",
+        "channels/sampling.py",
+        "        if self._dither:\n",
+        "        if False:\n",
+        "tests/channels/test_sampling.py::test_directions_without_noise_tell_no_record_from_another",
+    ),
+    Bug(
+        "masks of neighbours not applied at one end",
+        "consensus/schemes.py",
+        "signs[np.arange(len(first)), second] = -1.0",
+        "signs[np.arange(len(first)), second] = 0.0",
+        "tests/consensus/test_private_averaging.py::test_masks_keep_the_mean_at_every_step",
+    ),
+    Bug(
+        "masks of neighbours never sent",
+        "consensus/schemes.py",
+        "return _once(masks @ signs)",
+        "return _once(0.0 * masks @ signs)",
+        "tests/consensus/test_privacy.py::"
+        "test_the_first_messages_under_masks_have_the_covariance_that_the_level_is_computed_from",
+    ),
+    # -- where noise comes from --------------------------------------------------------------------------------------
+    Bug(
+        "secure noise falls back to the seed",
+        "randomness/sources.py",
+        'return SecureNoise(device) if origin == "secure" else SeededNoise(',
+        "return SeededNoise(",
+        "tests/training/test_secure_training.py::test_equal_requests_start_alike_and_end_apart[natural]",
+    ),
+    Bug(
+        "secure noise of private training left to Opacus' generator",
+        "training/per_sample.py",
+        "if self._secure is None:",
+        "if True:",
+        "tests/training/test_secure_training.py::test_secure_noise_of_dp_is_on_the_grid_of_the_sum[None]",
+    ),
+    Bug(
+        "secure noise added without a grid",
+        "randomness/grid.py",
+        "after.copy_(to_grid(torch.add(before.double(), noise, alpha=std), spacing))",
+        "after.copy_(torch.add(before.double(), noise, alpha=std))",
+        "tests/training/test_client_steps.py::test_secure_upload_is_on_the_grid_of_its_noise_and_follows_no_seed",
+    ),
+    Bug(
+        "misspelled origin of noise taken for seeds",
+        "randomness/sources.py",
+        "    check_origin(origin)\n    return",
+        "    return",
+        "tests/randomness/test_sources.py::test_misspelled_origin_never_gives_seeded_noise",
+    ),
+    # -- sensitivity -------------------------------------------------------------------------------------------------
+    Bug(
+        "clipping after the sum",
+        "training/client_steps.py",
+        "weights = self.record_weights(torch.stack(squares).sum(0).sqrt())",
+        "weights = self.record_weights(torch.stack(squares).sum().sqrt()[None]).expand(len(squares[0]))",
+        "tests/training/test_noise_of_its_own.py::test_each_record_of_an_upload_is_clipped_on_its_own[defense0]",
+    ),
+    Bug(
+        "clipping after the sum in training",
+        "training/per_sample.py",
+        "weights = self._weights(norms)",
+        "weights = self._weights(norms.norm()[None]).expand(len(norms))",
+        "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
+    ),
+    Bug(
+        "clipping by layer taken for clipping as a whole",
+        "training/client_steps.py",
+        "weighted = tensor * weights.view",
+        "weighted = tensor * self.record_weights(tensor.flatten(1).norm(dim=1)).view",
+        "tests/training/test_client_steps.py::test_clipped_uploads_stay_within_the_bound_and_keep_their_direction",
+    ),
+    Bug(
+        "contribution of a record up to 2 S, noise for S",
+        "training/client_steps.py",
+        "return self.defense.max_grad_norm / (norms + r / (norms + r))",
+        "return 2.0 * self.defense.max_grad_norm / (norms + r / (norms + r))",
+        "tests/training/test_per_sample.py::test_psac_sensitivity_is_at_most_the_bound",
+    ),
+    Bug(
+        "width of uniform noise forgotten: a for 2 a",
+        "consensus/privacy.py",
+        "widest = 2.0 * bound * decay**time",
+        "widest = bound * decay**time",
+        "tests/consensus/test_privacy.py::test_joint_level_of_scheme_3_matches_simulated_likelihood_ratios",
+    ),
+    Bug(
+        "sum divided by the records drawn, not by those expected",
+        "training/per_sample.py",
+        "            self._optimizer.step()\n\n    def metrics",
+        "            self._optimizer.expected_batch_size = max(1, len(indices))\n"
+        "            self._optimizer.step()\n\n    def metrics",
+        "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dpsgd]",
+    ),
+    Bug(
+        "noise divided by the batch twice",
+        "training/client_steps.py",
+        "return [perturbed(total, std, source) / size for total in sums]",
+        "return [perturbed(total / size, std / size**2, source) for total in sums]",
+        "tests/training/test_client_steps.py::test_dp_noise_is_that_of_the_sum_divided_by_the_batch_size[4]",
+    ),
+    # -- accounting --------------------------------------------------------------------------------------------------
+    Bug(
+        "shuffled batches with the ε of Poisson sampling",
+        "training/per_sample.py",
+        'self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))',
+        "from leakbound.training.batches import ShuffledBatches\n"
+        "        self._batches = ShuffledBatches(\n"
+        '            len(members.labels), request.batch_size, request.generator(replica, "batches")\n'
+        "        )",
+        "tests/training/test_noise_of_its_own.py::test_batches_of_private_training_vary_as_poisson_samples",
+    ),
+    Bug(
+        "ε stated for an event of shuffled batches",
+        "accounting/dp.py",
+        'if event.sampling != "poisson":',
+        "if False:",
+        "tests/accounting/test_dp.py::test_epsilon_refuses_events_it_was_not_derived_for",
+    ),
+    Bug(
+        "accountant told half of the sample rate",
+        "training/per_sample.py",
+        "get_optimizer_hook_fn(sample_rate=self._rate)",
+        "get_optimizer_hook_fn(sample_rate=0.5 * self._rate)",
+        "tests/training/test_per_sample.py::test_epsilon_equals_the_accountant_called_on_its_own[rdp-RDPAccountant]",
+    ),
+    Bug(
+        "fresh noise accounted as frozen",
+        "accounting/leakage.py",
+        'return event.uses if event.noise == "fresh" else min(event.uses, 1)',
+        "return min(event.uses, 1)",
+        "tests/accounting/test_leakage.py::test_joint_leakage_is_the_information_in_all_noisy_copies",
+    ),
+    Bug(
+        "uses of the luckiest record stated for all",
+        "training/loop.py",
+        "uses=int(self._batches[slot].uses.max())",
+        "uses=int(self._batches[slot].uses.min())",
+        "tests/training/test_loop.py::test_event_counts_the_uses_of_a_record",
+    ),
+    Bug(
+        "one replica's bound stated for all of them",
+        "accounting/statement.py",
+        "found = [dp_bounds(group, delta, accountant) for group in ([worst], events)]",
+        "found = [dp_bounds(group, delta, accountant) for group in ([worst], [worst])]",
+        "tests/security/test_composition.py::test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps",
+    ),
+    Bug(
+        "capacity in bits where nats are stated",
+        "accounting/gaussian.py",
+        "terms = np.log1p(ratio[finite]).sum()",
+        "terms = np.log2(1.0 + ratio[finite]).sum()",
+        "tests/accounting/test_gaussian.py::test_capacity_is_half_the_log_determinant",
+    ),
+    Bug(
+        "moments not centred",
+        "channels/covariance.py",
+        "        records -= centre\n        shift = centre - mean\n",
+        "        shift = centre - mean\n",
+        "tests/channels/test_covariance.py::test_moments_do_not_depend_on_how_records_are_chunked",
+    ),
+    Bug(
+        "channel of another dataset",
+        "jobs/table.py",
+        'spectrum = f"{run.dataset}/{channel.family}"',
+        'spectrum = f"{sorted(self.config.datasets)[0]}/{channel.family}"',
+        "tests/jobs/test_job_list.py::test_every_channel_is_made_from_the_dataset_of_its_run",
+    ),
+    # -- attacks -----------------------------------------------------------------------------------------------------
+    Bug(
+        "attacker tuned on the members",
+        "attacks/model_inversion.py",
+        "known = class_means(dataset.aux, present)",
+        "known = class_means(dataset.members(0), present)",
+        "tests/attacks/test_model_inversion.py::test_attacks_depend_on_no_member_beyond_the_network",
+    ),
+)
+
+
+def _tested(source: Path, tests: Sequence[str], kept: Path) -> int:
+    """Code of pytest on some tests with the sources in a folder, in this process, which has not imported them yet."""
+    os.environ["PYTHONPATH"] = str(source)
+    sys.path.insert(0, str(source))
+    os.chdir(ROOT)
+    with kept.open("w") as out, redirect_stdout(out), redirect_stderr(out):
+        import pytest
+
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=-m ''", "--no-header"]
+        return int(pytest.main([*options, "--jaxtyping-packages=leakbound,beartype.beartype", *tests]))
+
+
+def _apart(source: Path, tests: Sequence[str], kept: Path) -> int:
+    """The same in a process of its own, forked from this one, which has loaded what takes long."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(_tested, (source, list(tests), kept))
+
+
+def _outcome(bug: Bug, folder: Path) -> str:
+    """Empty if the test fails with the bug; else what is the matter."""
+    path = folder / "src/leakbound" / bug.file
+    text = path.read_text()
+    if text.count(bug.old) != 1:
+        return f"its place in {bug.file} is gone: the text stands there {text.count(bug.old)} times"
+    path.write_text(text.replace(bug.old, bug.new))
+    code = _apart(folder / "src", [bug.test], folder / "log")
+    path.write_text(text)
+    if code == SOME_FAIL:
+        return ""
+    return "SURVIVED" if code == ALL_PASS else f"no test ran (code {code}): {(folder / 'log').read_text()[-300:]}"
+
+
+def main(words: Sequence[str]) -> int:
+    """Plant the chosen bugs and print a table; the code is 1 if one of them survives or cannot be planted."""
+    import opacus  # noqa: F401
+    import pandas  # noqa: F401
+    import scipy.stats  # noqa: F401
+
+    chosen = [bug for bug in BUGS if not words or any(word in bug.name for word in words)]
+    failed, began = 0, time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        if _apart(folder / "src", sorted({bug.test for bug in chosen}), folder / "log") != ALL_PASS:
+            print(f"tests fail without any bug:\n{(folder / 'log').read_text()[-3000:]}")
+            return 1
+        for bug in chosen:
+            outcome = _outcome(bug, folder)
+            failed += bool(outcome)
+            print(f"{bug.name:76} {outcome or 'caught':8} {bug.test.partition('::')[2]}", flush=True)
+    print(f"{len(chosen) - failed} of {len(chosen)} bugs caught in {time.monotonic() - began:.0f} s")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
