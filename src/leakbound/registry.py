@@ -175,6 +175,8 @@ ATTACKS = Registry(
         "model_inversion": "leakbound.config.attacks:ModelInversionConfig",
         "gradient_inversion": "leakbound.config.attacks:GradientInversionConfig",
         "gradient_capacity": "leakbound.config.attacks:GradientCapacityConfig",
+        "naming": "leakbound.config.attacks:NamingConfig",
+        "audit": "leakbound.config.attacks:AuditConfig",
     },
 )
 """Attack to the class of its settings, which names its function."""
