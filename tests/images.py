@@ -19,9 +19,10 @@ def gathered(
     seed: int = 0,
     stratified: bool = True,
     secret: str = "",
+    canaries: int = 0,
 ) -> ImageDataset:
     """Dataset whose replicas draw from a pool; the pool is its test and auxiliary split too unless others are given."""
-    drawing = Drawing(members, validation, seed, stratified)
+    drawing = Drawing(members, validation, seed, stratified, canaries)
     return ImageDataset(name, classes, pool, test or pool, aux or pool, drawing, secret)
 
 

@@ -44,11 +44,13 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("max_stack", [1, 4])
-def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack):
-    """Two replicas at two rates; as a stack of four, each slot is seen to train at its own rate."""
+@pytest.mark.parametrize(("max_stack", "canaries"), [(1, 0), (4, 0), (4, 80)])
+def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack, canaries):
+    """Two replicas at two rates; as a stack of four, each slot is seen to train at its own rate, on its own labels."""
     rates = (0.02, 0.05)
-    request = request_for(rounds=15, replicas=2, learning_rates=rates, training={"max_stack": max_stack})
+    digits = dataclasses.replace(digits, drawing=dataclasses.replace(digits.drawing, canaries=canaries))
+    settings = {"dataset": digits, "learning_rates": rates, "training": {"max_stack": max_stack}}
+    request = request_for(rounds=15, replicas=2, **settings)
     result = train(request)
     for slot, (replica, rate) in enumerate(itertools.product(range(2), rates)):
         members = digits.members(replica)

@@ -80,7 +80,7 @@ def small_results(root: Path) -> None:
         pixels = generator.random((3, 1, 32, 32), dtype=np.float32)
         images = {f"{split}_images": pixels for split in ("pool", "test", "aux")}
         labels = {f"{split}_labels": np.arange(3) for split in ("pool", "test", "aux")}
-        drawing = {"members": 1, "validation": 1, "seed": 0, "stratified": True}
+        drawing = {"members": 1, "validation": 1, "seed": 0, "stratified": True, "canaries": 0}
         metadata = {"name": "digits", "classes": json.dumps(["0", "1", "2"]), "drawing": json.dumps(drawing)}
         storage.write_arrays(root / "data" / f"{seed}.safetensors", images | labels, metadata)
 

@@ -70,6 +70,9 @@ class DatasetConfig(Settings):
     aux: Annotated[Records, Field(ge=10)] | None = None
     """Records that the attacker owns, disjoint from the pool, drawn from the original training split; a fifth of it, at
     most 10,000, if not given."""
+    canaries: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Pairs of records with wrong labels for each replica, of which a fair coin makes one a member, in place of another
+    record, and the other a non-member: the records that membership inference finds most easily."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
 

@@ -1,9 +1,11 @@
 """Datasets: readers of original images, and the disjoint splits that members, non-members and attackers get."""
 
+from leakbound.datasets.canaries import Canaries
 from leakbound.datasets.records import DatasetError, RawDataset, Records, may_be_published
 from leakbound.datasets.splits import Drawing, ImageDataset, Parts, Split, prepare
 
 __all__ = [
+    "Canaries",
     "DatasetError",
     "Drawing",
     "ImageDataset",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from leakbound.config.data import IMAGE_SIDE, DatasetConfig
+from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import DATASETS
@@ -45,12 +46,15 @@ class Drawing:
         validation: Records that its learning rate and moment of stopping are chosen on.
         seed: Seed of the configuration.
         stratified: Whether each part has the pool's classes in proportion.
+        canaries: Pairs of records with wrong labels, one of each among the members and the other among the
+            non-members.
     """
 
     members: int
     validation: int
     seed: int
     stratified: bool = True
+    canaries: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,39 @@ class ImageDataset:
         return self.pool.images.shape[1]
 
     def parts(self, replica: int) -> Parts:
-        """Rows of the pool that a replica has; they depend on seed, name and replica, not on how many there are."""
+        """Rows of the pool that a replica has; they depend on seed, name and replica, not on how many there are.
+
+        Canaries are the last of the members and of the non-members.
+        """
+        parts, canaries = self._drawn(replica), self.canaries(replica)
+        ordinary = self.drawing.members - len(canaries.rows)
+        return replace(
+            parts,
+            members=np.concatenate([parts.members[:ordinary], canaries.members]),
+            nonmembers=np.concatenate([parts.nonmembers[:ordinary], canaries.nonmembers]),
+        )
+
+    def canaries(self, replica: int) -> Canaries:
+        """Pairs of canaries of a replica: a member and a non-member as drawn, which a fair coin then exchanges."""
+        rule, parts = self.drawing, self._drawn(replica)
+        last = slice(rule.members - rule.canaries, None)
+        rows = np.stack([parts.members[last], parts.nonmembers[last]], axis=1)
+        generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica, "canaries")
+        return Canaries(rows, self.wrong_labels(replica)[rows], generator.integers(0, 2, rule.canaries))
+
+    def wrong_labels(self, replica: int) -> Int[np.ndarray, " pool"]:
+        """Label that each record of the pool would have as a canary of a replica."""
+        words = ("datasets", self.name, "replica", replica, "wrong_labels")
+        return wrong_labels(self.pool.labels, len(self.classes), numpy_generator(self.drawing.seed, *words))
+
+    def labels(self, replica: int) -> Int[np.ndarray, " pool"]:
+        """Labels of the pool as a replica has them: wrong ones for both canaries of each pair."""
+        canaries, labels = self.canaries(replica), self.pool.labels.copy()
+        labels[canaries.rows] = canaries.labels
+        return labels
+
+    def _drawn(self, replica: int) -> Parts:
+        """Rows of the pool that a replica would have without canaries."""
         rule = self.drawing
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica)
         count = len(self.pool)
@@ -101,16 +137,20 @@ class ImageDataset:
         return Parts(*(generator.permutation(rows) for rows in (members, nonmembers, rest[: rule.validation])))
 
     def members(self, replica: int) -> Split:
-        """Records that a replica trains on."""
-        return self.pool.chosen(self.parts(replica).members)
+        """Records that a replica trains on, canaries with their wrong labels among them."""
+        return self._labelled(replica, self.parts(replica).members)
 
     def nonmembers(self, replica: int) -> Split:
         """As many others of the pool, which attackers on membership are to tell from the members."""
-        return self.pool.chosen(self.parts(replica).nonmembers)
+        return self._labelled(replica, self.parts(replica).nonmembers)
 
     def validation(self, replica: int) -> Split:
         """Records that a replica chooses its learning rate on."""
         return self.pool.chosen(self.parts(replica).validation)
+
+    def _labelled(self, replica: int, rows: Int[np.ndarray, " k"]) -> Split:
+        """Some records of the pool with the labels that a replica has."""
+        return Split(self.pool.images[rows], self.labels(replica)[rows])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays for storage: ``pool_images``, ``pool_labels``, ``test_images`` and so on."""
@@ -141,6 +181,8 @@ class ImageDataset:
         least, held = 2 * drawing.members + drawing.validation, len(splits["pool"])
         if drawing.members < 1 or drawing.validation < 1 or least > held:
             raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
+        if (problem := canary_problem(drawing.canaries, drawing.members, len(classes))) is not None:
+            raise DatasetError(f"{name}: {problem}")
         return cls(name, tuple(classes), **splits, drawing=drawing, secret=secret)
 
     def content_hash(self) -> str:
@@ -246,10 +288,12 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
             f"{sizes.validation} from a pool of {sizes.pool}; beside aux = {sizes.aux}, {raw.train.origin} has only "
             f"{len(rows)} images. Ask for fewer members or a smaller aux."
         )
+    if (problem := canary_problem(config.canaries, sizes.members, len(raw.classes))) is not None:
+        raise DatasetError(f"datasets.{name}.{problem}")
     generator = numpy_generator(seed, "datasets", name, "train")
     order = rows[stratified_order(raw.train.labels[rows], generator)] if stratified else generator.permutation(rows)
     pool, aux = (generator.permutation(part) for part in (order[: sizes.pool], order[len(rows) - sizes.aux :]))
-    return Draw(pool, aux, test, Drawing(sizes.members, sizes.validation, seed, stratified))
+    return Draw(pool, aux, test, Drawing(sizes.members, sizes.validation, seed, stratified, config.canaries))
 
 
 def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generator) -> Int[np.ndarray, " n"]:

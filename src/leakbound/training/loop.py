@@ -80,16 +80,17 @@ class StackLearner:
         # Each slot has a rate of its own, which its gradient is multiplied by: momentum is linear.
         self._optimizer = sgd(request, list(self.params.values()), 1.0)
         self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)
-        pool, parts = request.dataset.pool, [request.dataset.parts(slot.replica) for slot in slots]
+        data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
         used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
         rows = torch.from_numpy(places.reshape(len(slots), -1)).to(request.device)
-        self._labels = torch.from_numpy(pool.labels[used]).to(request.device)[rows]
+        labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
+        self._labels = torch.from_numpy(np.stack(labels)).to(request.device)
         self._batches = [
             ShuffledBatches(rows.shape[1], request.records, request.generator(slot.replica, "batches"))
             for slot in slots
         ]
         sources = [request.noise(slot.replica) for slot in slots]
-        self._inputs = request.client.inputs(torch.from_numpy(pool.images[used]).to(request.device), rows, sources)
+        self._inputs = request.client.inputs(torch.from_numpy(data.pool.images[used]).to(request.device), rows, sources)
         self._uploads = StackUploads(request.client, sources)
 
     def step(self) -> None:
@@ -239,6 +240,7 @@ class _Course:
         self._request, self._learner, self._slots = request, learner, slots
         parts = [request.dataset.parts(slot.replica) for slot in slots]
         self._parts = {name: np.stack([getattr(part, name) for part in parts]) for name in ("members", "validation")}
+        self._labels = np.stack([request.dataset.labels(slot.replica) for slot in slots])
         steps, points = request.steps, request.config.evaluations
         self._points = {round(steps * (i + 1) / points) for i in range(points)} - ({0} if steps else set())
         self._step = 0
@@ -269,7 +271,8 @@ class _Course:
         splits = {"train": data.pool, "validation": data.pool, "test": data.test}
         rows = {"train": self._parts["members"], "validation": self._parts["validation"], "test": None}
         for name, split in splits.items():
-            measured = stack.evaluate_split(self._learner.model, params, split, rows[name], whole=whole)
+            labels = self._labels if split is data.pool else None
+            measured = stack.evaluate_split(self._learner.model, params, split, rows[name], labels, whole=whole)
             found[f"{name}_loss"], found[f"{name}_accuracy"] = measured
         return found
 

@@ -78,6 +78,7 @@ def evaluate_split(
     params: Mapping[str, Tensor],
     split: Split,
     rows: Int[np.ndarray, "*slots k"] | None = None,
+    labels: Int[np.ndarray, "slots n"] | None = None,
     *,
     whole: bool,
 ) -> tuple[Float[np.ndarray, " slots"], Float[np.ndarray, " slots"]]:
@@ -88,6 +89,7 @@ def evaluate_split(
         params: Parameter name to its values (slots, ...).
         split: Images and labels.
         rows: Records of all slots, or of each, to choose from; by default all.
+        labels: Labels of the split's records as each slot has them, if others than the split's.
         whole: Whether all of them count, as at the last point; else at most 2,000, evenly spread.
     """
     first = next(iter(params.values()))
@@ -95,10 +97,11 @@ def evaluate_split(
     if not whole:
         rows = rows[..., np.unique(np.linspace(0, rows.shape[-1] - 1, _CURVE_RECORDS).astype(int))]
     used, places = np.unique(rows, return_inverse=True)  # so that only these reach the device
-    images, labels = (torch.from_numpy(array[used]).to(first.device) for array in (split.images, split.labels))
+    images = torch.from_numpy(split.images[used]).to(first.device)
     own = torch.from_numpy(places.reshape(rows.shape)).to(first.device).expand(len(first), -1)
     logits = predict(model, params, images, own)
-    targets = labels[own]
+    given = split.labels[rows] if labels is None else np.take_along_axis(labels, rows, axis=1)
+    targets = torch.from_numpy(given).to(first.device).expand(len(first), -1)
     accuracy = (logits.argmax(-1) == targets).float().mean(1)
     return loss(logits, targets).cpu().numpy(), accuracy.cpu().numpy()
 
