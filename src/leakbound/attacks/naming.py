@@ -59,9 +59,9 @@ def attack(
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Name the true one of M records of the private pool from k uploads, for all M and k of the settings.
 
-    Variants. ``released``: who sees the k noisy images themselves decides by their exact likelihood; ``bayes`` is the
+    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood; ``exact`` is the
     exact probability that this succeeds, the mean of the largest posterior probability, and the exact information.
-    ``attack`` sees gradients of an untrained network and knows all but the record. Where noise is on gradients, or
+    ``gradients`` sees those of an untrained network and knows all but the record. Where noise is on gradients, or
     nowhere, the nearest clean upload is the most likely one. Under a channel no likelihood of gradients is tractable:
     the attacker computes those of noisy versions of each candidate, and takes their law for Gaussian, in a random
     sketch of the gradient. Those candidates have one class, because channels leave labels clean. ``bound`` is the most
@@ -101,9 +101,9 @@ def attack(
         generator = partial(numpy_generator, seed, *words)
         noise = partial(noise_source, privacy_noise, seed, *words, device=device)
         scene = _Scene(network.to(device).eval(), client, dataset.pool, config, generator, noise)
-        outcomes = {"attack": scene.named_gradients()}
+        outcomes = {"gradients": scene.named_gradients()}
         if channel is not None:
-            outcomes["released"] = scene.named_images()
+            outcomes["images"] = scene.named_images()
         tables.append(pd.DataFrame([*_rows(outcomes, config), *allowed]).assign(replica=replica, status=""))
         hits.append({variant: one.hits for variant, one in outcomes.items()})
     return (
@@ -303,9 +303,9 @@ def _rows(outcomes: Mapping[str, _Outcome], config: NamingConfig) -> Iterator[di
             ]
             yield _row(variant, -1, f"nats_{uses}", max(shown))
             if one.rates is not None and one.information is not None:
-                yield _row("bayes", -1, f"nats_{uses}", float(one.information[column]))
+                yield _row("exact", -1, f"nats_{uses}", float(one.information[column]))
                 for count, rate in zip(one.candidates, one.rates[:, column], strict=True):
-                    yield _row("bayes", count, f"rate_{uses}", float(rate))
+                    yield _row("exact", count, f"rate_{uses}", float(rate))
 
 
 def _row(

@@ -65,8 +65,8 @@ def audit(
 
     Returns:
         Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of variant
-        ``coins`` the counts ``canaries``, ``guesses`` and ``correct``. And arrays ``scores`` and ``included``
-        (replicas, clients, canaries).
+        ``coins`` the counts ``canaries``, ``guesses`` and ``correct``, and ``delta``. And arrays ``scores`` and
+        ``included`` (replicas, clients, canaries).
 
     Raises:
         ValueError: If the defense is not DP with noise.
@@ -120,9 +120,9 @@ class _Clients:
     ) -> Float[np.ndarray, "clients canaries"]:
         """Sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)), x an upload along a canary's gradient."""
         config, level = self.config, float(self.client.level)
-        network = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(self.image_shape), _CLASSES, bias=False))
-        nn.init.zeros_(network[1].weight)
-        network.to(self.device)
+        linear = nn.Linear(math.prod(self.image_shape), _CLASSES, bias=False)
+        nn.init.zeros_(linear.weight)
+        network = nn.Sequential(nn.Flatten(), linear).to(self.device)
         images, labels = self.canaries()
         quiet = client_step(self.client.defense, 0.0)
         gradients = quiet.upload(network, images[:, None], labels[:, None], source).gradients["1.weight"].flatten(1)
@@ -155,10 +155,12 @@ def _rows(
     delta = client.defense.delta
     counts = {"canaries": scores.size, "guesses": guesses, "correct": correct}
     limits = {
-        "one_run": one_run_epsilon(**counts, delta=delta, confidence=config.confidence),
+        "one_run": one_run_epsilon(scores.size, guesses, correct, delta, config.confidence),
         "bound": poisson_epsilon(client.level, config.sample_rate, config.steps, delta, client.defense.accountant),
     }
     if config.sample_rate == 1:
-        limits["gaussian"] = gaussian_epsilon(one_run_gaussian(**counts, confidence=config.confidence), delta)
+        mu = one_run_gaussian(scores.size, guesses, correct, config.confidence)
+        limits["gaussian"] = gaussian_epsilon(mu, delta)
     yield from ({"variant": variant, "metric": "epsilon", "value": value} for variant, value in limits.items())
-    yield from ({"variant": "coins", "metric": name, "value": float(count)} for name, count in counts.items())
+    told = {**counts, "delta": delta}
+    yield from ({"variant": "coins", "metric": name, "value": float(value)} for name, value in told.items())

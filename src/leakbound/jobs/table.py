@@ -127,9 +127,11 @@ class RunTable:
         return run.replicas * (len(self.candidates(run)) if every else 1)
 
     def records(self, slug: str) -> dict[str, str]:
-        """Tables and provenance that a finished run has written, each by the name of what it holds."""
+        """Files of a finished run that tables are made from, each by the name of what it holds."""
         trained = self.runs[slug].rounds > 0
         files = {role: self.file("train", slug, role) for role in ("rows", "rates", "provenance") if trained}
+        if "membership" in self.attacks[slug]:
+            files["scores"] = self.file("attack", f"{slug}/membership", "arrays")
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
