@@ -11,7 +11,8 @@ from torch.func import functional_call, grad, vmap
 
 from images import repooled
 from leakbound import models
-from leakbound.attacks.membership import attack, divide, score
+from leakbound.attacks.division import divide
+from leakbound.attacks.membership import ALONE, STRONGEST, Look, attack, score
 from leakbound.attacks.signals import Signals, read_signals
 from leakbound.attacks.white_box import FOLDS, white_box_scores
 from leakbound.config.attacks import MembershipConfig
@@ -51,6 +52,13 @@ def _untrained(dataset, replicas=1):
 def _values(rows, metric, replica=0):
     chosen = rows[(rows.metric == metric) & (rows.replica == replica)]
     return chosen.set_index("variant")
+
+
+def areas(known, target, config=CONFIG, seed=0):
+    """AUC of each attacker on signals of records of which the first half are members."""
+    found = score(Look(known), [Look(target)], config=config, generator=torch_generator(seed))
+    halves = {variant: np.split(scores, 2) for variant, (_, scores) in found.items()}
+    return {variant: (members[:, None] > others).mean() for variant, (members, others) in halves.items()}
 
 
 def attacked(weights, dataset, replicas=(0,), config=SHORT, seed=0, slug="run"):
@@ -161,7 +169,7 @@ def test_attack_network_refuses_too_few_known_records():
     signals = _made_up(torch_generator(0, "few"), count=FOLDS)
     membership = torch.arange(2 * FOLDS) < FOLDS - 1
     with pytest.raises(ValueError, match=r"4 known members: .*known_fraction"):
-        white_box_scores(signals, membership, signals, config=SHORT, generator=torch_generator(0))
+        white_box_scores(signals, membership, [signals], config=SHORT, generator=torch_generator(0))
 
 
 def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
@@ -170,8 +178,8 @@ def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
     membership = torch.arange(600) < 300
     chosen = torch.tensor([5, 300, 599])
     few = Signals(*(getattr(target, field.name)[chosen] for field in fields(target)))
-    whole = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
-    alone = white_box_scores(known, membership, few, config=SHORT, generator=torch_generator(1))
+    _, whole = white_box_scores(known, membership, [target], config=SHORT, generator=torch_generator(1))
+    _, alone = white_box_scores(known, membership, [few], config=SHORT, generator=torch_generator(1))
     torch.testing.assert_close(whole[chosen], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -181,23 +189,17 @@ def test_white_box_attack_finds_what_the_loss_does_not_show():
     known, target = _made_up(generator), _made_up(generator)
     for signals in (known, target):
         signals.features[:300, 0] += 2.0
-    scores = score(known, target, config=CONFIG, generator=torch_generator(0))
-    ahead = scores["white_box_members"][:, None] > scores["white_box_nonmembers"][None, :]
     # Two normal laws two deviations apart: AUC = Φ(2/√2) = 0.92.
-    assert ahead.mean() > 0.85
+    assert areas(known, target)["white_box"] > 0.85
 
 
 @pytest.mark.parametrize("width", [6, 4096])
 def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells(width):
     generator = torch_generator(0, "loss")
     known, target = (_made_up(generator, shift=1.5, width=width) for _ in range(2))
-    scores = score(known, target, config=CONFIG, generator=torch_generator(0))
-    areas = {
-        variant: (scores[f"{variant}_members"][:, None] > scores[f"{variant}_nonmembers"][None, :]).mean()
-        for variant in ("white_box", "loss_threshold")
-    }
-    assert areas["loss_threshold"] > 0.7
-    assert areas["white_box"] > areas["loss_threshold"] - 0.02
+    found = areas(known, target)
+    assert found["loss_threshold"] > 0.7
+    assert found["white_box"] > found["loss_threshold"] - 0.02
 
 
 def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
@@ -207,9 +209,9 @@ def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
         signals.features[:, 1] = 0.0
     known.features[0, 1] = 1e-6
     membership = torch.arange(600) < 300
-    quiet = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
+    _, quiet = white_box_scores(known, membership, [target], config=SHORT, generator=torch_generator(1))
     target.features[::2, 1] = 1.0
-    loud = white_box_scores(known, membership, target, config=SHORT, generator=torch_generator(1))
+    _, loud = white_box_scores(known, membership, [target], config=SHORT, generator=torch_generator(1))
     assert loud.isfinite().all()
     assert (loud - quiet).abs().max() < 1.0
 
@@ -237,9 +239,7 @@ def test_attack_falls_to_chance_as_often_as_it_says():
     missed = 0
     for seed in range(12):
         generator = torch_generator(seed, "noise")
-        scores = score(_made_up(generator, 100), _made_up(generator, 100), config=SHORT, generator=generator)
-        members, nonmembers = scores["white_box_members"], scores["white_box_nonmembers"]
-        area = (members[:, None] > nonmembers[None, :]).mean()
+        area = areas(_made_up(generator, 100), _made_up(generator, 100), SHORT, seed)["white_box"]
         # The standard deviation of an AUC of chance with 100 and 100 scores is √(201/(12·100·100)).
         missed += abs(area - 0.5) > 1.96 * np.sqrt(201 / 120_000)
     assert missed <= 3
@@ -250,7 +250,7 @@ def test_rows_and_scores_tell_of_every_replica_and_variant(found):
     assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high", "status"]
     expected = {
         (variant, metric)
-        for variant in ("white_box", "loss_threshold")
+        for variant in (*ALONE, STRONGEST)
         for metric in ("auc", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001")
     } | {("target", "member_accuracy"), ("target", "nonmember_accuracy")}
     for replica in range(3):
@@ -258,11 +258,12 @@ def test_rows_and_scores_tell_of_every_replica_and_variant(found):
         assert set(zip(chosen.variant, chosen.metric, strict=True)) == expected
         assert len(chosen) == len(expected)
     assert (rows.unit == -1).all()
-    assert {name: array.shape for name, array in arrays.items()} == {
-        f"{variant}_{kind}": (3, 200)
-        for variant in ("white_box", "loss_threshold")
-        for kind in ("members", "nonmembers")
+    assert {name: array.shape for name, array in arrays.items() if array.ndim > 1} == {
+        f"{variant}_{kind}": (3, 200) for variant in (*ALONE, STRONGEST) for kind in ("members", "nonmembers")
     }
+    chosen = [ALONE[number] for number in arrays["strongest_choice"][:2]]
+    for replica, variant in enumerate(chosen):
+        assert np.array_equal(arrays[f"{variant}_members"][replica], arrays["strongest_members"][replica])
 
 
 def test_diverged_replica_has_no_result_and_leaves_the_others_alone(found):
@@ -270,7 +271,9 @@ def test_diverged_replica_has_no_result_and_leaves_the_others_alone(found):
     assert rows[rows.replica == 2][["value", "low", "high"]].isna().all(axis=None)
     assert rows.groupby("replica").status.unique().map(list).tolist() == [[""], [""], ["diverged"]]
     assert rows[rows.replica < 2][["value", "low", "high"]].notna().all(axis=None)
-    assert all(np.isnan(array[2]).all() and np.isfinite(array[:2]).all() for array in arrays.values())
+    scores = [array for array in arrays.values() if array.ndim > 1]
+    assert all(np.isnan(array[2]).all() and np.isfinite(array[:2]).all() for array in scores)
+    assert arrays["strongest_choice"][2] == -1
 
 
 def test_attack_repeats_by_seed_and_changes_with_it(digits):

@@ -1,66 +1,62 @@
 """Membership inference: which of the records at hand was the target model trained on?
 
-The attacker knows the membership of some of the records, learns from them, and is scored on the others.
+The attacker knows the membership of some of the records, learns from them, and is scored on the others. It compares the
+target with reference networks, which were trained by the same defense on other draws from the pool, and if it knows the
+channel of a defense, it looks at each record through noise of its own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from leakbound import models
+from leakbound.attacks.division import Asked, Group, asked_records
 from leakbound.attacks.images import COLUMNS
-from leakbound.attacks.signals import Signals, read_signals
+from leakbound.attacks.networks import load
+from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
+from leakbound.attacks.signals import Queries, Signals, read_signals
 from leakbound.attacks.validity import DIVERGED
-from leakbound.attacks.white_box import FOLDS, white_box_scores
+from leakbound.attacks.white_box import white_box_scores
+from leakbound.channels.channel import Channel
+from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
-from leakbound.datasets import ImageDataset, Split
+from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.stack import finite_slots
 
-VARIANTS = ("white_box", "loss_threshold")
+ALONE = ("white_box", "loss_threshold")
+"""Attackers that look at the target alone."""
+COMPARING = ("lira_offline", "lira_online", "rmia", "white_box_references")
+"""Attackers that compare it with reference networks; the last one learns from all signals and these scores together."""
+STRONGEST = "strongest"
+"""The attacker that does best on the records that it knows."""
 
 _FALSE_POSITIVE_RATES = (0.01, 0.001)
+_OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+Scores = Mapping[str, Sequence[Float[np.ndarray, " n"]]]
+"""Attacker to its scores of some groups of records, those that it knows first; higher means member."""
 
 
 @dataclass(frozen=True)
-class Division:
-    """Rows of the records that the attacker knows and of those it is scored on, disjoint, equally many of a kind."""
+class Look:
+    """View of some records that the attacker has.
 
-    known_members: Int[np.ndarray, " known"]
-    known_nonmembers: Int[np.ndarray, " known"]
-    scored_members: Int[np.ndarray, " scored"]
-    scored_nonmembers: Int[np.ndarray, " scored"]
-
-
-def divide(members: int, nonmembers: int, known_fraction: float, generator: np.random.Generator) -> Division:
-    """Draw which records the attacker knows.
-
-    Args:
-        members: How many members there are.
-        nonmembers: How many non-members there are; of the larger group the surplus is left out.
-        known_fraction: Fraction that the attacker knows, in (0, 1).
-        generator: Draws the order of the records.
-
-    Raises:
-        ValueError: If fewer than ``FOLDS`` of a kind are left to learn from, or fewer than two to score.
+    Attributes:
+        signals: Of the target.
+        compared: Confidences of reference networks, if there are any.
     """
-    count = min(members, nonmembers)
-    known = round(count * known_fraction)
-    if known < FOLDS or count - known < 2:
-        raise ValueError(
-            f"known_fraction = {known_fraction} of {count} members leaves {known} to learn from and {count - known} to "
-            f"score: at least {FOLDS} and 2 are needed. Give the dataset more members and test records."
-        )
-    drawn = [generator.permutation(total)[:count] for total in (members, nonmembers)]
-    return Division(drawn[0][:known], drawn[1][:known], drawn[0][known:], drawn[1][known:])
+
+    signals: Signals
+    compared: Compared | None = None
 
 
 def attack(
@@ -73,97 +69,193 @@ def attack(
     seed: int,
     slug: str,
     device: str = "cpu",
+    channel: Channel | None = None,
+    references: References | None = None,
+    learning_rates: Sequence[float] = (),
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Attack every replica of a run with the trained network and with the loss threshold.
+    """Attack every replica of a run in all ways, and in the one that does best on the records that the attacker knows.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
-    itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Arguments
-    are those of :mod:`leakbound.attacks`.
+    itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Canaries
+    are scored on their own: their members against their non-members together with the scored non-members under wrong
+    labels, which are drawn by the same law and are many.
+
+    Args, beside those of :mod:`leakbound.attacks`:
+        channel: Of the defense, if it has one.
+        references: Networks to compare with; None for none.
+        learning_rates: That of each network, needed with references.
 
     Returns:
-        Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, and of
-        variant ``target`` the accuracy on the scored members and non-members, without which an AUC says little. NaN,
-        with its status, for a diverged replica. With them the arrays ``<variant>_members`` and
-        ``<variant>_nonmembers`` of scores (replicas, scored), higher means member.
+        Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, the same
+        on canaries (``canary_auc``, ...) if there are some, and of variant ``target`` the accuracy on the scored
+        members and non-members, without which an AUC says little. NaN, with its status, for a diverged replica, and for
+        a comparison with references of which fewer than two trained soundly. With them the arrays ``<variant>_members``
+        and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member; ``<variant>_canaries``
+        (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); and of
+        the strongest attacker its index among the variants, ``strongest_choice`` (replicas,), and whether it looked
+        through noise, ``noisy_queries`` (replicas,).
 
     Raises:
         ValueError: If there are too few records to learn from or to score.
     """
-    generator = torch_generator(
-        seed, dataset.name, "membership_architecture"
-    )  # its weights are replaced by the target's
+    generator = torch_generator(seed, dataset.name, "membership_architecture")  # the target's weights replace its own
     network = models.build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
+    ways = list(_ways(channel, config, dataset, seed, device))
+    variants = ALONE if references is None else ALONE + COMPARING
     rows: list[dict[str, object]] = []
-    scores: list[dict[str, np.ndarray]] = []
+    kept: list[dict[str, np.ndarray]] = []
     for row, (replica, sound) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
-        members, nonmembers = dataset.members(replica), dataset.nonmembers(replica)
-        generators = numpy_generator(seed, dataset.name, replica, "membership_division")
-        division = divide(len(members), len(nonmembers), config.known_fraction, generators)
-        with torch.no_grad():
-            for name, parameter in network.named_parameters():
-                parameter.copy_(weights[name][row])
-        both = (members, nonmembers)
-        known = _signals(network, both, (division.known_members, division.known_nonmembers), device)
-        target = _signals(network, both, (division.scored_members, division.scored_nonmembers), device)
-        sound = sound and known.finite and target.finite
-        generator = torch_generator(seed, dataset.name, replica, "membership_network")
-        if sound:
-            found = score(known, target, config=config, generator=generator)
-        else:
-            unknown = np.full(len(target.labels) // 2, np.nan)
-            found = {f"{variant}_{kind}": unknown for variant in VARIANTS for kind in ("members", "nonmembers")}
-        rows += _rows(replica, found, target, sound)
-        scores.append(found)
-    return pd.DataFrame(rows), {name: np.stack([found[name] for found in scores]) for name in scores[0]}
+        division = numpy_generator(seed, dataset.name, replica, "membership_division")
+        asked = asked_records(dataset, replica, config.known_fraction, division)
+        load(network, {name: values[row] for name, values in weights.items()})
+        rate = learning_rates[row] if references is not None else None
+        looks = [_look(network, dataset, asked.known, way, references, rate) for way in ways]
+        clearest = max(range(len(ways)), key=lambda number: _promise(looks[number]))
+        groups = [asked.scored, *([asked.canaries] if len(asked.canaries) else [])]
+        others = [_look(network, dataset, group, ways[clearest], references, rate) for group in groups]
+        sound = sound and all(look.signals.finite for look in (looks[clearest], *others))
+        drawn = torch_generator(seed, dataset.name, replica, "membership_network")
+        found = score(looks[clearest], others, config=config, generator=drawn) if sound else {}
+        unknown = [np.full(len(group), np.nan) for group in groups]
+        named = {name: asked.named(*found.get(name, (None, *unknown))[1:]) for name in (*variants, STRONGEST)}
+        rows += _rows(replica, named, asked, others[0].signals if sound else None)
+        kept.append({f"{name}_{kind}": values for name, kinds in named.items() for kind, values in kinds.items()})
+        choice = [found.get(name) is found.get(STRONGEST) for name in variants].index(True) if found else -1
+        kept[-1] |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(ways[clearest].count > 0)}
+        kept[-1] |= {"canaries_inserted": asked.inserted} if len(asked.inserted) else {}
+    return pd.DataFrame(rows), {name: np.stack([found[name] for found in kept]) for name in kept[0]}
 
 
-def score(
-    known: Signals, target: Signals, *, config: MembershipConfig, generator: torch.Generator
-) -> dict[str, Float[np.ndarray, " scored"]]:
-    """Score records by every variant, without touching the model.
+def score(known: Look, others: Sequence[Look], *, config: MembershipConfig, generator: torch.Generator) -> Scores:
+    """Score records by every attacker, without touching the model.
 
     Args:
-        known: Signals of the records whose membership the attacker knows, the first half members.
-        target: Signals of the records to score, the first half members.
+        known: The records whose membership the attacker knows, the first half members.
+        others: Groups of records to score.
         config: Settings of the attacker.
-        generator: On the CPU; draws what the trained variant needs.
+        generator: On the CPU; draws what the trained attackers need, the same for each.
 
     Returns:
-        ``<variant>_members`` and ``<variant>_nonmembers`` to scores, higher means member.
+        Attacker to its scores of the known records, for one that learns from them by networks that held them out (NaN
+        for the few that none did), and of each other group. ``strongest`` is the one with the highest AUC on the known.
     """
-    count = len(known.labels)
-    members = torch.arange(count, device=known.labels.device) < count // 2
-    learned = white_box_scores(known, members, target, config=config, generator=generator)
-    values = {"white_box": learned, "loss_threshold": target.confidence}
-    halves = {variant: scores.double().cpu().numpy().reshape(2, -1) for variant, scores in values.items()}
+    looks = (known, *others)
+    found: dict[str, list[np.ndarray]] = {
+        "white_box": _learned(looks, (), config, generator),
+        "loss_threshold": [look.signals.confidence.cpu().numpy() for look in looks],
+    }
+    if known.compared is not None:
+        found |= _comparing(looks, known.compared)
+        evidence = [_evidence(found, number, look) for number, look in enumerate(looks)]
+        found["white_box_references"] = _learned(looks, evidence, config, generator)
+    best = max(found, key=lambda name: _area(found[name][0]))
+    return {**found, STRONGEST: found[best]}
+
+
+def _comparing(looks: Sequence[Look], known: Compared) -> dict[str, list[np.ndarray]]:
+    """Scores of all looks by attackers that compare the target's confidence with that of reference networks.
+
+    What the laws share, and RMIA's a, comes from the known records.
+    """
+    laws = shared_laws(known)
+    pairs = [(look.signals.confidence.cpu().numpy(), look.compared) for look in looks if look.compared is not None]
+    offline = max(_OFFLINE, key=lambda a: _area(rmia(*pairs[0], a)))
     return {
-        f"{variant}_{kind}": scores[half]
-        for half, kind in enumerate(("members", "nonmembers"))
-        for variant, scores in halves.items()
+        "lira_offline": [lira_offline(*pair, laws) for pair in pairs],
+        "lira_online": [lira_online(*pair, laws) for pair in pairs],
+        "rmia": [rmia(*pair, offline) for pair in pairs],
     }
 
 
-def _signals(
-    network: torch.nn.Module, both: tuple[Split, Split], rows: tuple[np.ndarray, np.ndarray], device: str
-) -> Signals:
-    """Signals of chosen members and, after them, of chosen non-members."""
-    chosen = [split.chosen(some) for split, some in zip(both, rows, strict=True)]
-    images, labels = (np.concatenate([getattr(one, name) for one in chosen]) for name in ("images", "labels"))
-    return read_signals(network, torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device))
+def _evidence(found: Scores, number: int, look: Look) -> Float[np.ndarray, "n inputs"]:
+    """Inputs of an attack network from reference networks: scores, that of RMIA first, and what references know."""
+    scores = [found[name][number] for name in ("rmia", "lira_offline", "lira_online")]
+    if look.compared is None:
+        return np.stack(scores, axis=1)
+    known = look.compared.mean, np.log(np.maximum(look.compared.probability, np.finfo(np.float64).tiny))
+    return np.stack([*scores, *known], axis=1)
 
 
-def _rows(replica: int, scores: dict[str, np.ndarray], target: Signals, sound: bool) -> list[dict[str, object]]:
+def _learned(
+    looks: Sequence[Look],
+    evidence: Sequence[Float[np.ndarray, "_ inputs"]],
+    config: MembershipConfig,
+    generator: torch.Generator,
+) -> list[Float[np.ndarray, " _"]]:
+    """Scores of all looks by an attack network that learns from the first of them, and from evidence if any."""
+    known, *others = (look.signals for look in looks)
+    device = known.labels.device
+    members = torch.arange(len(known.labels), device=device) < len(known.labels) // 2
+    more = [torch.from_numpy(one).to(device) for one in evidence]
+    scores = white_box_scores(known, members, others, config=config, generator=generator, evidence=more)
+    return [one.double().cpu().numpy() for one in scores]
+
+
+def _ways(
+    channel: Channel | None, config: MembershipConfig, dataset: ImageDataset, seed: int, device: str
+) -> Iterator[Queries]:
+    """Ways of showing a record to a network: as it is, and through the channel that it was trained behind."""
+    yield Queries()
+    if channel is not None and config.draws:
+        colors, height, width = dataset.pool.images.shape[1:]
+        sampler = ChannelSampler(channel, (colors, height, width), device)
+        generator = torch_generator(seed, dataset.name, "membership_queries", device=device)
+        yield Queries(sampler, config.draws, generator)
+
+
+def _look(
+    network: nn.Module,
+    dataset: ImageDataset,
+    group: Group,
+    queries: Queries,
+    references: References | None,
+    learning_rate: float | None,
+) -> Look:
+    """View of some records through a network and the references of its learning rate."""
+    device = next(network.parameters()).device
+    images, labels = torch.from_numpy(dataset.pool.images[group.rows]), torch.from_numpy(group.labels)
+    signals = read_signals(network, images.to(device), labels.to(device), queries)
+    if references is None or learning_rate is None:
+        return Look(signals)
+    return Look(signals, references.compared(learning_rate, queries, group.rows, group.labels))
+
+
+def _promise(look: Look) -> float:
+    """AUC on the known records of an attacker that need not learn, by which ways of looking are compared."""
+    confidence = look.signals.confidence.cpu().numpy()
+    return _area(
+        confidence if look.compared is None else lira_offline(confidence, look.compared, shared_laws(look.compared))
+    )
+
+
+def _area(known: Float[np.ndarray, " n"]) -> float:
+    """AUC of scores of which the first half are members', as far as they are finite; 0 where that leaves too few."""
+    members, nonmembers = (half[np.isfinite(half)] for half in np.split(known, 2))
+    return auc_interval(members, nonmembers).value if min(len(members), len(nonmembers)) > 1 else 0.0
+
+
+def _rows(
+    replica: int, named: Mapping[str, Mapping[str, np.ndarray]], asked: Asked, target: Signals | None
+) -> list[dict[str, object]]:
     """One row per estimate, NaN where there is none; none belongs to a unit of its own."""
     found: dict[tuple[str, str], Interval] = {}
-    for variant in VARIANTS:
-        members, nonmembers = scores[f"{variant}_members"], scores[f"{variant}_nonmembers"]
-        diverged = bool(np.isnan(members).any())
-        found[variant, "auc"] = _UNKNOWN if diverged else auc_interval(members, nonmembers)
-        for rate in _FALSE_POSITIVE_RATES:
-            found[variant, f"tpr_at_fpr_{rate}"] = _UNKNOWN if diverged else tpr_at_fpr(members, nonmembers, rate)
-    half = len(target.labels) // 2
-    for metric, hits in (("member_accuracy", target.correct[:half]), ("nonmember_accuracy", target.correct[half:])):
-        found["target", metric] = proportion_interval(int(hits.sum()), half) if sound else _UNKNOWN
-    shared = {"replica": replica, "unit": -1, "status": "" if sound else DIVERGED}
-    rows = [{**shared, "variant": variant, "metric": metric, **asdict(one)} for (variant, metric), one in found.items()]
+    for variant, scores in named.items():
+        compared = {"": (scores["members"], scores["nonmembers"])}
+        if len(asked.inserted):
+            place = np.arange(len(asked.inserted))
+            others = scores["canaries"][place, 1 - asked.inserted], scores["mislabelled"]
+            compared["canary_"] = scores["canaries"][place, asked.inserted], np.concatenate(others)
+        for kind, halves in compared.items():
+            unknown = not all(np.isfinite(half).all() for half in halves)
+            found[variant, f"{kind}auc"] = _UNKNOWN if unknown else auc_interval(*halves)
+            for rate in _FALSE_POSITIVE_RATES:
+                found[variant, f"{kind}tpr_at_fpr_{rate}"] = _UNKNOWN if unknown else tpr_at_fpr(*halves, rate)
+    hits = np.full(len(asked.scored), np.nan) if target is None else target.correct.cpu().numpy()
+    for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
+        found["target", metric] = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
+    shared = {"replica": replica, "unit": -1}
+    rows: list[dict[str, object]] = []
+    for (variant, metric), one in found.items():
+        status = DIVERGED if math.isnan(one.value) else ""
+        rows.append({**shared, "variant": variant, "metric": metric, **asdict(one), "status": status})
     return [{column: row[column] for column in COLUMNS} for row in rows]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
 
@@ -25,12 +26,20 @@ class Networks:
     rates: pd.DataFrame
 
 
-def attack_networks(networks: Networks, function: Callable[..., Attacked]) -> Attacked:
+@torch.no_grad()
+def load(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Replace the parameters of a network by ``weights``, name to values."""
+    for name, parameter in network.named_parameters():
+        parameter.copy_(weights[name])
+
+
+def attack_networks(networks: Networks, function: Callable[..., Attacked], *, with_rates: bool = False) -> Attacked:
     """Attack networks in groups that hold at most one of each replica: the chosen ones, then candidate by candidate.
 
     Args:
         networks: The networks.
         function: Attack, which is given ``weights`` (group, ...) and ``replicas``, the replica of each.
+        with_rates: Whether it is also given ``learning_rates``, that of each.
 
     Returns:
         Rows of all, with ``learning_rate`` and ``chosen``, and the arrays of the chosen ones.
@@ -41,7 +50,8 @@ def attack_networks(networks: Networks, function: Callable[..., Attacked]) -> At
     tables, kept = [], []
     for group in groups:
         weights = {name: values[group.index.tolist()] for name, values in networks.weights.items()}
-        rows, arrays = function(weights=weights, replicas=group["replica"].tolist())
+        told = {"learning_rates": group["learning_rate"].tolist()} if with_rates else {}
+        rows, arrays = function(weights=weights, replicas=group["replica"].tolist(), **told)
         tables.append(rows.merge(group[["replica", "learning_rate", "chosen"]], on="replica", how="left"))
         kept.append(arrays)
     return pd.concat(tables, ignore_index=True), kept[0]

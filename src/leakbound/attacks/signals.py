@@ -1,11 +1,14 @@
 """Signals that a white-box attacker reads from a model about a record: posteriors, loss, last-layer gradient, label."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from leakbound.channels.sampling import ChannelSampler
 
 
 @dataclass(frozen=True)
@@ -55,20 +58,83 @@ class Signals:
         return bool(self.confidence.isfinite().all() and self.features.isfinite().all())
 
 
+class Queries:
+    """The ways in which a record is shown to a network whose answers are averaged: as it is, or through a channel.
+
+    A network that was trained behind a channel knows noisy records, and whoever knows the channel draws noise as well.
+    The same few draws serve all records and all networks, so that answers differ by what a network knows and not by
+    luck, and axes that need a product with a matrix are dear but once.
+
+    Args:
+        sampler: The channel; None shows records as they are.
+        draws: Draws of its noise.
+        generator: Draws it, on the sampler's device.
+    """
+
+    def __init__(
+        self, sampler: ChannelSampler | None = None, draws: int = 0, generator: torch.Generator | None = None
+    ) -> None:
+        self._sampler = sampler
+        self._noise = None if sampler is None or generator is None else sampler.noise(draws, generator)
+        self.count = draws if self._noise is not None else 0
+
+    def shown(self, images: Float[Tensor, "n colors height width"]) -> Iterator[Float[Tensor, "n colors height width"]]:
+        """The records in each of these ways."""
+        if self._sampler is None or self._noise is None:
+            yield images
+            return
+        signal = self._sampler.signal(images)
+        for noise in self._noise:
+            yield signal + noise.view(images.shape[1:])
+
+
 @torch.no_grad()
 def read_signals(
-    model: nn.Module, images: Float[Tensor, "n colors height width"], labels: Int[Tensor, " n"], batch_size: int = 500
+    model: nn.Module,
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"],
+    queries: Queries | None = None,
+    batch_size: int = 500,
 ) -> Signals:
-    """Show the records to a model and keep what an attacker can use.
+    """Show the records to a model and keep what an attacker can use, each signal as the mean over all queries.
 
     Args:
         model: Network with a linear last layer ``head`` and a method ``features``, on the images' device.
         images: Records on [−1, 1].
         labels: Their true classes.
+        queries: How each record is shown; by default as it is.
         batch_size: Records per forward pass; bounds memory.
     """
-    features = torch.cat([model.features(some) for some in images.split(batch_size)])  # type: ignore[operator]
-    logits = model.head(features).double()  # type: ignore[operator]
-    truth = F.one_hot(labels, logits.shape[1]).bool()
-    others = logits.masked_fill(truth, -torch.inf).logsumexp(1)
-    return Signals(logits.log_softmax(1), logits[truth] - others, features, labels)
+    found = []
+    for some in images.split(batch_size):
+        features = torch.stack([model.features(one) for one in (queries or Queries()).shown(some)])  # type: ignore[operator]
+        logits = model.head(features).double()  # type: ignore[operator]
+        found.append((logits.log_softmax(-1).mean(0), _confidences(logits).mean(0), features.mean(0)))
+    posteriors, confidences, features = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return Signals(posteriors, confidences.gather(1, labels[:, None])[:, 0], features, labels)
+
+
+@torch.no_grad()
+def read_confidences(
+    model: nn.Module, images: Float[Tensor, "n colors height width"], queries: Queries, batch_size: int = 500
+) -> Float[Tensor, "n classes"]:
+    """Confidence ln p/(1 − p) of a model in every class of every record, the mean over all queries, float32.
+
+    Args:
+        model: Network on the images' device.
+        images: Records on [−1, 1].
+        queries: How each record is shown.
+        batch_size: Records per forward pass; bounds memory.
+    """
+    means = [
+        torch.stack([_confidences(model(one).double()) for one in queries.shown(some)]).mean(0)
+        for some in images.split(batch_size)
+    ]
+    return torch.cat(means).float()
+
+
+def _confidences(logits: Float[Tensor, "*lead classes"]) -> Float[Tensor, "*lead classes"]:
+    """Confidence of each class, ln p/(1 − p)."""
+    alone = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    others = logits[..., None, :].masked_fill(alone, -torch.inf).logsumexp(-1)
+    return logits - others

@@ -1,13 +1,15 @@
 """Attack network of white-box membership inference: a pure function from signals to membership scores.
 
 Each signal passes its own small net, and four layers join their embeddings. Beyond the paper, the network starts as the
-loss threshold (a skip connection, the last layer at zero), so training can only be kept where it beats that attack on
-held-out records; and five networks that hold out a fifth of the known records each vote together.
+loss threshold, or as a score by reference networks (a skip connection, the last layer at zero), so training can only be
+kept where it beats that attack on held-out records; and five networks that hold out a fifth of the known records each
+vote together.
 """
 
 import copy
 import math
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import pairwise, repeat
 
 import torch
 import torch.nn.functional as F
@@ -26,11 +28,12 @@ _FARTHEST = 10.0
 def white_box_scores(
     known: Signals,
     membership: Bool[Tensor, " n"],
-    target: Signals,
+    targets: Sequence[Signals],
     *,
     config: MembershipConfig,
     generator: torch.Generator,
-) -> Float[Tensor, " k"]:
+    evidence: Sequence[Float[Tensor, "_ inputs"]] = (),
+) -> list[Float[Tensor, " _"]]:
     """Learn from records of known membership how likely others are members.
 
     For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its own
@@ -39,12 +42,15 @@ def white_box_scores(
     Args:
         known: Signals of the records that the attacker knows.
         membership: Which of them are members; at least ``FOLDS`` of either kind.
-        target: Signals of the records in question.
+        targets: Signals of the records in question, in groups.
         config: Passes, learning rates and batch size.
         generator: On the CPU; draws folds, weights and batches.
+        evidence: More about the known records and, after them, about each group, at least two columns; the first is the
+            score, higher means member, that the networks start as in place of the confidence.
 
     Returns:
-        Log-odds of membership of each target record, higher means member.
+        Log-odds of membership, higher means member: of the known records by the network that held each out, NaN for the
+        few that none did; then of each group.
 
     Raises:
         ValueError: If there are fewer than ``FOLDS`` known members or non-members.
@@ -53,7 +59,10 @@ def white_box_scores(
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
     learning, held_out = _folds(membership.cpu(), generator)
-    groups = _groups(known)
+    groups, *asked = (
+        (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(signals))
+        for signals, more in zip((known, *targets), evidence or repeat(None, 1 + len(targets)), strict=True)
+    )
     inputs, labels = _encode(groups, groups), membership.float()
     device = inputs.device
     learning, held_out = learning.to(device), held_out.to(device)
@@ -63,14 +72,17 @@ def white_box_scores(
         network = AttackNetwork(FOLDS, widths, generator).to(device)
         fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generator), network))
     _, best = min(fits, key=lambda fit: fit[0])
+    own = torch.full_like(labels, torch.nan)
     with torch.no_grad():
-        return best(_encode(_groups(target), groups).expand(FOLDS, -1, -1)).mean(0)
+        own[held_out] = best(inputs[held_out])
+        return [own, *(best(_encode(group, groups).expand(FOLDS, -1, -1)).mean(0) for group in asked)]
 
 
 class AttackNetwork(nn.Module):
     """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
 
-    Each signal has as many inputs as ``widths`` says, the confidence first; the generator draws the weights.
+    Each signal has as many inputs as ``widths`` says, the score that it starts as first; the generator draws the
+    weights.
     """
 
     def __init__(self, stack: int, widths: tuple[int, ...], generator: torch.Generator) -> None:
@@ -195,8 +207,8 @@ def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tens
     """All groups side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
     Of thousands of rectified features many are silent on nearly all known records, and one record may then lie
-    thousands of deviations away. So all groups but the confidence, which alone orders the most certain records, end at
-    ten deviations.
+    thousands of deviations away. So all groups but the first, which alone orders the most certain records, end at ten
+    deviations.
     """
     encoded = []
     for number, (group, reference) in enumerate(zip(groups, known, strict=True)):

@@ -127,7 +127,7 @@ def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str])
 
 def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Improvements over the undefended run, network by network, and the gap that membership inference lives on."""
-    aucs = _per_network(rows, "membership", "white_box", "auc")
+    aucs = _per_network(rows, "membership", "strongest", "auc")
     errors = _per_network(rows, "model_inversion", "printed", "mse")
     train, test = (_per_network(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
     mia = _improvement(aucs, metrics.imp_mia)

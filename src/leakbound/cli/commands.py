@@ -28,6 +28,8 @@ _HELP = {
     "out": "Result, in the format that its suffix says.",
     "png": "The same picture, PNG, beside it under the same name.",
     "provenance": "Provenance, JSON.",
+    "reference_rates": "Learning rate of each reference network, written by `references`.",
+    "references": "Weights of reference networks, written by `references`.",
     "root": "Folder of the configuration's results.",
     "rows": "Tidy rows, Parquet.",
     "scoreboard": "Scoreboard, Markdown.",
@@ -35,6 +37,7 @@ _HELP = {
     "spectra": "DEFENSE=FILE: its channel's spectrum; may be repeated.",
     "spectrum": "Spectrum, written by `spectrum`.",
     "svg": "Picture, SVG.",
+    "trained": "Reference networks and their learning rates, Parquet.",
     "rates": "Candidate learning rates and the choice among them, written by `train`.",
     "weights": "Weights of all replicas, safetensors.",
 }

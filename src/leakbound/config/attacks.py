@@ -38,10 +38,13 @@ class Attack(Settings):
         """Modules of its settings and its function, for fingerprints of code."""
         return cls.__module__, cls.function.partition(":")[0]
 
-    @classmethod
-    def needs(cls, defense: Defense) -> tuple[str, ...]:
-        """Files that it reads beside the images: weights, or what gradients are made with."""
-        return ("weights",) if cls.trained else (*defense.needs, "moments")
+    def needs(self, defense: Defense) -> tuple[str, ...]:
+        """Files that it reads beside the images: weights, or what gradients are made with.
+
+        A trained network's attack may add the defense's own files, then it gets its ``channel``, and ``references``,
+        then it gets reference networks, trained by the same defense on other draws from the pool.
+        """
+        return ("weights",) if self.trained else (*defense.needs, "moments")
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
@@ -56,9 +59,13 @@ def _unknown_upload(attack: str, defense: Defense) -> str | None:
 
 
 class MembershipConfig(Attack):
-    """White-box membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1)."""
+    """Membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1), reference networks and the channel."""
 
     function: ClassVar[str] = "leakbound.attacks.membership:attack"
+
+    def needs(self, defense: Defense) -> tuple[str, ...]:
+        """Weights, the channel, and reference networks if there are to be some."""
+        return ("weights", *defense.needs, *(("references",) if self.references else ()))
 
     known_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Fraction of the members, and of the non-members, that the attacker knows and learns from; the rest is scored."""
@@ -68,6 +75,18 @@ class MembershipConfig(Attack):
     """Candidates of the attacker's own search, judged on a held-out part of what it knows."""
     batch_size: Annotated[Records, Field(ge=2)] = 64
     """Records in a step of the attack network."""
+    references: Annotated[int, Field(ge=0, le=256)] = 4
+    """Networks trained by the same defense on other draws from the pool, at each learning rate that is attacked, with
+    which a network is compared; 0 for none, else at least 2. They cost as much as so many replicas."""
+    draws: Annotated[int, Field(ge=0, le=1000)] = 4
+    """Draws of a channel's noise through which the attacker looks at each record of a network trained behind it."""
+
+    @field_validator("references")
+    @classmethod
+    def _none_or_several(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("one reference network has no spread to compare with; give 0 or at least 2")
+        return value
 
 
 class ModelInversionConfig(Attack):

@@ -21,7 +21,7 @@ _KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and a
 _CONTROLS = ("start", "prior", "aux_mean", "oracle", "target")
 _NOUNS = {"model_inversion": "model inversions", "gradient_inversion": "gradient inversions"}
 _MEMBERSHIP, _INVERSION, _TUNED = (
-    ("membership", "white_box"),
+    ("membership", "strongest"),
     ("model_inversion", "printed"),
     ("model_inversion", "tuned"),
 )

@@ -19,6 +19,8 @@ from leakbound.jobs.paths import output
 from leakbound.jobs.runs import Run
 from leakbound.storage.tables import read_record
 
+_TRAINED = {"train": ("trainings", ""), "references": ("trainings of reference networks", "references/")}
+
 
 @dataclass
 class _Told:
@@ -84,14 +86,17 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
     table, told = made.table, _Told()
     secure = table.config.privacy_noise == "secure"
     told.released.update((one.item, one.covered, one.why) for one in dataset_releases(secure))
-    for job in made.of("train"):
+    for job in made.of("train", "references"):
         run = table.runs[job.name]
         if run.dataset != dataset:
             continue
         record = _record(root, job, told)
-        bounds = told.runs[job.name] = record["leakage"] if "released" in record else None  # None: of an older version
+        bounds = record["leakage"] if "released" in record else None  # None: of an older version
         events = [PrivacyEvent(**event) for event in record["events"]]
-        _account(told, made, run, job.name, "trainings", events if bounds else [])
+        if job.step == "train":
+            told.runs[job.name] = bounds
+        kind, name = _TRAINED[job.step]
+        _account(told, made, run, f"{name}{job.name}", kind, events if bounds else [])
     for job in made.of("attack"):
         if table.runs[job.name.rpartition("/")[0]].dataset == dataset:
             _record(root, job, told)

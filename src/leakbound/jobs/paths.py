@@ -23,6 +23,11 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "rows": "runs/{name}/training.parquet",
             "provenance": "runs/{name}/provenance.json",
         },
+        "references": {
+            "weights": "references/{name}/weights.safetensors",
+            "trained": "references/{name}/rates.parquet",
+            "provenance": "references/{name}/provenance.json",
+        },
         "attack": {
             "rows": "attacks/{name}.parquet",
             "arrays": "attacks/{name}.safetensors",
@@ -50,6 +55,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "spectrum": rf"{_WORD}/{_WORD}",
         "calibrate": rf"{_WORD}/{_WORD}-[0-9.e+-]+",
         "train": _RUN,
+        "references": _RUN,
         "attack": rf"{_RUN}/{_WORD}",
         "federate": _FEDERATED,
         "tabulate": rf"(?!efficiency\b|scoreboard\b){_WORD}",

@@ -126,6 +126,12 @@ class RunTable:
         every = self.rates[run.slug] == "all" and run.rounds > 0
         return run.replicas * (len(self.candidates(run)) if every else 1)
 
+    def references(self, slug: str) -> int:
+        """Reference networks that attacks on a run compare its networks with, at each learning rate that it keeps."""
+        config, defense = self.config.attacks, self.config.defense(self.runs[slug].defense)
+        asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
+        return config.membership.references if asked else 0
+
     def records(self, slug: str) -> dict[str, str]:
         """Files of a finished run that tables are made from, each by the name of what it holds."""
         trained = self.runs[slug].rounds > 0

@@ -56,7 +56,7 @@ def _examined(path: Path, root: Path) -> Finding | None:
 
 def _owner(path: Path, root: Path) -> str | None:
     """The run whose provenance lies where that of another one belongs: a folder moved with its seals is whole."""
-    for step, name in (("train", "(.+)"), ("attack", "(.+)/[^/]+")):
+    for step, name in (("train", "(.+)"), ("references", "(.+)"), ("attack", "(.+)/[^/]+")):
         form = re.escape(OUTPUTS[step]["provenance"]).replace(r"\{name\}", name)
         if place := re.fullmatch(form, path.relative_to(root).as_posix()):
             slug = storage.read_json(path).get("settings", {}).get("slug")

@@ -27,6 +27,7 @@ from leakbound.storage.tables import RATES, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
+    from leakbound.attacks.references import References
     from leakbound.datasets import ImageDataset
 
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
@@ -51,25 +52,36 @@ def jobs(table: RunTable) -> Iterator[Job]:
     for slug, attacks in table.attacks.items():
         run = table.runs[slug]
         defense = config.defense(run.defense)
-        inputs = {"dataset": table.file("prepare", run.dataset)}
-        if run.rounds > 0:
-            inputs |= {role: table.file("train", slug, role) for role in ("weights", "rates")}
-        else:
-            # A defense that takes a direction from the records does so from the members, here as in training.
-            law = table.moments(run.dataset, "members" if defense.channel is None else None)
-            inputs |= {**table.channel_files(run), "moments": law}
         for attack in attacks:
             yield new_job(
                 config,
                 "attack",
                 f"{slug}/{attack}",
                 _settings(table, run, attack),
-                inputs=inputs,
+                inputs=_inputs(table, run, attack),
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
                 modules=config.attacks.all()[attack].modules(),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run, attack),
             )
+
+
+def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
+    """Files that an attack on a run reads."""
+    defense = table.config.defense(run.defense)
+    needs = table.config.attacks.all()[attack].needs(defense)
+    found = {"dataset": table.file("prepare", run.dataset)}
+    if run.rounds == 0:
+        # A defense that takes a direction from the records does so from the members, here as in training.
+        law = table.moments(run.dataset, "members" if defense.channel is None else None)
+        return found | {**table.channel_files(run), "moments": law}
+    found |= {role: table.file("train", run.slug, role) for role in ("weights", "rates")}
+    if "channel" in needs:
+        found |= table.channel_files(run)
+    if "references" in needs:
+        roles = {"references": "weights", "reference_rates": "trained"}
+        found |= {option: table.file("references", run.slug, role) for option, role in roles.items()}
+    return found
 
 
 def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
@@ -133,6 +145,8 @@ def attack(
     provenance: Path,
     weights: Path | None = None,
     rates: Path | None = None,
+    references: Path | None = None,
+    reference_rates: Path | None = None,
     channel: Path | None = None,
     spectrum: Path | None = None,
     moments: Path | None = None,
@@ -155,8 +169,12 @@ def attack(
     known = {"defense": asked.defense, "level": asked.level}
     began = time.time()
     function = load(config.function, f"function of {asked.attack}")
-    if (weights is None) != (rates is None):
-        raise typer.BadParameter("--weights and --rates come together")
+    for pair, names in (
+        ((weights, rates), "--weights and --rates"),
+        ((references, reference_rates), "--references and --reference-rates"),
+    ):
+        if (pair[0] is None) != (pair[1] is None):
+            raise typer.BadParameter(f"{names} come together")
     if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
         found, kept = function(**arguments)
@@ -164,14 +182,22 @@ def attack(
     else:
         if config.knows_defense:
             arguments |= {**known, "batch_size": Run.from_slug(asked.slug).batch_size}
+        needs = config.needs(asked.defense)
+        if "channel" in needs:
+            arguments["channel"] = read_channel(channel, spectrum)[0]
+        if "references" in needs:
+            arguments["references"] = _references(references, reference_rates, asked, config, images)
         networks = Networks(*_networks(weights, rates, asked, config, images))
-        found, kept = attack_networks(networks, lambda **chosen: function(**arguments, **chosen))
+        attacked = partial(function, **arguments)
+        found, kept = attack_networks(networks, attacked, with_rates="references" in needs)
     storage.write_rows(rows, found if "status" in found else found.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
     files = {
         "dataset": dataset,
         "weights": weights,
         "rates": rates,
+        "references": references,
+        "reference_rates": reference_rates,
         "channel": channel,
         "spectrum": spectrum,
         "moments": moments,
@@ -206,6 +232,31 @@ def _networks(
             f"{len(images.classes)} classes",
         )
     return {name: torch.from_numpy(array) for name, array in found.items()}, kept
+
+
+def _references(
+    path: Path | None, rates: Path | None, asked: AttackSettings, config: Attack, images: ImageDataset
+) -> References:
+    """Reference networks that an attack compares with.
+
+    Raises:
+        typer.BadParameter: If there are none.
+    """
+    from leakbound.attacks.networks import Networks
+    from leakbound.attacks.references import References
+    from leakbound.models import build
+    from leakbound.randomness.seeding import torch_generator
+
+    if path is None or rates is None:
+        raise typer.BadParameter(
+            f"{asked.attack} compares with reference networks: give --references, written by `references`"
+        )
+    network = build(
+        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references")
+    )  # their weights replace its own
+    return References(
+        Networks(*_networks(path, rates, asked, config, images)), network.to(device_name(asked.device)).eval(), images
+    )
 
 
 def _gradient_inputs(

@@ -1,0 +1,104 @@
+"""Reference networks of a run, which attacks compare its networks with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from leakbound import storage
+from leakbound.cli.files import covariance_of, device_name, read_channel, write_provenance
+from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.runs import Run
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+from leakbound.storage.tables import RATES, read_table
+
+_KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
+_CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each run that is attacked with reference networks."""
+    for slug, run in table.runs.items():
+        if table.references(slug):
+            yield new_job(
+                table.config,
+                "references",
+                slug,
+                _settings(table, run),
+                inputs={
+                    "dataset": table.file("prepare", run.dataset),
+                    "rates": table.file("train", slug, "rates"),
+                    **table.channel_files(run),
+                },
+                **looked_up(table, run),
+                purpose=table.first_study[slug],
+                work=partial(_work, table, run),
+            )
+
+
+def _settings(table: RunTable, run: Run) -> dict[str, Any]:
+    """All that the training of reference networks depends on beside files."""
+    own = {"rounds": run.rounds, "replicas": table.references(run.slug)}
+    return {**training_settings(table, run, _KEPT), **own}
+
+
+def _work(table: RunTable, run: Run) -> Iterable[Work]:
+    """Steps of all reference networks, and the one point of their curves."""
+    size, count = table.size(run.dataset), table.references(run.slug)
+    rates = len(table.candidates(run))
+    slots = count * (rates if table.rates[run.slug] == "all" else min(_CHOSEN, rates))
+    yield table.step_work(run, round(slots * run.rounds), round(slots))
+    yield Work("predict", slots * (size.members + size.validation + size.test), run.model, size.colors)
+    yield Work("parameters", 4 * slots, run.model, size.colors)
+
+
+def references(
+    asked: TrainingSettings,
+    plain: dict[str, Any],
+    dataset: Path,
+    rates: Path,
+    weights: Path,
+    trained: Path,
+    provenance: Path,
+    channel: Path | None = None,
+    spectrum: Path | None = None,
+    code: str = "bare",
+) -> None:
+    """Train networks as those of a run, on other draws from the pool, at every learning rate that the run keeps.
+
+    A killed job resumes from the checkpoint beside its outputs. ``replicas`` of the settings says how many there are
+    at each learning rate.
+    """
+    from leakbound.training.references import reference_request
+    from leakbound.training.statement import statement
+    from leakbound.training.trainers import train as train_run
+
+    began = time.time()
+    found, source = read_channel(channel, spectrum)
+    kept = read_table(rates, RATES, "train").query("kept")["learning_rate"]
+    request = training_request(asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"))
+    request = reference_request(request, asked.replicas, kept)
+    result = train_run(request)
+    storage.write_arrays(weights, {name: tensor.numpy() for name, tensor in result.weights.items()})
+    storage.write_rows(trained, result.rates.assign(kept=True))
+    write_provenance(
+        provenance,
+        plain,
+        {"dataset": dataset, "rates": rates, "channel": channel, "spectrum": spectrum},
+        device_name(asked.device),
+        began,
+        code=code,
+        events=[event.to_dict() for event in result.events],
+        diverged=result.diverged,
+        **statement(request, result.events, source, covariance_of(channel) if channel else None),
+    )
+    for path in weights.parent.glob("checkpoint-*.pt"):
+        path.unlink()
+
+
+STEP = Step(TrainingSettings, references, jobs, resources="train", resumes=True)

@@ -1,0 +1,42 @@
+"""Reference networks: trained as the networks of a run are, by the same defense, on other draws from the same pool.
+
+Whoever compares a network with them sees what it knows of a record beyond what such networks know anyway.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from leakbound.datasets import ImageDataset
+from leakbound.randomness.seeding import derive_seed
+from leakbound.training.request import TrainingRequest
+
+_PURPOSE = "reference"
+
+
+def reference_dataset(dataset: ImageDataset) -> ImageDataset:
+    """The same records, of which replica k is what reference network k is trained on, all with their true labels.
+
+    Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
+    """
+    drawing = dataset.drawing
+    seed = derive_seed(drawing.seed, _PURPOSE)
+    return replace(dataset, drawing=replace(drawing, seed=seed, canaries=0))
+
+
+def reference_request(request: TrainingRequest, count: int, learning_rates: Iterable[float]) -> TrainingRequest:
+    """Request of the reference networks of a run: ``count`` at each learning rate, in place of its replicas.
+
+    Records, weights, batches and noise are drawn from seeds of their own, the same for every defense and level, so that
+    comparisons of defenses stay paired.
+    """
+    config = request.config
+    if not request.defense.keeps_best:  # nobody looks at their curves
+        config = config.model_copy(update={"evaluations": 1})
+    return replace(
+        request,
+        config=config,
+        dataset=reference_dataset(request.dataset),
+        seed=derive_seed(request.seed, _PURPOSE),
+        replicas=count,
+        learning_rates=tuple(sorted(set(learning_rates))),
+    )
