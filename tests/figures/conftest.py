@@ -94,7 +94,12 @@ def trained(
         rates=tried(replicas),
         curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]).assign(learning_rate=0.01),
         attacks={
-            "evidence": evidence_rows([Evidence("weights", -1, "nats", 0.1 * openness, 50.0, replicas, "white_box")]),
+            "evidence": evidence_rows(
+                [
+                    Evidence("weights", -1, "nats", 0.1 * openness, 50.0, replicas, "strongest"),
+                    Evidence("weights", -1, "epsilon", openness, 5.0, 40 * replicas, "strongest"),
+                ]
+            ),
             "membership": pd.concat(members).assign(learning_rate=0.01),
             "model_inversion": pd.concat(inverted).assign(learning_rate=0.01),
         },
@@ -317,6 +322,7 @@ def studies(
         "capacity": make_study(replicas=7),
         "comparison": study,
         "membership": study,
+        "canaries": study,
         "gradient_inversion": make_gradients(8, ("digits", "fashion_mnist")),
         "rounds": over([*undefended, ("natural", 16.0)], LENGTHS),
         "shapes": over([*undefended, *((shape, level) for shape in SHAPES for level in (8.0, 16.0))]),
