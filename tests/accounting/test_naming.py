@@ -11,9 +11,11 @@ from leakbound.accounting import (
     dp_naming_bound,
     empirical_bayes,
     fano_error,
+    gained_information,
     identification_information,
     lower_rate,
     naming_bound,
+    stated_gains,
 )
 
 CANDIDATES = st.integers(2, 10**6)
@@ -109,6 +111,36 @@ def test_the_best_attacker_on_orthogonal_gradients_stays_below_the_bound():
         assert lower_rate(hits, 20_000, 0.999) <= dp_naming_bound(0.6, 1.0, 1, candidates)
 
 
+def trials_of(posteriors: np.ndarray, candidates: int) -> tuple[float, float, int]:
+    gains = stated_gains(posteriors, candidates)
+    return float(gains.mean()), float(gains.var(ddof=1)), len(gains)
+
+
+def test_true_posteriors_gain_nearly_all_that_is_told_and_false_ones_less():
+    """Two Gaussians at distance 2: I = .3367 nats by quadrature; 20,000 trials."""
+    grid = np.linspace(-12, 14, 20_001)
+    laws = stats.norm.pdf(grid), stats.norm.pdf(grid, 2)
+    middle = (laws[0] + laws[1]) / 2
+    told = np.trapezoid(laws[0] * np.log(laws[0] / middle), grid)
+    seen = np.random.default_rng(6).standard_normal(20_000)
+    true = 1 / (1 + np.exp(2 * seen - 2))
+    mean, variance, trials = trials_of(true, 2)
+    assert gained_information(mean, variance, trials, 2) == pytest.approx(told, abs=0.04)
+    assert gained_information(mean, variance, trials, 2) < told
+    assert trials_of(true**3 / (true**3 + (1 - true) ** 3), 2)[0] < mean
+    assert gained_information(*trials_of(np.full(50, 0.5), 2), 2) == 0.0
+
+
+def test_limits_from_gains_are_above_what_is_told_in_at_most_five_percent():
+    """Bernoulli(.9) tells of a fair coin .3681 nats; 400 trials, 2,000 repetitions."""
+    generator = np.random.default_rng(7)
+    told = identification_information(0.9, 2)
+    right = generator.random((2000, 400)) < 0.9
+    limits = [gained_information(*trials_of(np.where(one, 0.9, 0.1), 2), 2) for one in right]
+    assert np.mean(np.array(limits) > told) <= 0.05
+    assert max(limits) > 0
+
+
 def test_values_out_of_range_are_refused():
     with pytest.raises(ValueError, match="candidates = 1: naming takes at least 2"):
         naming_bound(1.0, 1)
@@ -118,6 +150,8 @@ def test_values_out_of_range_are_refused():
         lower_rate(5, 4)
     with pytest.raises(ValueError, match=r"confidence = 1.0: it must be in \(0, 1\)"):
         lower_rate(1, 4, 1.0)
+    with pytest.raises(ValueError, match="trials = 1 must be >= 2"):
+        gained_information(0.1, 0.1, 1, 2)
     with pytest.raises(ValueError, match="information = nan"):
         naming_bound(math.nan, 2)
     with pytest.raises(ValueError, match=r"sample_rate = 0\.0"):

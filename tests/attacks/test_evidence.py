@@ -5,7 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.accounting import demonstrated_information, identification_information, one_run_epsilon
+from leakbound.accounting import (
+    demonstrated_information,
+    gained_information,
+    identification_information,
+    one_run_epsilon,
+)
 from leakbound.attacks.evidence import (
     Evidence,
     evidence,
@@ -92,6 +97,18 @@ def test_trials_of_replicas_are_pooled_and_the_choice_of_candidates_is_paid_for(
     assert images == Evidence("images", 1, "nats", max(limits), 3.0, 100, "naming")
     assert gradients.demonstrated == 0.0
     assert not images.alarming
+
+
+def test_stated_probabilities_of_replicas_are_pooled_too():
+    generator = np.random.default_rng(5)
+    gains = np.log(10 * (0.99 * generator.uniform(0.7, 1.0, (2, 50)) + 0.001))
+    rows = named({("images", 10): (50, 50)}, 3.0)
+    told = [("gain_1", one.mean(), n) for n, one in enumerate(gains)]
+    told += [("gain_variance_1", one.var(ddof=1), n) for n, one in enumerate(gains)]
+    more = pd.DataFrame(told, columns=["metric", "value", "replica"]).assign(variant="images", unit=10)
+    (found,) = evidence({"naming": pd.concat([rows, more])})
+    pooled = gained_information(float(gains.mean()), float(gains.var(ddof=1)), 100, 10, 0.975)
+    assert found.demonstrated == pytest.approx(max(pooled, demonstrated_information(100, 100, 10, 0.975)))
 
 
 def test_more_than_is_allowed_is_an_alarm_and_no_bound_is_none():

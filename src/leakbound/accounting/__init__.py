@@ -13,9 +13,11 @@ from leakbound.accounting.leakage import Leakage, composed_leakage, leakage
 from leakbound.accounting.naming import (
     demonstrated_information,
     dp_naming_bound,
+    gained_information,
     identification_information,
     lower_rate,
     naming_bound,
+    stated_gains,
 )
 from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian, one_run_p_value
 from leakbound.accounting.reconstruction import (
@@ -45,6 +47,7 @@ __all__ = [
     "empirical_bayes",
     "epsilon",
     "fano_error",
+    "gained_information",
     "gaussian_epsilon",
     "gaussian_surrogate_error",
     "identification_information",
@@ -57,4 +60,5 @@ __all__ = [
     "poisson_epsilon",
     "posterior",
     "record_information",
+    "stated_gains",
 ]

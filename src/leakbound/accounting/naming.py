@@ -1,14 +1,17 @@
 """Naming the true one of M equally likely candidates: what success demonstrates, and how often it can succeed.
 
 Two directions of one inequality. Of a release that tells I nats of the true index, no attacker names it with a
-probability p whose divergence d(p ‖ 1/M) is above I. So a measured p demonstrates nats, and bounded nats limit p.
+probability p whose divergence d(p ‖ 1/M) is above I. So a measured p demonstrates nats, and bounded nats limit p. An
+attacker who states a probability for each candidate, and not only a name, demonstrates more.
 """
 
 import math
 
 import numpy as np
+from jaxtyping import Float
 from scipy import fft, optimize, special, stats
 
+_HEDGE = 0.01  # part of the uniform guess in stated probabilities
 _RARE = 28.0  # −ln of the probability, at most, that a sum of steps leaves its grid
 _POINTS = 2**20  # of the grid of a sum
 _STEP_POINTS = 2**15  # of one step
@@ -68,6 +71,54 @@ def demonstrated_information(hits: int, trials: int, candidates: int, confidence
         ValueError: As these.
     """
     return identification_information(lower_rate(hits, trials, confidence), candidates)
+
+
+def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Float[np.ndarray, "*shape"]:
+    """Nats that stated probabilities gain over the uniform guess, ln(M q), hedged: q is mixed with 1 % of that guess.
+
+    Their expectation is at most what the release tells of the index, for every way to state probabilities, as relative
+    entropies are not negative; it is all of it for the true posterior probabilities.
+
+    Args:
+        posteriors: Probability that was stated for the true candidate, in each trial.
+        candidates: M >= 2.
+
+    Returns:
+        Nats between ln 0.01 and ln M.
+
+    Source:
+        Barber and Agakov 2003, "The IM algorithm".
+    """
+    return np.log((1.0 - _HEDGE) * candidates * posteriors + _HEDGE)
+
+
+def gained_information(mean: float, variance: float, trials: int, candidates: int, confidence: float = 0.95) -> float:
+    """Lower confidence limit, in nats, of what a release tells, from :func:`stated_gains` of independent trials.
+
+    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)) with V the sample variance, R the range of gains and 1 − δ the
+    confidence; never below 0. It holds without further assumptions, also where trials are not identically distributed.
+
+    Args:
+        mean: Of the gains.
+        variance: Sample variance of the gains.
+        trials: n >= 2.
+        candidates: M >= 2.
+        confidence: In (0, 1).
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Maurer and Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
+    """
+    _check_candidates(candidates)
+    _check_confidence(confidence)
+    if trials < 2 or not variance >= 0:
+        raise ValueError(f"trials = {trials} must be >= 2 and variance = {variance} >= 0")
+    doubt = math.log(2.0 / (1.0 - confidence))
+    spread = math.log(candidates) - math.log(_HEDGE)
+    limit = mean - math.sqrt(2.0 * variance * doubt / trials) - 7.0 * spread * doubt / (3.0 * (trials - 1))
+    return max(0.0, limit)
 
 
 def naming_bound(information: float, candidates: int) -> float:

@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import special, stats
 
-from leakbound.accounting.naming import demonstrated_information, identification_information
+from leakbound.accounting.naming import demonstrated_information, gained_information, identification_information
 from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
 
 CANDIDATES = (2, 10, 100)
@@ -183,20 +183,26 @@ def weights_epsilon(
 
 
 def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
-    """Evidence of the attack ``naming``: the best number of candidates for each number of uses."""
-    values = rows.set_index(["variant", "metric", "unit", "replica"])["value"]
+    """Evidence of the attack ``naming``: of the best number of candidates, by names or by stated probabilities."""
     for release in _RELEASES:
-        own = rows[(rows["variant"] == release) & rows["metric"].str.startswith("rate_")]
-        trials = {replica: int(values[release, "trials", -1, replica]) for replica in own["replica"].unique()}
-        total = sum(trials.values())
-        for metric, group in own.groupby("metric"):
-            uses = int(str(metric).removeprefix("rate_"))
-            each = 1.0 - (1.0 - confidence) / group["unit"].nunique()
-            limits = []
-            for count, of_count in group.groupby("unit"):
-                pairs = zip(of_count["value"], of_count["replica"], strict=True)
-                hits = sum(round(value * trials[replica]) for value, replica in pairs)
-                limits.append(demonstrated_information(hits, total, int(count), each))
+        own = rows[rows["variant"] == release]
+        trials = own[own["metric"] == "trials"]["value"]
+        total = int(trials.sum())
+        for uses in sorted(
+            int(metric.removeprefix("rate_")) for metric in {*own["metric"]} if metric.startswith("rate_")
+        ):
+            rates, means, variances = (
+                own[own["metric"] == f"{name}_{uses}"].groupby("unit")["value"]
+                for name in ("rate", "gain", "gain_variance")
+            )
+            each = 1.0 - (1.0 - confidence) / (len(rates) + len(means))
+            # Replicas have equally many trials.
+            limits = [demonstrated_information(round(one.mean() * total), total, int(m), each) for m, one in rates]
+            for count, one in means:
+                within = (trials.iloc[0] - 1) * variances.get_group(count).sum()
+                between = trials.iloc[0] * ((one - one.mean()) ** 2).sum()
+                variance = float(within + between) / (total - 1)
+                limits.append(gained_information(float(one.mean()), variance, total, int(count), each))
             allowed = rows[(rows["variant"] == "bound") & (rows["metric"] == f"nats_{uses}")]["value"]
             bound = float(allowed.mean()) if len(allowed) else math.nan
             yield Evidence(release, uses, "nats", max(limits), bound, total, "naming")

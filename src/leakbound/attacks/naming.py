@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,13 @@ from torch import Tensor, nn
 
 from leakbound.accounting.dp import record_information
 from leakbound.accounting.gaussian import gaussian_capacity
-from leakbound.accounting.naming import demonstrated_information, dp_naming_bound, naming_bound
+from leakbound.accounting.naming import (
+    demonstrated_information,
+    dp_naming_bound,
+    gained_information,
+    naming_bound,
+    stated_gains,
+)
 from leakbound.accounting.reconstruction import whiten
 from leakbound.attacks.images import COLUMNS
 from leakbound.channels.channel import Channel, signal_to_noise
@@ -36,8 +43,11 @@ from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, Upload, client_step
 
 _SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
+_ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise
 _SKETCH = 512  # numbers that stand for a gradient where its law is learned from draws
 
+Kind = Literal["exact", "approximate", "nearest"]
+"""Scores are log-likelihoods, such of an approximate law, or distances that are compared alone."""
 Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
 
 
@@ -59,14 +69,15 @@ def attack(
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Name the true one of M records of the private pool from k uploads, for all M and k of the settings.
 
-    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood; ``exact`` is the
-    exact probability that this succeeds, the mean of the largest posterior probability, and the exact information.
-    ``gradients`` sees those of an untrained network and knows all but the record. Where noise is on gradients, or
-    nowhere, the nearest clean upload is the most likely one. Under a channel no likelihood of gradients is tractable:
-    the attacker computes those of noisy versions of each candidate, and takes their law for Gaussian, in a random
-    sketch of the gradient. Those candidates have one class, because channels leave labels clean. ``bound`` is the most
-    that the accountant allows: nats of k uses (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k
-    steps), and the naming probability that they allow, for DP that of Hayes et al.
+    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood. ``gradients`` sees
+    those of an untrained network and knows all but the record. ``exact_images`` and ``exact_gradients`` are, where the
+    likelihood is exact, the probability that this succeeds, the mean of the largest posterior probability, and the
+    information. Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a
+    channel no likelihood of gradients is tractable: the attacker computes those of noisy versions of each candidate,
+    and takes their law for Gaussian, in a random sketch of the gradient. Those candidates have one class, because
+    channels leave labels clean. ``bound`` is the most that the accountant allows: nats of k uses
+    (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming probability that they
+    allow, for DP that of Hayes et al. Lists of a replica are drawn from one sample of the pool.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
@@ -78,9 +89,10 @@ def attack(
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``.
 
     Returns:
-        Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``nats_<k>`` with unit -1: for attackers the lower
-        limit that the best M demonstrates, corrected for the choice of M; and ``trials``. And hits by variant
-        (replicas, M, k).
+        Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean and
+        variance over trials of the nats that stated probabilities gain; ``nats_<k>`` with unit -1: for attackers the
+        lower limit that names or stated probabilities demonstrate for the best M, corrected for these choices; and
+        ``trials``. And hits by variant (replicas, M, k).
 
     Raises:
         ValueError: If the step has no known upload, a batch holds several records, or the pool has too few records.
@@ -121,12 +133,27 @@ class _Outcome:
         hits: (M, k) trials in which the true one was named.
         rates: (M, k) mean of the largest posterior probability; None where no likelihood is known.
         information: (k,) exact nats about the index for the largest M; None as well.
+        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where no
+            probabilities are stated, as of uploads without noise.
     """
 
     candidates: Sequence[int]
     hits: Int[np.ndarray, "candidates uses"]
     rates: Float[np.ndarray, "candidates uses"] | None = None
     information: Float[np.ndarray, " uses"] | None = None
+    gains: Float[np.ndarray, "2 candidates uses"] | None = None
+
+    def limits(self, trials: int, confidence: float) -> Float[np.ndarray, " uses"]:
+        """Lower limits in nats for each number of uses: of the best M, by names or by stated probabilities."""
+        ways = 1 if self.gains is None else 2
+        each = 1.0 - (1.0 - confidence) / (ways * len(self.candidates))
+        shown = []
+        for row, count in enumerate(self.candidates):
+            shown.append([demonstrated_information(int(hits), trials, count, each) for hits in self.hits[row]])
+            if self.gains is not None:
+                pairs = zip(*self.gains[:, row], strict=True)
+                shown.append([gained_information(float(m), float(v), trials, count, each) for m, v in pairs])
+        return np.max(shown, axis=0)
 
 
 @dataclass(frozen=True)
@@ -161,7 +188,7 @@ class _Scene:
             return whiten(seen - centre, channel.variances, channel.basis, np.sign(gain)) @ laws.T - half
 
         half = 0.5 * (laws**2).sum(axis=1)
-        return self.judged(scores, truth, lists, exact=True)
+        return self.judged(scores, truth, lists, kind="exact")
 
     def named_gradients(self) -> _Outcome:
         """Trials of who sees gradients."""
@@ -171,17 +198,22 @@ class _Scene:
         known = self.pool.chosen(order[: self.config.gradients])
         fitting = [count for count in self.config.candidates if count <= len(known)]
         truth, lists = self.drawn("gradient lists", len(known), fitting)
-        law = self.noisy_law(known) if self.client.channel is not None else self.clean_law(known)
+        kind: Kind = "approximate"
+        if self.client.channel is not None:
+            law = self.noisy_law(known)
+        else:
+            law, kind = self.clean_law(known)
         source, records = self.noise("gradients"), known.chosen(truth)
-        return self.judged(lambda: law(self.upload(self.client, records, source)), truth, lists, exact=False)
+        return self.judged(lambda: law(self.upload(self.client, records, source)), truth, lists, kind=kind)
 
     def judged(
-        self, scores: Callable[[], Float[np.ndarray, "trials known"]], truth: np.ndarray, lists: Lists, *, exact: bool
+        self, scores: Callable[[], Float[np.ndarray, "trials known"]], truth: np.ndarray, lists: Lists, *, kind: Kind
     ) -> _Outcome:
-        """Outcomes at each number of uses, the scores of whose looks add up; ``exact`` if they are log-likelihoods."""
+        """Outcomes at each number of uses, the scores of whose looks add up."""
         looks, rows = self.looks, np.arange(len(truth))[:, None]
         shape = (len(lists), len(looks))
         hits, rates, information = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(len(looks))
+        gains = np.zeros((2, *shape))
         total = np.zeros(())
         for look in range(1, max(looks) + 1):
             total = total + scores()
@@ -192,7 +224,12 @@ class _Scene:
                     logs = own - logsumexp(own, axis=1, keepdims=True)
                     rates[row, column] = np.exp(logs.max(axis=1)).mean()
                     information[column] = math.log(count) + float((np.exp(logs) * logs).sum(axis=1).mean())
-        return _Outcome([*lists], hits, *((rates, information) if exact else ()))
+                    gained = stated_gains(np.exp(logs[:, 0]), count)
+                    gains[:, row, column] = gained.mean(), gained.var(ddof=1)
+        exact, stated = kind == "exact", kind != "nearest"
+        return _Outcome(
+            [*lists], hits, rates if exact else None, information if exact else None, gains if stated else None
+        )
 
     def drawn(self, purpose: str, count: int, candidates: Sequence[int]) -> tuple[np.ndarray, Lists]:
         """The true record of each trial, and for each M its list of distinct candidates, the true one first."""
@@ -204,17 +241,22 @@ class _Scene:
             lists[number] = np.column_stack([truth, others + (others >= truth[:, None])])
         return truth, lists
 
-    def clean_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
+    def clean_law(self, known: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
         """Scores by the distance from each candidate's upload without noise.
 
-        Noise is the same on all coordinates, so the nearest one is the most likely one.
+        Noise is the same on all coordinates, so the nearest one is the most likely one; its variance is that of the
+        attacker's own uploads.
         """
         quiet = self.client
         if quiet.defense.changes_gradients and quiet.defense.draws_noise:
             quiet = client_step(quiet.defense, 0.0)
-        means = self.upload(quiet, known, self.noise("clean")).double()
+        source = self.noise("clean")
+        means = self.upload(quiet, known, source).double()
         half = 0.5 * means.square().sum(1)
-        return lambda seen: (seen.double() @ means.T - half).cpu().numpy()
+        variance = float((self.upload(self.client, known, source) - means).square().mean())
+        noisy = variance > _ROUNDING * float(means.square().mean())
+        scale = 1.0 / variance if noisy else 1.0
+        return lambda seen: ((seen.double() @ means.T - half) * scale).cpu().numpy(), "exact" if noisy else "nearest"
 
     def noisy_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
         """Scores by a Gaussian law of each candidate's gradient, with a covariance in common, learned from draws."""
@@ -291,21 +333,19 @@ def _rows(outcomes: Mapping[str, _Outcome], config: NamingConfig) -> Iterator[di
     """Rows of all variants of one replica."""
     for variant, one in outcomes.items():
         yield _row(variant, -1, "trials", float(config.trials))
-        confidence = 1.0 - (1.0 - config.confidence) / len(one.candidates)
+        limits = one.limits(config.trials, config.confidence)
         for column, uses in enumerate(config.uses):
-            counted = [int(hits) for hits in one.hits[:, column]]
-            for count, hits in zip(one.candidates, counted, strict=True):
-                found = proportion_interval(hits, config.trials)
+            yield _row(variant, -1, f"nats_{uses}", float(limits[column]))
+            for row, count in enumerate(one.candidates):
+                found = proportion_interval(int(one.hits[row, column]), config.trials)
                 yield _row(variant, count, f"rate_{uses}", found.value, found.low, found.high)
-            shown = [
-                demonstrated_information(hits, config.trials, count, confidence)
-                for count, hits in zip(one.candidates, counted, strict=True)
-            ]
-            yield _row(variant, -1, f"nats_{uses}", max(shown))
-            if one.rates is not None and one.information is not None:
-                yield _row("exact", -1, f"nats_{uses}", float(one.information[column]))
-                for count, rate in zip(one.candidates, one.rates[:, column], strict=True):
-                    yield _row("exact", count, f"rate_{uses}", float(rate))
+                if one.gains is not None:
+                    yield _row(variant, count, f"gain_{uses}", float(one.gains[0, row, column]))
+                    yield _row(variant, count, f"gain_variance_{uses}", float(one.gains[1, row, column]))
+                if one.rates is not None:
+                    yield _row(f"exact_{variant}", count, f"rate_{uses}", float(one.rates[row, column]))
+            if one.information is not None:
+                yield _row(f"exact_{variant}", -1, f"nats_{uses}", float(one.information[column]))
 
 
 def _row(

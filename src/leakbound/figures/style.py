@@ -134,6 +134,8 @@ _LOOKS = {
     "bound": Look("allowed by the accountant", "#4477AA", "o"),
     "images": Look("who sees the noisy images", "#228833", "^"),
     "gradients": Look("who sees the gradients", "#AA3377", "D"),
+    "exact_images": Look("by the law of the noise", "#66CCEE", "x"),
+    "exact_gradients": Look("by the law of the noise", "#66CCEE", "x"),
     "demonstrated": Look("demonstrated by an attacker", "#AA3377", "D"),
     "one_run": Look("demonstrated, for any mechanism", "#228833", "^"),
     "gaussian": Look("demonstrated, for Gaussian noise", "#AA3377", "D"),

@@ -70,11 +70,11 @@ def test_a_channel_lets_name_as_often_as_its_law_says_and_no_more_than_allowed(d
     for uses in (1, 4):
         assert 0 < values["images", f"nats_{uses}", -1] < values["bound", f"nats_{uses}", -1]
         for count in (2, 50):
-            exact = values["exact", f"rate_{uses}", count]
+            exact = values["exact_images", f"rate_{uses}", count]
             assert values["images", f"rate_{uses}", count] == pytest.approx(exact, abs=4 * 0.5 / math.sqrt(60))
             assert values["gradients", f"rate_{uses}", count] <= values["bound", f"rate_{uses}", count] + 0.25
     assert values["bound", "nats_1", -1] == pytest.approx(2.0, rel=1e-3)
-    assert values["exact", "rate_4", 50] > values["exact", "rate_1", 50] + 0.1
+    assert values["exact_images", "rate_4", 50] > values["exact_images", "rate_1", 50] + 0.1
 
 
 def test_frozen_noise_tells_no_more_with_every_use(digits, moments):
@@ -101,6 +101,15 @@ def test_noisy_gradients_name_below_the_bound_of_dp_and_better_with_uses(digits,
         assert values["gradients", f"nats_{uses}", -1] < values["bound", f"nats_{uses}", -1]
         assert values["gradients", f"rate_{uses}", 50] <= values["bound", f"rate_{uses}", 50] + 2 * 0.5 / math.sqrt(60)
     assert values["gradients", "rate_4", 50] > values["gradients", "rate_1", 50] > 2 / 50
+
+
+def test_stated_probabilities_of_noisy_gradients_are_calibrated(digits, moments):
+    """The mean gain is the exact information but for the hedge, within four standard errors."""
+    values, _ = named(digits, moments, defense=DPSGD(), level=0.5)
+    for uses in (1, 4):
+        error = math.sqrt(values["gradients", f"gain_variance_{uses}", 50] / 60)
+        exact = values["exact_gradients", f"nats_{uses}", -1]
+        assert values["gradients", f"gain_{uses}", 50] == pytest.approx(exact, abs=4 * error + 0.02)
 
 
 def test_little_noise_on_gradients_hides_nothing(digits, moments):
