@@ -172,7 +172,7 @@ def audited(defense: str, level: float, replicas: int, generator: np.random.Gene
             for count in (2, 10, 100):
                 exact = 1 / count + (1 - 1 / count) * nats / (nats + 3 * np.log(count))
                 hits = generator.binomial(60, [exact, 0.8 * exact]) / 60
-                named = {"bound": min(1.0, 1.1 * exact), "exact": exact, "images": hits[0], "gradients": hits[1]}
+                named = {"bound": min(1.0, 1.1 * exact), "exact_images": exact, "images": hits[0], "gradients": hits[1]}
                 for variant, rate in named.items():
                     frames.append(unit_rows(replica, variant, f"rate_{uses}", np.array([rate])).assign(unit=count))
         for variant in ("images", "gradients"):

@@ -2,7 +2,12 @@
 
 Success is the plainest proof of leakage: how often the true one is named demonstrates nats, whatever the attacker does
 (:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise anew, so that
-trials of a replica are independent; different numbers of uses and candidates share them.
+trials of a replica are independent; different numbers of uses and candidates share them. The lists of a replica are
+drawn from one sample of the pool.
+
+Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel no likelihood
+of gradients is tractable: the attacker computes those of noisy versions of each candidate, and takes their law for
+Gaussian, in a random sketch of the gradient. Those candidates have one class, because channels leave labels clean.
 """
 
 import math
@@ -72,12 +77,9 @@ def attack(
     Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood. ``gradients`` sees
     those of an untrained network and knows all but the record. ``exact_images`` and ``exact_gradients`` are, where the
     likelihood is exact, the probability that this succeeds, the mean of the largest posterior probability, and the
-    information. Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a
-    channel no likelihood of gradients is tractable: the attacker computes those of noisy versions of each candidate,
-    and takes their law for Gaussian, in a random sketch of the gradient. Those candidates have one class, because
-    channels leave labels clean. ``bound`` is the most that the accountant allows: nats of k uses
+    information. ``bound`` is the most that the accountant allows: nats of k uses
     (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming probability that they
-    allow, for DP that of Hayes et al. Lists of a replica are drawn from one sample of the pool.
+    allow, for DP that of Hayes et al.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
