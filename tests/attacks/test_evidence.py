@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from leakbound.accounting import (
     demonstrated_information,
@@ -16,6 +17,7 @@ from leakbound.attacks.evidence import (
     evidence,
     evidence_rows,
     naming_rate,
+    pairs_information,
     weights_epsilon,
     weights_information,
 )
@@ -76,6 +78,20 @@ def test_pairs_of_canaries_demonstrate_half_of_what_single_ones_would():
     scores[0] = np.nan
     assert weights_epsilon(scores, inserted, 1e-5)[1] == 80
     assert weights_epsilon(scores[:, :, ::-1], inserted, 1e-5)[0] == 0.0
+
+
+def test_pairs_of_canaries_name_their_member_by_networks():
+    """One network in four sees nothing, the others all: the limit is that of four rates."""
+    inserted = np.tile([0, 1], (4, 10))
+    scores = np.stack([inserted == 0, inserted == 1], axis=-1) * 1.0
+    assert pairs_information(scores, inserted) == pytest.approx(math.log(2))
+    assert pairs_information(scores[:, :, ::-1], inserted) == 0.0
+    scores[0, ::2] = scores[0, ::2, ::-1]
+    rates = np.array([0.5, 1.0, 1.0, 1.0])
+    low = rates.mean() - stats.t.ppf(0.95, 3) * rates.std(ddof=1) / 2
+    assert pairs_information(scores, inserted) == pytest.approx(identification_information(low, 2))
+    scores[1:] = np.nan
+    assert pairs_information(scores, inserted) == 0.0
 
 
 def named(hits: dict[tuple[str, int], tuple[int, int]], bound: float | None) -> pd.DataFrame:
@@ -141,9 +157,14 @@ def test_scores_of_weights_stand_beside_the_stated_bounds():
         {"a_members": members, "a_nonmembers": nonmembers, "a_canaries": canaries, "canaries_inserted": inserted},
         private,
     )
-    assert [one.quantity for one in both] == ["nats", "epsilon"]
-    assert both[1].demonstrated == weights_epsilon(canaries, inserted, 1e-5)[0]
-    assert both[1].allowed == 9.0
+    assert [(one.release, one.quantity) for one in both] == [
+        ("weights", "nats"),
+        ("canaries", "nats"),
+        ("canaries", "epsilon"),
+    ]
+    assert both[1].demonstrated == pytest.approx(math.log(2))
+    assert both[2].demonstrated == weights_epsilon(canaries, inserted, 1e-5)[0]
+    assert both[2].allowed == 9.0
 
 
 def test_audits_of_all_replicas_count_together():

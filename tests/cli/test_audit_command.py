@@ -93,7 +93,7 @@ def test_trained_weights_are_audited_by_scores_and_stated_bounds(configured):
     leakage = {"count": 3, "labels": 0.0, "replica": bounds, "replicas": bounds}
     storage.write_json(RESULTS / f"runs/{TRAINED}/provenance.json", {"leakage": leakage})
     result = audit(TRAINED, "--json")
-    nats, epsilon = json.loads(result.out)["evidence"]
+    nats, _, epsilon = json.loads(result.out)["evidence"]
     assert (nats["quantity"], nats["allowed"], nats["trials"], nats["alarming"]) == ("nats", 9.0, 3, False)
     assert (epsilon["quantity"], epsilon["allowed"], epsilon["trials"], epsilon["alarming"]) == (
         "epsilon",

@@ -97,7 +97,8 @@ def trained(
             "evidence": evidence_rows(
                 [
                     Evidence("weights", -1, "nats", 0.1 * openness, 50.0, replicas, "strongest"),
-                    Evidence("weights", -1, "epsilon", openness, 5.0, 40 * replicas, "strongest"),
+                    Evidence("canaries", -1, "nats", 0.3 * openness, 50.0, replicas, "strongest"),
+                    Evidence("canaries", -1, "epsilon", openness, 5.0, 40 * replicas, "strongest"),
                 ]
             ),
             "membership": pd.concat(members).assign(learning_rate=0.01),

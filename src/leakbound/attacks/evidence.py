@@ -25,7 +25,8 @@ class Evidence:
     """One lower limit with the bound that it is held against.
 
     Attributes:
-        release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads`` or ``weights``.
+        release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads``, ``weights``, or weights
+            that were trained on mislabelled ``canaries``.
         uses: Number of uses of the record; -1 where it is that of the training or of the audit.
         quantity: ``nats`` about one record, ``epsilon`` by any mechanism, ``gaussian_epsilon`` by a Gaussian one.
         demonstrated: Lower confidence limit.
@@ -144,14 +145,34 @@ def weights_information(
     fitting = [count for count in candidates if count <= nonmembers.shape[1]]
     if sound.sum() < 2 or not fitting:
         return 0.0
-    quantile = float(stats.t.ppf(1.0 - (1.0 - confidence) / len(fitting), sound.sum() - 1))
     limits = []
     for count in fitting:
         pairs = zip(members[sound], nonmembers[sound], strict=True)
         rates = np.array([naming_rate(own, others, count) for own, others in pairs])
-        low = float(rates.mean() - quantile * stats.sem(rates))
-        limits.append(identification_information(min(max(low, 0.0), 1.0), count))
+        limits.append(_of_networks(rates, count, 1.0 - (1.0 - confidence) / len(fitting)))
     return max(limits)
+
+
+def pairs_information(
+    scores: Float[np.ndarray, "networks pairs 2"], inserted: Int[np.ndarray, "networks pairs"], confidence: float = 0.95
+) -> float:
+    """Lower confidence limit of the nats that trained weights tell of a mislabelled member, at most ln 2.
+
+    As :func:`weights_information`, of records that stand out: the member of each pair of canaries is named. Arguments
+    are those of :func:`weights_epsilon`.
+    """
+    sound = np.isfinite(scores).all(axis=(1, 2))
+    if sound.sum() < 2:
+        return 0.0
+    right = (scores[sound, :, 1] > scores[sound, :, 0]) == (inserted[sound] == 1)
+    return _of_networks(right.mean(axis=1), 2, confidence)
+
+
+def _of_networks(rates: Float[np.ndarray, " networks"], candidates: int, confidence: float) -> float:
+    """Nats that the lower limit of networks' mean naming rate demonstrates, by Student's t."""
+    quantile = float(stats.t.ppf(confidence, len(rates) - 1))
+    low = float(rates.mean() - quantile * stats.sem(rates))
+    return identification_information(min(max(low, 0.0), 1.0), candidates)
 
 
 def weights_epsilon(
@@ -230,19 +251,22 @@ def _weights(
     names = [_STRONGEST] if _STRONGEST in names else names
     each = 1.0 - (1.0 - confidence) / max(1, len(names))
     bounds = (leakage or {}).get("replica", {})
+    networks = {name: int(np.isfinite(scores[f"{name}_members"]).all(axis=1).sum()) for name in names}
     nats = {
         name: weights_information(scores[f"{name}_members"], scores[f"{name}_nonmembers"], confidence=each)
         for name in names
     }
+    allowed = bounds.get("record", math.nan) + (leakage or {}).get("labels", 0.0)
     if nats:
         best = max(nats, key=lambda name: nats[name])
-        allowed = bounds.get("record", math.nan) + (leakage or {}).get("labels", 0.0)
-        networks = int(np.isfinite(scores[f"{best}_members"]).all(axis=1).sum())
-        yield Evidence("weights", -1, "nats", nats[best], allowed, networks, best)
-    if "canaries_inserted" in scores and "epsilon" in bounds:
-        found = {
-            name: weights_epsilon(scores[f"{name}_canaries"], scores["canaries_inserted"], bounds["delta"], each)
-            for name in names
-        }
+        yield Evidence("weights", -1, "nats", nats[best], allowed, networks[best], best)
+    if "canaries_inserted" not in scores:
+        return
+    coins = scores["canaries_inserted"]
+    pairs = {name: pairs_information(scores[f"{name}_canaries"], coins, each) for name in names}
+    best = max(pairs, key=lambda name: pairs[name])
+    yield Evidence("canaries", -1, "nats", pairs[best], allowed, networks[best], best)
+    if "epsilon" in bounds:
+        found = {name: weights_epsilon(scores[f"{name}_canaries"], coins, bounds["delta"], each) for name in names}
         best = max(found, key=lambda name: found[name])
-        yield Evidence("weights", -1, "epsilon", found[best][0], bounds["epsilon"], found[best][1], best)
+        yield Evidence("canaries", -1, "epsilon", found[best][0], bounds["epsilon"], found[best][1], best)
