@@ -11,7 +11,7 @@ from leakbound.config.settings import Count, Name, Rates, Records, Settings, Ste
 from leakbound.registry import ATTACKS
 
 Candidates = Annotated[int, Field(ge=2, le=100_000)]
-Confidence = Annotated[float, Field(ge=0.5, le=0.9999)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Attack(Settings):
