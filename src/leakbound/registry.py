@@ -174,6 +174,7 @@ ATTACKS = Registry(
         "membership": "leakbound.config.attacks:MembershipConfig",
         "model_inversion": "leakbound.config.attacks:ModelInversionConfig",
         "gradient_inversion": "leakbound.config.attacks:GradientInversionConfig",
+        "uses": "leakbound.config.attacks:UsesConfig",
         "gradient_capacity": "leakbound.config.attacks:GradientCapacityConfig",
         "naming": "leakbound.config.attacks:NamingConfig",
         "audit": "leakbound.config.attacks:AuditConfig",
@@ -193,6 +194,7 @@ ILLUSTRATIONS = Registry(
         "personalized_cost": "leakbound.theory.illustrations.costs:personalized_cost",
         "leakage": "leakbound.theory.illustrations.costs:leakage",
         "covariance_leak": "leakbound.theory.illustrations.leaks:covariance_leak",
+        "reconstructions": "leakbound.attacks.reconstructions:reconstructions",
     },
 )
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from leakbound.cli.job_list import all_steps
 from leakbound.config import reading
+from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense
 from leakbound.config.messages import parse
@@ -208,6 +209,20 @@ def test_figures_of_all_rates_are_drawn_only_from_studies_that_keep_them():
         study = QUICK.studies["comparison"].model_copy(update={"rates": rates})
         config = QUICK.model_copy(update={"studies": {"comparison": study}})
         assert set(RunTable(config, Catalogue(figures=(recipes,))).figures) == shown
+
+
+def test_inversion_behind_a_channel_reads_the_learned_estimate_of_its_dataset_alone():
+    attacks = QUICK.attacks.model_copy(update={"gradient_inversion": GradientInversionConfig()})
+    learned = job_list(QUICK.model_copy(update={"attacks": attacks}), figures=())
+    (training,) = learned.of("estimator")
+    assert training.name == "digits"
+    assert {*training.inputs["spectra"]} == {"natural", "white", "personalized"}
+    assert not any("/members." in path for path in training.input_files())
+    for job in learned.of("attack"):
+        behind = "gradient_inversion" in job.name and "/none/" not in job.name
+        assert job.inputs.get("estimator") == (training.outputs["out"] if behind else None)
+    assert not job_list(figures=()).of("estimator")  # the quick preset trains none
+    assert all("estimator" not in job.inputs for job in job_list(figures=()).of("attack"))
 
 
 def test_attack_on_gradients_is_told_the_size_of_a_batch():

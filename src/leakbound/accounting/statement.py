@@ -157,6 +157,12 @@ def dataset_releases(secure: bool) -> list[Release]:
     ]
 
 
+def estimator_releases(own: bool) -> list[Release]:
+    """All that the learned estimate of a dataset leaves; ``own`` if its channels are made from the members' moments."""
+    learned = "learned from the attacker's records, through channels"
+    return [Release("estimator", not own, f"{learned} calibrated to the members' moments" if own else learned)]
+
+
 def attack_releases(targets: bool) -> list[Release]:
     """All that an attack leaves; its ``targets`` are single members where it looks at gradients."""
     pictures = "targets and reconstructions of members" if targets else "what weights tell of classes of members"

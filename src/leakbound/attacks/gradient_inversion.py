@@ -1,39 +1,32 @@
-"""Gradient inversion: find the image whose gradient points where an observed one points (Geiping et al. 2020).
+"""Gradient inversion: reconstruct the records that a client's gradients were computed on, as well as can be.
 
-The network is untrained and labels are known: the attacker's best case. A batch of several records is restored as one
-image, which is compared with the mean of its images: restorations of all batch sizes are then equally hard (Tan et al.
-2024, Appendix D). The weight of the total variation decides how good the attack is, and noise asks for more of it, so
-it is chosen anew at each level on the attacker's own records. An attacker who keeps one weight flatters the defense; it
-is shown beside as ``untuned``.
+The network is untrained and labels are known: the attacker's best case. Reported is the best of a family, chosen on the
+attacker's own records: recovery of what the gradient was computed on (:mod:`leakbound.attacks.recovery`), noise and
+all, and from it an estimate of the records by an attacker who knows the channel; or the published attack
+(:mod:`leakbound.attacks.geiping`), which stands beside it.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from leakbound import metrics
-from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
-from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
-from leakbound.attacks.oracle import oracle
-from leakbound.attacks.validity import (
-    DIVERGED,
-    EXTENSIONS,
-    GRID_EDGE,
-    NO_RESULT,
-    NOT_CONVERGED,
-    RESTARTS,
-    STUCK,
-    jittered,
-    largest_binds,
-)
+from leakbound.attacks.estimator import Estimator
+from leakbound.attacks.geiping import Geiping
+from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
+from leakbound.attacks.oracle import linear_estimate, oracle
+from leakbound.attacks.recovery import Law, Problem, Recovery, Way, recover, ways
+from leakbound.attacks.validity import DIVERGED, GRID_EDGE, NO_RESULT
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import GradientInversionConfig
@@ -59,23 +52,26 @@ def attack(
     slug: str,
     replicas: int = 1,
     batch_size: int = 1,
+    estimator: Estimator | None = None,
     privacy_noise: PrivacyNoise = "seeded",
     device: str | torch.device = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
 
-    Variants: ``attack`` uses the total-variation weight that was best on auxiliary records under the same defense,
-    which the attacker can simulate, in a grid that is extended where it binds; ``untuned`` uses the same weight
-    everywhere. An inversion without a result is started again from jittered priors. Controls: ``prior`` is the mean
-    auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate by who
-    knows what the gradient was computed on, the image itself without a defense, and absent where gradients are noisy or
-    incomplete.
+    Variants: ``attack`` is the attacker who knows the defense, and did best on auxiliary records under it, which it
+    can simulate; a channel's noise is removed by the learned estimate where there is one, else by the best linear one,
+    which then is ``linear``. ``geiping`` is the published attack with the total-variation weight that was best on the
+    same records, in a grid that is extended where it binds; ``untuned`` uses one weight everywhere. Controls: ``prior``
+    is the mean auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear
+    estimate by who knows what the gradient was computed on, the image itself without a defense, and absent where
+    gradients are noisy or incomplete; ``learned_oracle`` the learned one.
 
     A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
     inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
     levels and defenses are compared on the same problems, with the same standard normal noise. A larger batch holds the
     smaller one, as long as there are records; errors of mean images fall with the batch size whatever a defense does:
-    ``relative_mse`` is free of that.
+    ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can; the published attack
+    restores their mean.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
@@ -83,14 +79,18 @@ def attack(
         defense: What the client does, at a ``level`` as it means it, e.g. capacity κ; None without a defense.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
+        estimator: Learned estimate of the dataset's images, trained on auxiliary records; None for none.
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
 
     Returns:
         Rows, the unit being the index of a member, of the first one in a batch, NaN where the status is of
         ``validity.NO_RESULT``: ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for all but
-        the prior ``relative_mse`` = MSE / MSE of the prior, for both attacks ``bounded_mse`` = min(MSE, MSE of the
-        prior) and, with unit -1, the ``tv_weight`` used. And images (replicas, images, colors, 32, 32) by variant, with
-        ``truth`` and ``released`` (what the client's gradient was computed on), both means over a batch.
+        the prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of the
+        prior). Of ``attack``, where it recovers images: ``residual``, the relative difference of gradients,
+        ``released_mse``, the distance to what the gradient was computed on, and for a batch ``matched_mse``, the mean
+        error of its records in the best order. With unit -1 the ``tv_weight`` of the published attacks. And images
+        (replicas, images, colors, 32, 32) by variant, with ``truth`` and ``released`` (what the client's gradient was
+        computed on), both means over a batch.
 
     Raises:
         ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
@@ -104,6 +104,7 @@ def attack(
     colors, height, width = dataset.aux.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
+    law = _LazyLaw(dataset.aux.images, channel)
     tables, pictures = [], []
     for replica in range(replicas):
         words = (dataset.name, "gradient_inversion", replica)
@@ -111,54 +112,14 @@ def attack(
         prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
         generator = partial(numpy_generator, seed, *words)
         noise = partial(noise_source, privacy_noise, seed, *words, device=device)
-        scene = _Scene(network.to(device).eval(), prior, client, size, len(dataset.classes), config, generator, noise)
-        table, found = scene.reconstruct(dataset.members(replica), dataset.aux, moments)
+        scene = _Scene(
+            network.to(device).eval(), prior, client, size, len(dataset.classes), config, generator, noise, law,
+            moments, estimator,
+        )  # fmt: skip
+        table, found = scene.reconstruct(dataset.members(replica), dataset.aux)
         tables.append(table.assign(replica=replica))
         pictures.append(found)
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
-
-
-def invert(
-    matching: GradientMatching,
-    labels: Labels,
-    start: Float[Tensor, "n colors height width"],
-    tv_weights: Float[Tensor, " n"],
-    *,
-    iterations: int,
-    learning_rate: float,
-) -> Float[Tensor, "n colors height width"]:
-    """Minimise cosine distance + weight · TV over each candidate by Adam on the sign of the gradient.
-
-    The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1]. Problems
-    share the network only: a stack of images, weights or levels gives what each gives alone, up to rounding.
-
-    Args:
-        matching: The network and one observed gradient per problem.
-        labels: Class of each record, or fractions of the classes in each batch, known to the attacker.
-        start: First candidates.
-        tv_weights: Weight of each candidate's total variation, >= 0.
-        iterations: Steps.
-        learning_rate: Adam's, before it falls.
-
-    Returns:
-        The last candidates.
-
-    Source:
-        Geiping et al. 2020.
-    """
-    candidates = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([candidates], lr=learning_rate)
-    milestones = [iterations * eighths // 8 for eighths in (3, 5, 7)]
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
-    for _ in range(iterations):
-        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
-        (gradient,) = torch.autograd.grad(objectives.sum(), candidates)
-        candidates.grad = gradient.sign()
-        optimizer.step()
-        schedule.step()
-        with torch.no_grad():
-            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
-    return candidates.detach()
 
 
 @dataclass(frozen=True)
@@ -167,15 +128,53 @@ class _Observed:
 
     Attributes:
         units: (n,), rows of the split that the first record of each batch comes from.
-        truth: (n, colors, height, width), mean images.
-        labels: (n,) classes of batches of one record; (n, classes) fractions of classes in larger ones.
+        records: (n, records, colors, height, width).
+        labels: (n, records), their classes.
         sent: Uploads of the client for them.
     """
 
     units: np.ndarray
-    truth: np.ndarray
-    labels: Tensor
+    records: Float[np.ndarray, "n records colors height width"]
+    labels: Int[Tensor, "n records"]
     sent: Upload
+
+    @property
+    def truth(self) -> Float[np.ndarray, "n colors height width"]:
+        """Mean images."""
+        return self.records.mean(axis=1)
+
+    def first(self, count: int) -> _Observed:
+        """Some of the batches."""
+        sent = Upload(self.sent.images[:count], {name: one[:count] for name, one in self.sent.gradients.items()})
+        return _Observed(self.units[:count], self.records[:count], self.labels[:count], sent)
+
+
+@dataclass(frozen=True)
+class _LazyLaw:
+    """Law of released images, made from the attacker's records when it is first needed: it takes seconds."""
+
+    images: Float[np.ndarray, "n colors height width"]
+    channel: Channel | None
+
+    @cached_property
+    def law(self) -> Law:
+        """The law."""
+        return Law.of(self.images, self.channel)
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """Result of the attacker who knows the defense.
+
+    Attributes:
+        images: Mean images by variant.
+        metrics: Further values by name.
+        statuses: Of each batch.
+    """
+
+    images: Mapping[str, np.ndarray]
+    metrics: Mapping[str, np.ndarray]
+    statuses: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -190,60 +189,102 @@ class _Scene:
     config: GradientInversionConfig
     generator: Callable[[str], np.random.Generator]
     noise: Callable[[str], NoiseSource]
+    law: _LazyLaw
+    moments: Moments
+    estimator: Estimator | None
 
-    def reconstruct(self, members: Split, aux: Split, moments: Moments) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    def reconstruct(self, members: Split, aux: Split) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
         """Rows and pictures."""
-        chosen, at_edge = self.tuned(self.observe(aux, self.config.tuning_images, "tuning"))
-        weights = {"attack": chosen, "untuned": self.config.untuned_tv_weight}
+        own = self.observe(aux, self.config.tuning_images, "tuning")
         observed = self.observe(members, self.config.images, "images")
+        published = Geiping(self.network, self.prior, self.config, self.generator)
+        chosen, at_edge, errors = published.tuned(own.sent.gradients, self.known(own), own.truth)
+        weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
-        images, found = self.solve(observed, distinct, "images")
-        solved = dict(zip(distinct, zip(images, found, strict=True), strict=True))
+        ends = published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
+        solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
         pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
-            statuses["attack"][statuses["attack"] == ""] = GRID_EDGE
+            statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
+        limit = self.limit(own, observed, errors)
+        pictures |= {"attack": pictures["geiping"]} if limit is None else limit.images
+        statuses["attack"] = statuses["geiping"] if limit is None else limit.statuses
         pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
         released = observed.sent.images.cpu().numpy()
-        best = oracle(self.client, released, moments)
-        if best is not None:
-            pictures["oracle"] = best
-        table = _table(observed, pictures, weights, statuses, GRID_EDGE if at_edge else "")
+        pictures |= self.oracles(released)
+        edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
+        table = _table(observed, pictures, statuses, {} if limit is None else limit.metrics)
+        table = pd.concat([table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True)
         return table, {"truth": observed.truth, "released": released, **pictures}
 
-    def tuned(self, own: _Observed) -> tuple[float, bool]:
-        """Weight with the lowest mean error on the attacker's own records, and whether its grid binds there.
+    def limit(self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]) -> _Limit | None:
+        """Findings of the way that is best on the attacker's own batches; None if the published attack is.
 
-        The untuned weight is among those tried, and stays unless another one is better by more than two standard
-        errors of their difference: few records would often choose a worse one by luck. A record whose inversion
-        is no result counts as the prior.
+        A way that explains the gradients there is not bettered by another one.
         """
-        grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
-        if len(grid) == 1:
-            return grid[0], False
-        prior = metrics.mse(own.truth, np.broadcast_to(self.prior.cpu().numpy(), own.truth.shape))
-        errors: dict[float, np.ndarray] = {}
-
-        def extend(weights: Sequence[float]) -> list[float]:
-            """Try weights, and return all mean errors in the order of the grid."""
-            for weight, images, found in zip(weights, *self.solve(own, weights, "tuning"), strict=True):
-                lost = np.isin(found.astype(str), NO_RESULT)
-                errors[weight] = np.where(lost, prior, metrics.mse(own.truth, images))
-            return [float(errors[weight].mean()) for weight in sorted(errors)]
-
-        curve = extend(grid)
-        for _ in range(EXTENSIONS):
-            if largest_binds(curve):
-                curve = extend([10 * max(errors)])
-            elif largest_binds(curve[::-1]) and min(errors) > 0:
-                curve = extend([min(errors) / 10])
-            else:
+        if self.size > self.config.most_records:
+            return None
+        own = own.first(max(2, len(own.units) // self.size))
+        best, least = None, float(published[: len(own.units)].mean())
+        for way in ways(self.problem(own), self.config):
+            recovery = self.recover(own, way)
+            means = self.estimated(recovery)["attack"].mean(axis=1)
+            error = float(metrics.mse(own.truth, np.nan_to_num(means, nan=LARGEST_PIXEL)).mean())
+            if error < least:
+                best, least = way, error
+            if recovery.solved:
                 break
-        chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
-        gains = errors[self.config.untuned_tv_weight] - errors[chosen]
-        if gains.mean() <= 2 * gains.std() / math.sqrt(len(gains)):
-            return self.config.untuned_tv_weight, False
-        return chosen, largest_binds(curve) or (largest_binds(curve[::-1]) and min(errors) > 0)
+        if best is None:
+            return None
+        recovery = self.recover(observed, best)
+        restored = self.estimated(recovery)
+        released = observed.sent.images.cpu().numpy()
+        lost = ~np.isfinite(recovery.residuals)
+        found: dict[str, np.ndarray] = {
+            "residual": recovery.residuals,
+            "released_mse": ((recovery.images.mean(axis=1) - released) ** 2).mean(axis=(1, 2, 3)) / 4,
+        }
+        if self.size > 1:
+            found["matched_mse"] = _matched(observed.records, restored["attack"])
+        statuses = np.where(lost, DIVERGED, "").astype(object)
+        return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
+
+    def recover(self, observed: _Observed, way: Way) -> Recovery:
+        """Images found in one way."""
+        law = None if way.name == "recursive" else self.law.law
+        return recover(self.problem(observed), way, law, self.config.search_iterations)
+
+    def problem(self, observed: _Observed) -> Problem:
+        """Uploads as the family of recoveries takes them."""
+        shape = (self.prior.shape[0], self.prior.shape[1], self.prior.shape[2])
+        return Problem(self.network, self.client, observed.sent.gradients, observed.labels, shape)
+
+    def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
+        """Records estimated from what was recovered, inside the range of pixels: ``attack``, and ``linear``."""
+        images = recovery.images
+        channel, found = self.client.channel, {"attack": images}
+        if channel is not None:
+            sound = np.isfinite(recovery.residuals)
+            flat = images[sound].reshape(-1, *images.shape[2:])
+            estimates = {"linear": linear_estimate(flat, channel, self.moments)}
+            if self.estimator is not None:
+                estimates["attack"] = self.estimator.estimate(flat, channel, self.moments)
+            else:
+                estimates = {"attack": estimates["linear"]}
+            for name, values in estimates.items():
+                found[name] = np.full_like(images, np.nan)
+                found[name][sound] = values.reshape(-1, *images.shape[1:])
+        return {name: np.clip(values, -LARGEST_PIXEL, LARGEST_PIXEL) for name, values in found.items()}
+
+    def oracles(self, released: Float[np.ndarray, "n colors height width"]) -> dict[str, np.ndarray]:
+        """Estimates by who knows what gradients were computed on."""
+        best = oracle(self.client, released, self.moments)
+        found = {} if best is None else {"oracle": best}
+        if self.estimator is not None and self.client.channel is not None and self.size == 1:
+            learned = self.estimator.estimate(released, self.client.channel, self.moments)
+            found["learned_oracle"] = np.clip(learned, -LARGEST_PIXEL, LARGEST_PIXEL)
+        return found
 
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
         """Choose disjoint batches, and let the client upload the gradient of each.
@@ -262,90 +303,59 @@ class _Scene:
             torch.from_numpy(array[batches]).to(self.prior.device) for array in (records.images, records.labels)
         )
         sent = self.client.upload(self.network, images, labels, self.noise(purpose))
-        known = labels[:, 0] if size == 1 else F.one_hot(labels, self.classes).float().mean(1)
-        return _Observed(first, images.mean(1).cpu().numpy(), known, sent)
+        return _Observed(first, images.cpu().numpy(), labels, sent)
 
-    def solve(
-        self, observed: _Observed, tv_weights: Sequence[float], purpose: str
-    ) -> tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]:
-        """Invert each gradient with each weight; images, and their statuses (weights, n).
-
-        The start is the prior image, and as far as that leads to no result a jittered one.
-        """
-        count, device = len(observed.labels), self.prior.device
-        colors, height, width = self.prior.shape
-        weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
-        record = torch.arange(count, device=device).repeat(len(tv_weights))
-        images = self.prior.repeat(len(record), 1, 1, 1)
-        statuses = np.full(len(record), STUCK, dtype=object)
-        jitter = torch_generator(int(self.generator(f"jitter {purpose}").integers(2**31)))
-        starts = images.clone()
-        for attempt in range(1 + RESTARTS):
-            if attempt:
-                noisy = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)  # of a record, with any weight
-                starts = noisy[record]
-            unsolved = torch.from_numpy(np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))).to(device)
-            if not len(unsolved):
-                break
-            for chunk in unsolved.split(problems_at_once(self.network, (colors, height, width), device)):
-                gradients = {name: tensor[record[chunk]] for name, tensor in observed.sent.gradients.items()}
-                matching = GradientMatching(self.network, gradients, (colors, height, width))
-                problem = (matching, observed.labels[record[chunk]], starts[chunk], weights[chunk])
-                images[chunk] = invert(
-                    *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
-                )
-                statuses[chunk.cpu().numpy()] = _statuses(*problem, images[chunk])
-        shape = (len(tv_weights), count)
-        return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
+    def known(self, observed: _Observed) -> Tensor:
+        """Classes of batches of one record, (n); fractions of classes in larger ones, (n, classes)."""
+        labels = observed.labels
+        return labels[:, 0] if self.size == 1 else F.one_hot(labels, self.classes).float().mean(1)
 
 
-def _statuses(matching: GradientMatching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
-    """Statuses of inversions from where they began and ended, (n)."""
-    began = start.clone().requires_grad_()
-    distances = matching.distances(began, labels)
-    (slopes,) = torch.autograd.grad(distances.sum(), began)
-    before = distances.detach() + tv_weights * total_variation(start)
-    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(end)
-    found = np.full(len(end), "", dtype=object)
-    found[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
-    still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)
-    found[still.cpu().numpy()] = STUCK
-    found[~end.isfinite().flatten(1).all(1).cpu().numpy()] = DIVERGED
+def _matched(
+    truth: Float[np.ndarray, "n records colors height width"],
+    restored: Float[np.ndarray, "n records colors height width"],
+) -> Float[np.ndarray, " n"]:
+    """Mean error of each batch's records, in the order of the restored ones that makes it least."""
+    errors = np.stack([((truth - restored[:, [one]]) ** 2).mean(axis=(2, 3, 4)) / 4 for one in range(truth.shape[1])])
+    found = np.full(len(truth), np.nan)
+    for batch in np.flatnonzero(np.isfinite(errors).all(axis=(0, 2))):
+        found[batch] = errors[:, batch][linear_sum_assignment(errors[:, batch])].mean()
     return found
 
 
 def _table(
     observed: _Observed,
     pictures: Mapping[str, np.ndarray],
-    weights: Mapping[str, float],
     statuses: Mapping[str, np.ndarray],
-    choice: str,
+    found: Mapping[str, np.ndarray],
 ) -> pd.DataFrame:
     """Rows of all variants.
 
     Args:
         observed: What was attacked.
         pictures: Images by variant.
-        weights: Total-variation weight of the variants that are attacks.
-        statuses: Statuses of their images.
-        choice: Status of the tuned weight.
+        statuses: Statuses of the images of attacks.
+        found: Further values of the attack.
     """
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
     for variant in values.keys() - {"prior"}:
         values[variant]["relative_mse"] = values[variant]["mse"] / values["prior"]["mse"]
-    for variant in weights:
+    values["attack"] |= found
+    for variant, status in statuses.items():
         values[variant]["bounded_mse"] = np.asarray(metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"]))
-        lost = np.isin(statuses[variant].astype(str), NO_RESULT)
+        lost = np.isin(status.astype(str), NO_RESULT)
         values[variant] = {name: np.where(lost, np.nan, column) for name, column in values[variant].items()}
-    if "oracle" in values and not np.isfinite(values["oracle"]["psnr"]).all():
-        del values["oracle"]["psnr"]
+    for variant in values.keys() & {"oracle", "attack"}:
+        if not np.isfinite(values[variant]["psnr"]).all() and np.isfinite(values[variant]["mse"]).all():
+            del values[variant]["psnr"]
     units = observed.units.tolist()
     tables = [
         rows(0, variant, units, columns, statuses[variant].tolist() if variant in statuses else "")
         for variant, columns in values.items()
     ]
-    tables += [
-        rows(0, variant, [-1], {"tv_weight": np.array([weight])}, choice if variant == "attack" else "")
-        for variant, weight in weights.items()
-    ]
     return pd.concat(tables, ignore_index=True)
+
+
+def _weight_row(variant: str, weight: float, status: str) -> pd.DataFrame:
+    """Row of a weight of the total variation."""
+    return rows(0, variant, [-1], {"tv_weight": np.array([weight])}, status)

@@ -20,6 +20,7 @@ from leakbound.config.settings import Name, Settings, Target
 from leakbound.storage.tables import other_file
 
 if TYPE_CHECKING:
+    from leakbound.attacks.estimator import Estimator
     from leakbound.channels.channel import Channel, Spectrum
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import Drawing, ImageDataset
@@ -185,6 +186,21 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     with _expected(channel, "calibrate"):
         stored = Channel.from_arrays(*storage.read_arrays_and_metadata(channel), found.basis)
     return stored, found
+
+
+def read_estimator(path: Path, images: ImageDataset) -> Estimator:
+    """Learned estimate as `estimator` wrote it.
+
+    Raises:
+        typer.BadParameter: If it was trained on images of another shape.
+    """
+    from leakbound.attacks.estimator import Estimator
+
+    with _expected(path, "estimator"):
+        found = Estimator.from_arrays(*storage.read_arrays_and_metadata(path))
+    if found.image_shape != (shape := images.aux.images.shape[1:]):
+        raise typer.BadParameter(f"{path}: was trained on images of shape {found.image_shape}, these have {shape}")
+    return found
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Settings of attacks and their facts."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from leakbound.config.defenses import Defense
@@ -12,6 +14,7 @@ from leakbound.registry import ATTACKS
 
 Candidates = Annotated[int, Field(ge=2, le=100_000)]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
+PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 
 
 class Attack(Settings):
@@ -103,8 +106,29 @@ class ModelInversionConfig(Attack):
     """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
 
 
+class EstimatorConfig(Settings):
+    """Network that estimates images from noisy ones, trained on the attacker's own records."""
+
+    steps: Annotated[int, Field(ge=0, le=10**7)] = 2500
+    """Training steps; 0 for no such network."""
+    batch_size: Records = 32
+    """Records in a step."""
+    width: Annotated[int, Field(ge=4, le=512)] = 32
+    """Channels of the finest features."""
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
+    """Adam's highest learning rate."""
+    capacities: Annotated[tuple[PositiveLevel, PositiveLevel], Strict(False)] = (40.0, 2000.0)
+    """Lowest and highest capacity that it is trained on; of others the linear estimate is taken."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> EstimatorConfig:
+        if self.capacities[0] >= self.capacities[1]:
+            raise ValueError(f"capacities = {list(self.capacities)}: the first must be below the second")
+        return self
+
+
 class GradientInversionConfig(Attack):
-    """Gradient inversion by cosine distance and total variation (Geiping et al. 2020)."""
+    """Gradient inversion by an attacker who knows the defense, beside the published attack (Geiping et al. 2020)."""
 
     function: ClassVar[str] = "leakbound.attacks.gradient_inversion:attack"
     trained: ClassVar[bool] = False
@@ -119,9 +143,15 @@ class GradientInversionConfig(Attack):
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
     tuning_images: Annotated[Count, Field(ge=8)] = 8
-    """Auxiliary records on which the total-variation weight is chosen for each level; luck decides with fewer."""
+    """Auxiliary records on which attackers are tuned and chosen at each level; luck decides with fewer."""
+    search_iterations: Steps = 300
+    """Steps of a search for the images that a gradient was computed on, where it cannot be solved for them."""
+    most_records: Count = 16
+    """Largest batch whose records are looked for one by one; of larger ones the published attack restores the mean."""
+    gradient_weights: Annotated[Weights, Field(min_length=1)] = (1e2, 1e4, 1e6)
+    """Weights of the gradient against the law of images that are tried in a search with kinks."""
     iterations: Steps = 1200
-    """Signed Adam steps."""
+    """Signed Adam steps of the published attack."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Adam's learning rate, multiplied by 0.1 after 3/8, 5/8 and 7/8 of the steps."""
     tv_weights: Weights = (1e-2, 1e-1)
@@ -129,6 +159,26 @@ class GradientInversionConfig(Attack):
     far as the smallest or the largest is best."""
     untuned_tv_weight: Annotated[float, Field(ge=0, le=1e12)] = 1e-2
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
+    estimator: EstimatorConfig = EstimatorConfig()
+    """Learned estimate of images behind a channel, one network for each dataset."""
+
+
+class UsesConfig(Attack):
+    """Gradient inversion from several uses of a channel on the same records."""
+
+    function: ClassVar[str] = "leakbound.attacks.uses:attack"
+    trained: ClassVar[bool] = False
+    knows_defense: ClassVar[bool] = True
+
+    uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16, 64)
+    """Numbers k of uses."""
+    images: Count = 8
+    """Records, for each replica; each number is a mean over them."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence for anything but a channel."""
+        return None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
 
 
 class NamingConfig(Attack):
@@ -208,6 +258,7 @@ class AttackConfig(Settings):
     membership: MembershipConfig = MembershipConfig()
     model_inversion: ModelInversionConfig = ModelInversionConfig()
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
+    uses: UsesConfig = UsesConfig()
     gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
     naming: NamingConfig = NamingConfig()
     audit: AuditConfig = AuditConfig()

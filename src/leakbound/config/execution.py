@@ -42,6 +42,7 @@ class ResourcesConfig(Settings):
     prepare: ResourceConfig = ResourceConfig(mem_mb=3000)
     covariance: ResourceConfig = ResourceConfig(mem_mb=3000)
     calibrate: ResourceConfig = ResourceConfig()
+    estimator: ResourceConfig = ResourceConfig(mem_mb=3000, runtime=120)
     train: ComputeConfig = ComputeConfig(runtime=720)
     attack: ComputeConfig = ComputeConfig(runtime=720)
     efficiency: ComputeConfig = ComputeConfig(mem_mb=4000, runtime=120)

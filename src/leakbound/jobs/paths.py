@@ -17,6 +17,7 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "covariance": {"out": "covariance/{name}.safetensors"},
         "spectrum": {"out": "spectra/{name}.safetensors"},
         "calibrate": {"out": "channels/{name}.safetensors", "provenance": "channels/{name}.json"},
+        "estimator": {"out": "estimators/{name}.safetensors", "provenance": "estimators/{name}.json"},
         "train": {
             "weights": "runs/{name}/weights.safetensors",
             "rates": "runs/{name}/rates.parquet",

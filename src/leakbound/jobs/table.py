@@ -215,6 +215,20 @@ class RunTable:
             for name, levels in timed.defenses.items()
         }
 
+    def estimators(self) -> dict[str, dict[str, str]]:
+        """Dataset with a learned estimate to the families of its channels, each with the name of its shape."""
+        found: dict[str, dict[str, str]] = {}
+        for slug, attacks in self.attacks.items():
+            run, channel = self.runs[slug], self.config.defense(self.runs[slug].defense).channel
+            if channel is not None and "gradient_inversion" in attacks and self.estimator_file(run):
+                found.setdefault(run.dataset, {})[channel.family] = channel.shape
+        return found
+
+    def estimator_file(self, run: Run) -> dict[str, str]:
+        """Learned estimate that inversion of a run's gradients reads; none without a channel or without training."""
+        learned = self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
+        return {"estimator": self.file("estimator", run.dataset)} if learned else {}
+
     # -- captions --------------------------------------------------------------------------------------------------
 
     def caption(self, key: str) -> str:

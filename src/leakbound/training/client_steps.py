@@ -103,6 +103,10 @@ class ClientStep:
         """Averaged gradients (n, ...), one tensor for each parameter, as they are uploaded."""
         return gradients
 
+    def noise_std(self, size: int) -> float:
+        """Standard deviation of the Gaussian noise on each coordinate of an average over ``size`` records."""
+        return 0.0
+
     def event(self, **counted: Any) -> PrivacyEvent:
         """Record of some steps, completed by what the defense did."""
         return PrivacyEvent(mechanism=self.defense.mechanism, **counted)
@@ -236,6 +240,10 @@ class ClippedStep(ClientStep):
         std = self.level * self.defense.max_grad_norm
         return [perturbed(total, std, source) / size for total in sums]
 
+    def noise_std(self, size: int) -> float:
+        """That of the noise on the sum, divided like it."""
+        return float(self.level * self.defense.max_grad_norm / size)
+
     def event(self, **counted: Any) -> PrivacyEvent:
         """Clipping and noise."""
         return super().event(noise_multiplier=self.level, max_grad_norm=self.defense.max_grad_norm, **counted)
@@ -267,6 +275,10 @@ class NoisyAverageStep(ClientStep):
     def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
         """Averages with noise."""
         return [perturbed(gradient, self.level, source) for gradient in gradients]
+
+    def noise_std(self, size: int) -> float:
+        """The level."""
+        return float(self.level)
 
 
 class LargestCoordinatesStep(ClientStep):

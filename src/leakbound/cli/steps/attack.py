@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import device_name, read_channel, read_dataset, read_moments, write_provenance
+from leakbound.cli.files import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
 from leakbound.cli.trainings import DefendedSettings
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
@@ -53,12 +53,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
         run = table.runs[slug]
         defense = config.defense(run.defense)
         for attack in attacks:
+            learned = table.estimator_file(run) if attack == "gradient_inversion" else {}
             yield new_job(
                 config,
                 "attack",
                 f"{slug}/{attack}",
                 _settings(table, run, attack),
-                inputs=_inputs(table, run, attack),
+                inputs={**_inputs(table, run, attack), **learned},
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
                 modules=config.attacks.all()[attack].modules(),
                 purpose=table.first_study[slug],
@@ -150,6 +151,7 @@ def attack(
     channel: Path | None = None,
     spectrum: Path | None = None,
     moments: Path | None = None,
+    estimator: Path | None = None,
 ) -> None:
     """Run one attack on all networks that are kept of a run; arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
@@ -177,6 +179,8 @@ def attack(
             raise typer.BadParameter(f"{names} come together")
     if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
+        if estimator is not None:
+            arguments["estimator"] = read_estimator(estimator, images)
         found, kept = function(**arguments)
         found = found.assign(learning_rate=math.nan, chosen=True)
     else:
@@ -201,6 +205,7 @@ def attack(
         "channel": channel,
         "spectrum": spectrum,
         "moments": moments,
+        "estimator": estimator,
     }
     released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _CELL = 0.54
 _LINE = 0.36
+_TALL = 0.44  # with numbers above and below
 _MAP = "cividis"  # readable in grey and with colour blindness
 
 
@@ -35,6 +36,8 @@ class HeatmapOptions(Settings):
     """Label to the rows of a control that has no level: a column of its own at the right, e.g. the prior."""
     floor: Conditions | None = None
     """Rows of a control with the cells' levels, printed small in each cell, e.g. the oracle."""
+    beside: Conditions | None = None
+    """Rows with the cells' levels, printed small above each number, e.g. another attacker."""
     label: str | None = None
     """Label of the colours, with unit; by default the metric's."""
     log: bool = False
@@ -46,7 +49,6 @@ class HeatmapOptions(Settings):
 @plot(HeatmapOptions)
 def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     """Draw heatmaps of defenses by levels, one under the other for each dataset and model."""
-    import pandas as pd
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
@@ -62,24 +64,27 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     settings = _settings(levelled)
     wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
     titled = 0.2 if len(settings) > 1 else 0.0
-    figure = canvas(wide, 0.55 + len(settings) * (titled + 0.12 + _LINE * len(names)))
+    figure = canvas(wide, 0.55 + len(settings) * (titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names)))
     grid = figure.subplots(len(settings), 1, sharex=True, squeeze=False)[:, 0]
-    shown = pd.concat([levelled, *constants.values()])
-    means = shown.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
+    means = levelled.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
     bounds = float(means.min()), float(means.max())
     norm = LogNorm(*bounds) if options.log and bounds[0] > 0 else Normalize(*bounds)
     positions = [*map(float, range(len(levels))), *(len(levels) + 0.25 + j for j in range(len(constants)))]
     for axes, (title, where) in zip(grid, settings.items(), strict=True):
-        floor = select_or_nothing(rows, {**where, **options.floor}) if options.floor is not None else rows.iloc[:0]
-        cells, floors = (_grid(own, names, levels) for own in (select(levelled, where), floor))
+        cells = _grid(select(levelled, where), names, levels)
+        above, below = (
+            _grid(rows.iloc[:0] if small is None else select_or_nothing(rows, {**where, **small}), names, levels)
+            for small in (options.beside, options.floor)
+        )
         sides = [select_or_nothing(found, where)["value"].mean() for found in constants.values()]
         for x, column in zip(positions, [*cells.T, *(np.array([value]) for value in sides)], strict=True):
             edges = np.linspace(-0.5, len(names) - 0.5, len(column) + 1)
             axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=_MAP)
         for i, j in product(range(len(names)), range(len(levels))):
-            _number(axes, float(j), float(i), cells[i, j], floors[i, j], norm, options.digits)
+            small = above[i, j], below[i, j]
+            _number(axes, float(j), float(i), cells[i, j], small, norm, options.digits)
         for x, value in zip(positions[len(levels) :], sides, strict=True):
-            _number(axes, x, (len(names) - 1) / 2, value, np.nan, norm, options.digits)
+            _number(axes, x, (len(names) - 1) / 2, value, (np.nan, np.nan), norm, options.digits)
         axes.set_xticks(positions, [*(f"{level:g}" for level in levels), *constants])
         axes.set_yticks(range(len(names)), [style.look(name).label for name in names])
         axes.set(xlim=(-0.5, positions[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
@@ -110,8 +115,10 @@ def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarr
     return means.reindex(index=names, columns=levels).to_numpy(float)
 
 
-def _number(axes: Axes, x: float, y: float, value: float, floor: float, norm: Normalize, digits: int) -> None:
-    """Print a cell's number, and its floor under it, in black or white by the cell's luminance."""
+def _number(
+    axes: Axes, x: float, y: float, value: float, small: tuple[float, float], norm: Normalize, digits: int
+) -> None:
+    """Print a cell's number, and small ones above and below it, in black or white by the cell's luminance."""
     from matplotlib import colormaps
 
     if not np.isfinite(value):
@@ -120,10 +127,12 @@ def _number(axes: Axes, x: float, y: float, value: float, floor: float, norm: No
     mapped = colormaps[_MAP](norm(value))
     light = 0.2126 * mapped[0] + 0.7152 * mapped[1] + 0.0722 * mapped[2] > 0.45
     note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if light else "white"}
-    shift = 0.14 if np.isfinite(floor) else 0.0
+    held = [np.isfinite(one) for one in small]
+    shift = 0.14 * (held[1] - held[0]) if held[0] != held[1] else 0.0
     axes.text(x, y - shift, _written(value, digits), size=7.5, **note)
-    if np.isfinite(floor):
-        axes.text(x, y + 0.26, _written(floor, digits), size=5.5, **note)
+    for one, offset in zip(small, (-0.3, 0.3), strict=True):
+        if np.isfinite(one):
+            axes.text(x, y + offset, _written(one, digits), size=5.5, **note)
 
 
 def _written(value: float, digits: int) -> str:

@@ -37,13 +37,13 @@ def noisy_images(
     dataset, moments = needed("noisy_images", dataset, moments)
     capacities("noisy_images", settings)
     clean = dataset.pool.images[: settings.images].astype(np.float64)
-    frames = [_picture_rows("none", math.nan, clean)]
+    frames = [picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
         spectrum = decompose(shape, moments, settings.weights)
         normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal((len(clean), clean[0].size))
         for level in levels:
             seen = _released(SHAPES.get(shape).calibrate(spectrum, level), clean, normal)
-            frames += [_picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen, settings.weights)]
+            frames += [picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen, settings.weights)]
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
 
 
@@ -61,7 +61,7 @@ def _released(
     return np.clip(flat + noise, -1.0, 1.0).reshape(images.shape)
 
 
-def _picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors side side"]) -> pd.DataFrame:
+def picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors side side"]) -> pd.DataFrame:
     """Pixels of pictures on [0, 1]."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}

@@ -1,0 +1,176 @@
+"""Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
+
+A batch of several records is restored as one image. The weight of the total variation decides how good the attack is,
+and noise asks for more of it, so it is chosen anew at each level on the attacker's own records; an attacker who keeps
+one weight flatters the defense. The search keeps to smooth images in the range of pixels, which a noisy image leaves:
+behind a channel it fails for that reason, whatever the gradient tells.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from leakbound import metrics
+from leakbound.attacks.images import LARGEST_PIXEL, total_variation
+from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
+from leakbound.attacks.validity import (
+    DIVERGED,
+    EXTENSIONS,
+    NO_RESULT,
+    NOT_CONVERGED,
+    RESTARTS,
+    STUCK,
+    jittered,
+    largest_binds,
+)
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.client_steps import Gradients
+
+
+def invert(
+    matching: GradientMatching,
+    labels: Labels,
+    start: Float[Tensor, "n colors height width"],
+    tv_weights: Float[Tensor, " n"],
+    *,
+    iterations: int,
+    learning_rate: float,
+) -> Float[Tensor, "n colors height width"]:
+    """Minimise cosine distance + weight · TV over each candidate by Adam on the sign of the gradient.
+
+    The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1]. Problems
+    share the network only: a stack of images, weights or levels gives what each gives alone, up to rounding.
+
+    Args:
+        matching: The network and one observed gradient per problem.
+        labels: Class of each record, or fractions of the classes in each batch, known to the attacker.
+        start: First candidates.
+        tv_weights: Weight of each candidate's total variation, >= 0.
+        iterations: Steps.
+        learning_rate: Adam's, before it falls.
+
+    Returns:
+        The last candidates.
+
+    Source:
+        Geiping et al. 2020.
+    """
+    candidates = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([candidates], lr=learning_rate)
+    milestones = [iterations * eighths // 8 for eighths in (3, 5, 7)]
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
+    for _ in range(iterations):
+        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
+        (gradient,) = torch.autograd.grad(objectives.sum(), candidates)
+        candidates.grad = gradient.sign()
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
+    return candidates.detach()
+
+
+@dataclass(frozen=True)
+class Geiping:
+    """Attacker on one network.
+
+    Attributes:
+        network: The network.
+        prior: (colors, height, width), mean auxiliary image, where each search starts.
+        config: Settings.
+        generator: Gives the generator of a purpose.
+    """
+
+    network: nn.Module
+    prior: Tensor
+    config: GradientInversionConfig
+    generator: Callable[[str], np.random.Generator]
+
+    def tuned(
+        self, gradients: Gradients, labels: Labels, truth: Float[np.ndarray, "n colors height width"]
+    ) -> tuple[float, bool, Float[np.ndarray, " n"]]:
+        """Weight with the lowest mean error on the attacker's own records, whether its grid binds there, and errors.
+
+        The untuned weight is among those tried, and stays unless another one is better by more than two standard
+        errors of their difference: few records would often choose a worse one by luck. A record whose inversion
+        is no result counts as the prior.
+        """
+        grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
+        prior = metrics.mse(truth, np.broadcast_to(self.prior.cpu().numpy(), truth.shape))
+        errors: dict[float, np.ndarray] = {}
+
+        def extend(weights: Sequence[float]) -> list[float]:
+            """Try weights, and return all mean errors in the order of the grid."""
+            for weight, images, found in zip(weights, *self.solve(gradients, labels, weights, "tuning"), strict=True):
+                lost = np.isin(found.astype(str), NO_RESULT)
+                errors[weight] = np.where(lost, prior, metrics.mse(truth, images))
+            return [float(errors[weight].mean()) for weight in sorted(errors)]
+
+        curve = extend(grid)
+        for _ in range(EXTENSIONS if len(grid) > 1 else 0):
+            if largest_binds(curve):
+                curve = extend([10 * max(errors)])
+            elif largest_binds(curve[::-1]) and min(errors) > 0:
+                curve = extend([min(errors) / 10])
+            else:
+                break
+        chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
+        gains = errors[self.config.untuned_tv_weight] - errors[chosen]
+        if gains.mean() <= 2 * gains.std() / math.sqrt(len(gains)):
+            return self.config.untuned_tv_weight, False, errors[self.config.untuned_tv_weight]
+        at_edge = largest_binds(curve) or (largest_binds(curve[::-1]) and min(errors) > 0)
+        return chosen, at_edge, errors[chosen]
+
+    def solve(
+        self, observed: Gradients, labels: Labels, tv_weights: Sequence[float], purpose: str
+    ) -> tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]:
+        """Invert each gradient with each weight; images, and their statuses (weights, n).
+
+        The start is the prior image, and as far as that leads to no result a jittered one.
+        """
+        count, device = len(labels), self.prior.device
+        colors, height, width = self.prior.shape
+        weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
+        record = torch.arange(count, device=device).repeat(len(tv_weights))
+        images = self.prior.repeat(len(record), 1, 1, 1)
+        statuses = np.full(len(record), STUCK, dtype=object)
+        jitter = torch_generator(int(self.generator(f"jitter {purpose}").integers(2**31)))
+        starts = images.clone()
+        for attempt in range(1 + RESTARTS):
+            if attempt:
+                noisy = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)  # of a record, with any weight
+                starts = noisy[record]
+            unsolved = torch.from_numpy(np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))).to(device)
+            if not len(unsolved):
+                break
+            for chunk in unsolved.split(problems_at_once(self.network, (colors, height, width), device)):
+                gradients = {name: tensor[record[chunk]] for name, tensor in observed.items()}
+                matching = GradientMatching(self.network, gradients, (colors, height, width))
+                problem = (matching, labels[record[chunk]], starts[chunk], weights[chunk])
+                images[chunk] = invert(
+                    *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
+                )
+                statuses[chunk.cpu().numpy()] = _statuses(*problem, images[chunk])
+        shape = (len(tv_weights), count)
+        return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
+
+
+def _statuses(matching: GradientMatching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
+    """Statuses of inversions from where they began and ended, (n)."""
+    began = start.clone().requires_grad_()
+    distances = matching.distances(began, labels)
+    (slopes,) = torch.autograd.grad(distances.sum(), began)
+    before = distances.detach() + tv_weights * total_variation(start)
+    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(end)
+    found = np.full(len(end), "", dtype=object)
+    found[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
+    still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)
+    found[still.cpu().numpy()] = STUCK
+    found[~end.isfinite().flatten(1).all(1).cpu().numpy()] = DIVERGED
+    return found

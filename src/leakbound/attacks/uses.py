@@ -1,0 +1,127 @@
+"""Error of gradient inversion against the number of uses of a channel: fresh noise averages out, frozen noise stays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+
+from leakbound import metrics
+from leakbound.accounting.gaussian import linear_mmse_from_covariances
+from leakbound.attacks.images import LARGEST_PIXEL, rows
+from leakbound.attacks.oracle import linear_estimate
+from leakbound.attacks.recursive import solvable, solved_images
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+from leakbound.config.attacks import UsesConfig
+from leakbound.config.defenses import Defense
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.sources import noise_source
+from leakbound.training.client_steps import client_step
+
+_SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
+_SHUT = 1e12  # noise over signal of an axis that tells nothing
+
+
+def attack(
+    *,
+    model: str,
+    dataset: ImageDataset,
+    channel: Channel | None,
+    moments: Moments,
+    defense: Defense,
+    level: float | None,
+    config: UsesConfig,
+    seed: int,
+    slug: str,
+    replicas: int = 1,
+    privacy_noise: PrivacyNoise = "seeded",
+    device: str | torch.device = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Estimate members from the gradients of their first k uses of a channel.
+
+    Each upload is solved for the noisy image; the images are averaged, and the best linear estimate is taken from a
+    channel with a k-th of the noise. Under frozen noise all uploads of a record are of one noisy image. Records,
+    networks and noise of a replica are the same for all k, a larger k holding the smaller ones.
+
+    Args, beside those of :mod:`leakbound.attacks`:
+        channel: The calibrated channel.
+        moments: Mean and covariance that the channel was made from.
+        defense: A channel, at a ``level`` κ.
+        replicas: Number of networks.
+        privacy_noise: Whether the client's noise is ``seeded`` or ``secure``.
+
+    Returns:
+        Rows whose unit is k: metric ``mse``, the mean over images, of ``attack`` and of ``prior``, the mean auxiliary
+        image; and ``line``, the error of the best linear estimate in expectation under the moments, Σ λσ/(kλ + σ)/d.
+        And ``errors`` (replicas, images, numbers of uses).
+
+    Raises:
+        ValueError: If the defense is no channel, or no equations lead from the network's gradients to the image.
+
+    Source:
+        The joint bound of k uses; errata to Tan et al. 2024, Sec. 5.
+    """
+    client, uses = client_step(defense, level, channel), sorted(config.uses)
+    shape = (dataset.colors, *dataset.aux.images.shape[2:])
+    problems = client.problems(shape) if channel is not None else [f"{defense.mechanism} is no channel; uses are its"]
+    if problems or channel is None:
+        raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
+    frozen = client.keeps_copies
+    line = _line(channel, moments, [1 if frozen else count for count in uses])
+    tables, errors = [], []
+    for replica in range(replicas):
+        words = (dataset.name, "uses", replica)
+        network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
+        if not solvable(network, shape):
+            raise ValueError(
+                f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp"
+            )
+        network, members = network.to(device).eval(), dataset.members(replica)
+        chosen = np.sort(numpy_generator(seed, *words, "images").permutation(len(members))[: config.images])
+        truth, prior = members.images[chosen], dataset.aux.images.mean(axis=0)
+        source = noise_source(privacy_noise, seed, *words, "noise", device=device)
+        found: list[np.ndarray] = []
+        for _ in range(1 if frozen else max(uses)):
+            images, labels = (torch.from_numpy(one[chosen])[:, None] for one in (members.images, members.labels))
+            sent = client.upload(network, images.to(device), labels.to(device), source)
+            found.append(solved_images(network, sent.gradients, shape).cpu().numpy())
+        own = np.stack([_errors(truth, np.stack(found[:count]), channel, moments) for count in uses], axis=1)
+        known = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
+        for variant, values in (("attack", own.mean(axis=0)), ("line", line), ("prior", np.full(len(uses), known))):
+            tables.append(rows(replica, variant, uses, {"mse": np.asarray(values, dtype=np.float64)}))
+        errors.append(own)
+    return pd.concat(tables, ignore_index=True), {"errors": np.stack(errors)}
+
+
+def _errors(
+    truth: Float[np.ndarray, "n colors height width"],
+    found: Float[np.ndarray, "uses n colors height width"],
+    channel: Channel,
+    moments: Moments,
+) -> Float[np.ndarray, " n"]:
+    """Squared error of each image's estimate from some noisy versions."""
+    quieter = replace(channel, variances=channel.variances / len(found))
+    estimates = linear_estimate(found.mean(axis=0, dtype=np.float64).astype(np.float32), quieter, moments)
+    return metrics.mse(truth, np.clip(estimates, -LARGEST_PIXEL, LARGEST_PIXEL))
+
+
+def _line(channel: Channel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
+    """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts tell nothing."""
+    covariance = moments.covariance
+    if channel.basis is not None:
+        covariance = channel.basis.T @ covariance @ channel.basis
+    gain = np.ones(len(covariance)) if channel.gain is None else channel.gain
+    live = (gain > 0) & (channel.variances > 0)
+    noise = np.full(len(gain), math.inf)
+    noise[live] = channel.variances[live] / gain[live] ** 2
+    largest = _SHUT * float(np.diag(covariance).max())
+    errors = {count: linear_mmse_from_covariances(covariance, noise.clip(max=largest), count) for count in {*uses}}
+    return np.array([errors[count] for count in uses]) / _SCALE / len(covariance)

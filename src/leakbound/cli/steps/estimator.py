@@ -1,0 +1,81 @@
+"""Network that estimates images from what channels release of them, one for each dataset with inverted gradients."""
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from leakbound import storage
+from leakbound.cli.files import JobSettings, covariance_of, read_dataset, read_moments, read_spectrum, write_provenance
+from leakbound.config.attacks import EstimatorConfig
+from leakbound.config.settings import Seed
+from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.table import RunTable
+from leakbound.jobs.work import Work
+
+_FOLDS = 4  # parts of the records, each with moments and axes of its own
+
+
+class EstimatorSettings(JobSettings):
+    """Training of one network for all channels of a dataset."""
+
+    config: EstimatorConfig
+    seed: Seed
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """One job for each dataset with channels whose gradients are inverted."""
+    config = table.config
+    settings = config.attacks.gradient_inversion.estimator.model_dump(mode="json")
+    for dataset, families in table.estimators().items():
+        yield new_job(
+            config,
+            "estimator",
+            dataset,
+            {"config": settings, "seed": config.seed},
+            inputs={
+                "dataset": table.file("prepare", dataset),
+                "moments": table.moments(dataset, "aux"),
+                "spectra": {family: table.file("spectrum", f"{dataset}/{family}") for family in families},
+            },
+            uses={"shapes": sorted({*families.values()})},
+            purpose="data and channels",
+            work=partial(_work, table, dataset, len(families)),
+        )
+
+
+def _work(table: RunTable, dataset: str, families: int) -> Iterable[Work]:
+    """Training steps in records, with products in float32; moments of each part, and axes for each family."""
+    size, tries = table.size(dataset), table.config.attacks.gradient_inversion.estimator
+    records = tries.steps * tries.batch_size
+    yield Work("denoise", records * tries.width**2)
+    yield Work("product", records * size.pixels**2)
+    yield Work("product", _FOLDS * (size.aux * size.pixels**2 + 2 * families * size.pixels**3))
+
+
+def estimator(
+    asked: EstimatorSettings,
+    plain: dict[str, Any],
+    dataset: Path,
+    moments: Path,
+    spectra: dict[str, Path],
+    out: Path,
+    provenance: Path,
+) -> None:
+    """Train a network that estimates images from noisy ones, on the attacker's own records alone."""
+    from leakbound.accounting.statement import estimator_releases
+    from leakbound.attacks.estimator_training import train
+
+    began, images = time.time(), read_dataset(dataset)
+    known = [read_spectrum(path) for path in spectra.values()]
+    shrinkage = read_moments(moments).shrinkage
+    found = train(images.aux.images, known, asked.config, shrinkage=shrinkage, seed=asked.seed, dataset=images.name)
+    storage.write_arrays(out, found.arrays(), found.metadata())
+    inputs = {"dataset": dataset, "moments": moments, **{f"spectrum of {name}": path for name, path in spectra.items()}}
+    own = any(covariance_of(path) != "aux" for path in spectra.values())
+    released = [one.to_dict() for one in estimator_releases(own)]
+    write_provenance(provenance, plain, inputs, None, began, released=released)
+
+
+STEP = Step(EstimatorSettings, estimator, jobs, resources="estimator", group="channels")
