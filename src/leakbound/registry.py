@@ -176,6 +176,8 @@ ATTACKS = Registry(
         "gradient_inversion": "leakbound.config.attacks:GradientInversionConfig",
         "uses": "leakbound.config.attacks:UsesConfig",
         "gradient_capacity": "leakbound.config.attacks:GradientCapacityConfig",
+        "naming": "leakbound.config.attacks:NamingConfig",
+        "audit": "leakbound.config.attacks:AuditConfig",
     },
 )
 """Attack to the class of its settings, which names its function."""

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from leakbound.attacks.evidence import Evidence, evidence, evidence_rows
 from leakbound.claims.tables import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
@@ -99,6 +100,13 @@ def trained(
         rates=tried(replicas),
         curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]).assign(learning_rate=0.01),
         attacks={
+            "evidence": evidence_rows(
+                [
+                    Evidence("weights", -1, "nats", 0.1 * openness, 50.0, replicas, "strongest"),
+                    Evidence("canaries", -1, "nats", 0.3 * openness, 50.0, replicas, "strongest"),
+                    Evidence("canaries", -1, "epsilon", openness, 5.0, 40 * replicas, "strongest"),
+                ]
+            ),
             "membership": pd.concat(members).assign(learning_rate=0.01),
             "model_inversion": pd.concat(inverted).assign(learning_rate=0.01),
         },
@@ -158,6 +166,42 @@ def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunR
         batch_size=64,
         rates=tried(replicas),
         attacks={"gradient_capacity": pd.concat(frames).assign(learning_rate=0.01)},
+    )
+
+
+def audited(defense: str, level: float, replicas: int, generator: np.random.Generator) -> RunResults:
+    """Naming among candidates, and for DP an audit of uploads, with evidence below its bounds."""
+    frames = []
+    for replica in range(replicas):
+        for uses in (1, 4, 16):
+            nats = uses * (level if defense == "natural" else 1 / (2 * level**2))
+            frames.append(unit_rows(replica, "bound", f"nats_{uses}", np.array([nats])).assign(unit=-1))
+            for count in (2, 10, 100):
+                exact = 1 / count + (1 - 1 / count) * nats / (nats + 3 * np.log(count))
+                hits = generator.binomial(60, [exact, 0.8 * exact]) / 60
+                named = {"bound": min(1.0, 1.1 * exact), "exact_images": exact, "images": hits[0], "gradients": hits[1]}
+                for variant, rate in named.items():
+                    frames.append(unit_rows(replica, variant, f"rate_{uses}", np.array([rate])).assign(unit=count))
+        for variant in ("images", "gradients"):
+            frames.append(unit_rows(replica, variant, "trials", np.array([60.0])).assign(unit=-1))
+    attacks = {"naming": pd.concat(frames)}
+    if defense == "dpsgd":
+        noise = 1 + 0.05 * generator.random(replicas)
+        limits = {"bound": 5 / level + 0 * noise, "gaussian": 2.5 / level / noise, "one_run": 1.8 / level / noise}
+        attacks["audit"] = pd.concat(
+            unit_rows(replica, variant, "epsilon", values[[replica]]).assign(unit=-1)
+            for variant, values in limits.items()
+            for replica in range(replicas)
+        )
+    return RunResults(
+        run=f"digits/lenet_sigmoid/{defense}-{level:g}/n0-b1",
+        dataset="digits",
+        model="lenet_sigmoid",
+        defense=defense,
+        level=level,
+        rounds=0,
+        batch_size=1,
+        attacks=attacks | {"evidence": evidence_rows(evidence({"naming": attacks["naming"]}))},
     )
 
 
@@ -289,12 +333,15 @@ def studies(
         "capacity": make_study(replicas=7),
         "comparison": study,
         "membership": study,
+        "canaries": study,
         "gradient_inversion": make_gradients(8, ("digits", "fashion_mnist")),
         "rounds": over([*undefended, ("natural", 16.0)], LENGTHS),
         "shapes": over([*undefended, *((shape, level) for shape in SHAPES for level in (8.0, 16.0))]),
         "defenses": over([*undefended, *((name, level) for name in OTHERS for level in OTHERS[name])]),
         "batch": inverted([*undefended, ("dpsgd", 1.3), ("parameter_noise", 0.01)], BATCHES),
         "dp_capacity": tabulate(measured(rounds, 3, generator) for rounds in LENGTHS),
+        "naming": tabulate(audited("natural", level, 7, generator) for level in LEVELS),
+        "audit": tabulate(audited("dpsgd", level, 7, generator) for level in MULTIPLIERS),
         "compression": inverted([*undefended, *(("compression", float(index)) for index in (0, 1, 10))]),
     }
 

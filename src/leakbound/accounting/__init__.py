@@ -10,6 +10,16 @@ from leakbound.accounting.dp import (
     record_information,
 )
 from leakbound.accounting.leakage import Leakage, composed_leakage, leakage
+from leakbound.accounting.naming import (
+    demonstrated_information,
+    dp_naming_bound,
+    gained_information,
+    identification_information,
+    lower_rate,
+    naming_bound,
+    stated_gains,
+)
+from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian, one_run_p_value
 from leakbound.accounting.reconstruction import (
     EmpiricalBayes,
     batch_capacity,
@@ -27,17 +37,28 @@ __all__ = [
     "batch_capacity",
     "composed_epsilon",
     "composed_leakage",
+    "demonstrated_information",
     "dequantized_error_bound",
     "dp_capacity",
     "dp_capacity_from_epsilon",
+    "dp_naming_bound",
     "dp_noise_multiplier",
     "dropped_coordinate_capacity",
     "empirical_bayes",
     "epsilon",
     "fano_error",
+    "gained_information",
+    "gaussian_epsilon",
     "gaussian_surrogate_error",
+    "identification_information",
     "leakage",
+    "lower_rate",
+    "naming_bound",
+    "one_run_epsilon",
+    "one_run_gaussian",
+    "one_run_p_value",
     "poisson_epsilon",
     "posterior",
     "record_information",
+    "stated_gains",
 ]

@@ -212,7 +212,7 @@ def empirical_bayes(
     if draws < 2 or chunk < 1:
         raise ValueError(f"draws = {draws} must be >= 2 and chunk = {chunk} >= 1")
     centred = candidates - candidates.mean(axis=0)
-    whitened = _whiten(centred, noise_variances / uses, basis, gain)
+    whitened = whiten(centred, noise_variances / uses, basis, gain)
     half_norms = 0.5 * (whitened**2).sum(axis=1)
     errors, entropies, hits = np.empty(draws), np.empty(draws), 0
     for start in range(0, draws, chunk):
@@ -234,13 +234,23 @@ def empirical_bayes(
     )
 
 
-def _whiten(
+def whiten(
     records: Float[np.ndarray, "m d"],
     variances: Float[np.ndarray, " d"],
     basis: Float[np.ndarray, "d d"] | None,
     gain: Float[np.ndarray, " d"] | None,
 ) -> Float[np.ndarray, "m r"]:
-    """Records in coordinates in which the noise has unit variance along every axis that passes something."""
+    """Records in coordinates in which the noise has unit variance along every axis that passes something.
+
+    Args:
+        records: (m, d), any.
+        variances: (d,) noise variance along each axis, squared pixel units; ∞ passes nothing.
+        basis: Axes as orthonormal columns; None for the pixels.
+        gain: Factor along each axis; None for 1.
+
+    Raises:
+        ValueError: If an axis passes something without noise.
+    """
     factors = np.ones_like(variances) if gain is None else gain
     passing = (factors > 0) & (variances < math.inf)
     if not np.all(variances[passing] > 0):

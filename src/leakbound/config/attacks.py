@@ -12,6 +12,8 @@ from leakbound.config.defenses import Defense
 from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
 from leakbound.registry import ATTACKS
 
+Candidates = Annotated[int, Field(ge=2, le=100_000)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
 PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 
 
@@ -51,6 +53,12 @@ class Attack(Settings):
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Sentence that says why it cannot attack a defense at a level; None if it can."""
         return None
+
+
+def _unknown_upload(attack: str, defense: Defense) -> str | None:
+    """Sentence for a defense that does not say what its clients upload."""
+    unknown = defense.client_step == Defense.client_step
+    return f"{attack} needs the client_step of the defense; its class states none" if unknown else None
 
 
 class MembershipConfig(Attack):
@@ -133,8 +141,7 @@ class GradientInversionConfig(Attack):
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Sentence for a defense that does not say what its clients upload."""
-        unknown = defense.client_step == Defense.client_step
-        return "gradient_inversion needs the client_step of the defense; its class states none" if unknown else None
+        return _unknown_upload("gradient_inversion", defense)
 
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
@@ -177,6 +184,60 @@ class UsesConfig(Attack):
         return None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
 
 
+class NamingConfig(Attack):
+    """Naming the true one of several candidate records, by what a channel releases and by uploaded gradients."""
+
+    function: ClassVar[str] = "leakbound.attacks.naming:attack"
+    trained: ClassVar[bool] = False
+    knows_defense: ClassVar[bool] = True
+
+    candidates: Annotated[tuple[Candidates, ...], Strict(False), Field(min_length=1, max_length=20)] = (2, 10, 100)
+    """Numbers M of equally likely candidates."""
+    uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16)
+    """Numbers k of uploads of the same record, each with noise of its own unless that is frozen."""
+    trials: Annotated[int, Field(ge=20, le=100_000)] = 200
+    """Independent trials of each number of uses, for each replica."""
+    gradients: Annotated[int, Field(ge=2, le=2000)] = 100
+    """Most candidates whose gradients are compared; more are told apart by the released images alone."""
+    draws: Annotated[int, Field(ge=2, le=1000)] = 16
+    """Noisy versions of each candidate whose gradients the attacker computes to learn their law, under a channel."""
+    confidence: Confidence = 0.95
+    """Confidence of each lower limit."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence for a defense that does not say what its clients upload."""
+        return _unknown_upload("naming", defense)
+
+
+class AuditConfig(Attack):
+    """Lower limit of ε from the uploads of a client whose canaries were included by fair coins."""
+
+    function: ClassVar[str] = "leakbound.attacks.uploads:audit"
+    trained: ClassVar[bool] = False
+    knows_defense: ClassVar[bool] = True
+
+    canaries: Annotated[int, Field(ge=10, le=1024)] = 1000
+    """Canaries of each client: images of one lit pixel, whose clipped gradients are orthogonal and of full length."""
+    clients: Count = 10
+    """Clients of each replica, with coins and noise of their own."""
+    steps: Steps = 1
+    """Uploads of each client."""
+    sample_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Probability that an included canary takes part in a step."""
+    guessed: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Part of the canaries whose coin is guessed, those with the clearest scores."""
+    confidence: Confidence = 0.95
+    """Confidence of each lower limit."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Sentence for anything but DP with noise: no other defense has an ε."""
+        if defense.clips and level:
+            return None
+        return "audit measures the ε of dpsgd and dppsac with noise; give it a study of its own"
+
+
 class GradientCapacityConfig(Attack):
     """Capacity of one step of DP training, by the gradients of a trained network; no attack, but evaluated like one."""
 
@@ -202,6 +263,8 @@ class AttackConfig(Settings):
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
     uses: UsesConfig = UsesConfig()
     gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
+    naming: NamingConfig = NamingConfig()
+    audit: AuditConfig = AuditConfig()
     custom: dict[Name, Annotated[Attack, WithJsonSchema({"type": "object"})]] = {}
     """Attack from outside the package to its settings."""
 

@@ -50,8 +50,10 @@ def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ())
     sentences = [" ".join(figure.caption.split())]
     if "run" in rows.columns and not rows.empty:
         counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
-        least, most = int(counts.min()), int(counts.max())
+        # Rows that stand for all replicas say in the caption how many trials they have.
+        least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
         replicas = str(least) if least == most else f"{least} to {most}"
         datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
-        sentences.append(f"Data: {datasets}. Network: {models}. n = {replicas} replicas.")
+        known = f" n = {replicas} replicas." if most else ""
+        sentences.append(f"Data: {datasets}. Network: {models}.{known}")
     return " ".join([*sentences, *notes])

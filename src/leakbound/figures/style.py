@@ -133,6 +133,15 @@ _LOOKS = {
     "mean": Look("mean of the members alone", "#B8860B", "X"),
     "aux": Look("of the attacker's records", "#228833", "^"),
     "uploads": Look("to whoever sees the uploads", "#B8860B", "X"),
+    "allowed": Look("allowed by the accountant", "#4477AA", "o"),
+    "bound": Look("allowed by the accountant", "#4477AA", "o"),
+    "images": Look("who sees the noisy images", "#228833", "^"),
+    "gradients": Look("who sees the gradients", "#AA3377", "D"),
+    "exact_images": Look("by the law of the noise", "#66CCEE", "x"),
+    "exact_gradients": Look("by the law of the noise", "#66CCEE", "x"),
+    "demonstrated": Look("demonstrated by an attacker", "#AA3377", "D"),
+    "one_run": Look("demonstrated, for any mechanism", "#228833", "^"),
+    "gaussian": Look("demonstrated, for Gaussian noise", "#AA3377", "D"),
 }
 _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
 _SPARE_MARKERS = ("H", "8", "<", ">")

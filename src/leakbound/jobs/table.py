@@ -139,9 +139,11 @@ class RunTable:
         return round(self.references(slug) * (rates if self.rates[slug] == "all" else min(_CHOSEN, rates)))
 
     def records(self, slug: str) -> dict[str, str]:
-        """Tables and provenance that a finished run has written, each by the name of what it holds."""
+        """Files of a finished run that tables are made from, each by the name of what it holds."""
         trained = self.runs[slug].rounds > 0
         files = {role: self.file("train", slug, role) for role in ("rows", "rates", "provenance") if trained}
+        if "membership" in self.attacks[slug]:
+            files["scores"] = self.file("attack", f"{slug}/membership", "arrays")
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:

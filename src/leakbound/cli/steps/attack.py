@@ -130,6 +130,13 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     elif attack == "gradient_capacity":
         records = min(config.gradient_capacity.records, size.members)
         yield Work("step_dpsgd", replicas * records / STEP_RECORDS, run.model, size.colors)
+    elif attack == "naming":
+        tries = config.naming
+        gradients = tries.trials * max(tries.uses) + tries.gradients * tries.draws
+        yield Work("step_dpsgd", replicas * gradients / STEP_RECORDS, run.model, size.colors)
+    elif attack == "audit":
+        coins = config.audit.canaries * config.audit.clients * config.audit.steps
+        yield Work("step_dpsgd", replicas * coins / STEP_RECORDS, "mlp", size.colors)
 
 
 def attack(

@@ -18,6 +18,8 @@ from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_record, read_table
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from leakbound.claims.tables import RunResults
 
 
@@ -59,12 +61,15 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
+    from leakbound.attacks.evidence import evidence, evidence_rows
     from leakbound.claims.tables import RunResults, accounting_rows
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0
     record = read_record(output(root, "train", slug, "provenance"), "train") if trained else {}
-    rows = {name: output(root, "attack", f"{slug}/{name}", "rows") for name in attacks}
+    paths = {name: output(root, "attack", f"{slug}/{name}", "rows") for name in attacks}
+    rows = {name: read_table(path, SCORES, "attack") for name, path in paths.items()}
+    leakage = record.get("leakage")
     return RunResults(
         run=slug,
         dataset=run.dataset,
@@ -76,10 +81,17 @@ def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
         rates=read_table(output(root, "train", slug, "rates"), RATES, "train") if trained else None,
         curves=read_table(output(root, "train", slug, "rows"), CURVES, "train") if trained else None,
         attacks={
-            **{name: read_table(path, SCORES, "attack") for name, path in rows.items()},
-            "accounting": accounting_rows(record.get("leakage")),
+            **rows,
+            "accounting": accounting_rows(leakage),
+            "evidence": evidence_rows(evidence(rows, membership_scores(root, slug, attacks), leakage)),
         },
     )
+
+
+def membership_scores(root: Path, slug: str, attacks: Sequence[str]) -> dict[str, np.ndarray] | None:
+    """Scores of the membership attack on a run; None if it was not made."""
+    path = output(root, "attack", f"{slug}/membership", "arrays")
+    return storage.read_arrays(path) if "membership" in attacks else None
 
 
 STEP = Step(TabulateSettings, tabulate, jobs, group="figures", final=True)

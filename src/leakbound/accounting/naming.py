@@ -1,0 +1,240 @@
+"""Naming the true one of M equally likely candidates: what success demonstrates, and how often it can succeed.
+
+Two directions of one inequality. Of a release that tells I nats of the true index, no attacker names it with a
+probability p whose divergence d(p ‖ 1/M) is above I. So a measured p demonstrates nats, and bounded nats limit p. An
+attacker who states a probability for each candidate, and not only a name, demonstrates more.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from scipy import fft, optimize, special, stats
+
+_HEDGE = 0.01  # part of the uniform guess in stated probabilities
+_RARE = 28.0  # −ln of the probability, at most, that a sum of steps leaves its grid
+_POINTS = 2**20  # of the grid of a sum
+_STEP_POINTS = 2**15  # of one step
+
+
+def identification_information(rate: float, candidates: int) -> float:
+    """Nats that a release tells at least if its attacker names the true one of M candidates with probability p.
+
+    d(p ‖ 1/M) = p ln(p M) + (1 − p) ln((1 − p) / (1 − 1/M)): guessing processes the release, and no processing adds
+    information on the uniform index. At p <= 1/M it demonstrates nothing and is set to 0.
+
+    Args:
+        rate: p, in [0, 1].
+        candidates: M >= 2, each equally likely before the release.
+
+    Returns:
+        Nats in [0, ln M].
+
+    Raises:
+        ValueError: If p is no probability or M < 2.
+    """
+    _check_candidates(candidates)
+    if not 0 <= rate <= 1:
+        raise ValueError(f"rate = {rate}: a probability is in [0, 1]")
+    if rate * candidates <= 1:
+        return 0.0
+    chance = 1.0 / candidates
+    return float(special.rel_entr(rate, chance) + special.rel_entr(1.0 - rate, 1.0 - chance))
+
+
+def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
+    """Lower confidence limit of a probability from independent trials, by Clopper and Pearson, one-sided.
+
+    Where the trials' probabilities differ it is one of their mean: the number of hits is then less spread than a
+    binomial one (Hoeffding 1956).
+
+    Args:
+        hits: Successes.
+        trials: Independent trials; none have the limit 0.
+        confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
+
+    Raises:
+        ValueError: If ``hits`` is not in [0, ``trials``] or ``confidence`` not in (0, 1).
+    """
+    if not 0 <= hits <= trials:
+        raise ValueError(f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed")
+    _check_confidence(confidence)
+    return float(stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
+
+
+def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
+    """Lower confidence limit, in nats, of what a release tells, from independent trials of naming one of M candidates.
+
+    :func:`identification_information` of :func:`lower_rate`; 0 if that is at most 1/M. With 0 <= I <= ln M.
+
+    Raises:
+        ValueError: As these.
+    """
+    return identification_information(lower_rate(hits, trials, confidence), candidates)
+
+
+def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Float[np.ndarray, "*shape"]:
+    """Nats that stated probabilities gain over the uniform guess, ln(M q), hedged: q is mixed with 1 % of that guess.
+
+    Their expectation is at most what the release tells of the index, for every way to state probabilities, as relative
+    entropies are not negative; it is all of it for the true posterior probabilities.
+
+    Args:
+        posteriors: Probability that was stated for the true candidate, in each trial.
+        candidates: M >= 2.
+
+    Returns:
+        Nats between ln 0.01 and ln M.
+
+    Source:
+        Barber and Agakov 2003, "The IM algorithm".
+    """
+    return np.log((1.0 - _HEDGE) * candidates * posteriors + _HEDGE)
+
+
+def gained_information(mean: float, variance: float, trials: int, candidates: int, confidence: float = 0.95) -> float:
+    """Lower confidence limit, in nats, of what a release tells, from :func:`stated_gains` of independent trials.
+
+    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)) with V the sample variance, R the range of gains and 1 − δ the
+    confidence; never below 0. It holds without further assumptions, also where trials are not identically distributed.
+
+    Args:
+        mean: Of the gains.
+        variance: Sample variance of the gains.
+        trials: n >= 2.
+        candidates: M >= 2.
+        confidence: In (0, 1).
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Maurer and Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
+    """
+    _check_candidates(candidates)
+    _check_confidence(confidence)
+    if trials < 2 or not variance >= 0:
+        raise ValueError(f"trials = {trials} must be >= 2 and variance = {variance} >= 0")
+    doubt = math.log(2.0 / (1.0 - confidence))
+    spread = math.log(candidates) - math.log(_HEDGE)
+    limit = mean - math.sqrt(2.0 * variance * doubt / trials) - 7.0 * spread * doubt / (3.0 * (trials - 1))
+    return max(0.0, limit)
+
+
+def naming_bound(information: float, candidates: int) -> float:
+    """Largest probability of naming the true one of M equally likely candidates from I nats: d(p ‖ 1/M) = I.
+
+    Fano's inequality (:func:`leakbound.accounting.fano_error`) without its slack of ln 2.
+
+    Args:
+        information: I, nats about the index, in [0, ∞].
+        candidates: M >= 2.
+
+    Returns:
+        p in [1/M, 1]; 1 where I >= ln M. Not below the exact root by more than rounding.
+
+    Raises:
+        ValueError: If ``information`` is negative or NaN, or M < 2.
+    """
+    _check_candidates(candidates)
+    if not information >= 0:
+        raise ValueError(f"information = {information}: it is >= 0 nats")
+    if information >= math.log(candidates):
+        return 1.0
+    root = optimize.brentq(
+        lambda rate: identification_information(rate, candidates) - information, 1.0 / candidates, 1.0, xtol=1e-13
+    )
+    return min(1.0, float(root) + 1e-12)
+
+
+def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, candidates: int) -> float:
+    """Largest probability of naming the true one of M equally likely candidates for a record of a DP training.
+
+    The attacker sees all noisy sums, knows all other records and the candidates. His success is at most the largest
+    probability, under the law with the record, of an event that has the probability 1/M without it. The two laws are
+    those of n coordinates: (1−q) N(0, m²) + q N(1, m²) against N(0, m²), and the best event is where their likelihood
+    ratio is large (Neyman and Pearson). With q = 1 that is Φ(Φ⁻¹(1/M) + √n/m).
+
+    Below q = 1 the logarithm of the ratio is rounded up to a grid, step by step, and summed by Fourier transform:
+    rounding up can only help the attacker.
+
+    Args:
+        noise_multiplier: m, noise standard deviation over the clipping bound, >= 0.
+        sample_rate: q, probability that a record takes part in a step, in (0, 1].
+        steps: n >= 0.
+        candidates: M >= 2.
+
+    Returns:
+        Probability in [1/M, 1]; for any law of the candidates, and for every attacker.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD", Theorem 2 and
+        Proposition 3, with κ = 1/M.
+    """
+    _check_candidates(candidates)
+    if not 0 <= noise_multiplier < math.inf or not 0 < sample_rate <= 1 or steps < 0:
+        raise ValueError(
+            f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
+            f"steps = {steps} >= 0"
+        )
+    chance = 1.0 / candidates
+    if not steps or not noise_multiplier:
+        return 1.0 if steps else chance
+    if sample_rate == 1:
+        return float(stats.norm.cdf(stats.norm.ppf(chance) + math.sqrt(steps) / noise_multiplier))
+    losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps)
+    return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
+
+
+def _composed_losses(noise_multiplier: float, sample_rate: float, steps: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Log-likelihood ratios of a sum of steps on a grid, rounded up, their masses with the record, and what is left."""
+    x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
+    x = np.unique(np.concatenate([x, x + 1.0]))
+    with_record = (1.0 - sample_rate) * stats.norm.cdf(x, 0, noise_multiplier)
+    with_record += sample_rate * stats.norm.cdf(x, 1, noise_multiplier)
+    masses = np.diff(with_record, prepend=0.0)  # of (x_(i−1), x_i], whose ratio is at most that of x_i
+    ratio = np.logaddexp(
+        math.log1p(-sample_rate), math.log(sample_rate) + (2.0 * x - 1.0) / (2.0 * noise_multiplier**2)
+    )
+    certain = steps * max(1.0 - float(with_record[-1]), 0.0)
+    mean = float((masses * ratio).sum())
+    variance = float((masses * (ratio - mean) ** 2).sum())
+    largest = float(np.abs(ratio - mean).max())
+    third = _RARE * largest / 3.0  # Bernstein's inequality, solved for the distance that has this probability
+    half = min(third + math.sqrt(third**2 + 2.0 * _RARE * steps * variance), steps * largest)
+    spacing = 2.0 * half / _POINTS
+    places = np.ceil((ratio - mean) / spacing).astype(np.int64)
+    one = np.bincount(places % _POINTS, masses, _POINTS)
+    total = np.maximum(fft.irfft(fft.rfft(one) ** steps, _POINTS), 0.0)
+    order = np.concatenate([np.arange(_POINTS // 2), np.arange(-_POINTS // 2, 0)])
+    # What leaves the grid comes back at its other end; it is less than what is added here.
+    return order * spacing + steps * mean, total, certain + 2.0 * math.exp(-_RARE)
+
+
+def _most_likely(losses: np.ndarray, masses: np.ndarray, chance: float) -> float:
+    """Largest mass of an event whose mass without the record, mass · e^{−loss}, is ``chance``."""
+    descending = np.argsort(-losses)
+    gained = masses[descending]
+    paid = np.cumsum(gained * np.exp(-np.maximum(losses[descending], -700.0)))
+    # Rounding up takes mass from the law without the record; what it lacks lies where the ratio is 0.
+    whole = int(np.searchsorted(paid, chance))
+    reached = float(gained[:whole].sum())
+    if whole < len(paid):
+        before = float(paid[whole - 1]) if whole else 0.0
+        reached += (chance - before) / float(paid[whole] - before) * float(gained[whole])
+    return reached
+
+
+def _check_candidates(candidates: int) -> None:
+    """Refuse fewer than two candidates."""
+    if candidates < 2:
+        raise ValueError(f"candidates = {candidates}: naming takes at least 2")
+
+
+def _check_confidence(confidence: float) -> None:
+    """Refuse a confidence outside (0, 1)."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence}: it must be in (0, 1), e.g. 0.95")

@@ -1,0 +1,175 @@
+"""Lower limits of ε from one run of a mechanism whose canaries were included by fair coins."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from scipy import optimize, special, stats
+
+Adjacency = Literal["add_remove", "pairs"]
+_LARGEST = 700.0  # e^ε is finite up to here
+
+
+def one_run_p_value(
+    canaries: int, guesses: int, correct: int, epsilon: float, delta: float, adjacency: Adjacency = "add_remove"
+) -> float:
+    """Probability, at most, that so many guesses are correct if the mechanism is (ε, δ)-DP.
+
+    The number of correct guesses is at most binomial with success e^ε/(1 + e^ε), but for what δ allows.
+
+    Args:
+        canaries: m, each included, or one of each pair chosen, by a fair coin of its own.
+        guesses: r <= m, canaries whose coin is guessed; how many is decided without a look at the coins.
+        correct: v <= r, guesses that are right.
+        epsilon: ε >= 0 of one record that is added or removed.
+        delta: δ in [0, 1].
+        adjacency: ``pairs`` where one of each pair of records is always there: a coin then replaces a record, which is
+            a removal and an addition, so that (2ε, (1 + e^ε) δ) holds.
+
+    Raises:
+        ValueError: If the counts are not 0 <= v <= r <= m, or ε or δ is out of range.
+
+    Source:
+        Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", Theorem 5.2 and Appendix D.
+    """
+    _check(canaries, guesses, correct, delta)
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon = {epsilon}: it must be >= 0")
+    if adjacency == "pairs":
+        delta = min(1.0, (1.0 + math.exp(min(epsilon, _LARGEST))) * delta)
+        epsilon = 2.0 * epsilon
+    success = float(special.expit(epsilon))
+    certain = float(stats.binom.sf(correct - 1, guesses, success))
+    if delta == 0 or correct == 0:
+        return min(1.0, certain)
+    short = np.arange(1, correct + 1)
+    near = stats.binom.sf(correct - short - 1, guesses, success) - certain
+    return min(1.0, certain + 2.0 * canaries * delta * float((near / short).max()))
+
+
+def one_run_epsilon(
+    canaries: int,
+    guesses: int,
+    correct: int,
+    delta: float,
+    confidence: float = 0.95,
+    adjacency: Adjacency = "add_remove",
+) -> float:
+    """Lower confidence limit of ε at δ: the largest one that :func:`one_run_p_value` rejects, 0 if it rejects none.
+
+    Args:
+        canaries: m; of several independent runs all together.
+        guesses: r.
+        correct: v.
+        delta: δ.
+        confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
+        adjacency: Neighbours that a coin decides between; the limit is always one for adding or removing a record.
+
+    Raises:
+        ValueError: As there, and if ``confidence`` is not in (0, 1).
+    """
+    _check(canaries, guesses, correct, delta)
+    _check_confidence(confidence)
+
+    def rejected(epsilon: float) -> bool:
+        """True if an ε is too small for what was seen."""
+        return one_run_p_value(canaries, guesses, correct, epsilon, delta, adjacency) < 1.0 - confidence
+
+    return _largest(rejected)
+
+
+def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: float = 0.95) -> float:
+    """Lower confidence limit of μ of a mechanism that is a Gaussian one, as sums of clipped gradients with noise are.
+
+    Such a mechanism has the trade-off of N(0, 1) against N(μ, 1): n full sums with noise of multiplier m have
+    μ = √n/m. Knowing the law, the same guesses show far more than :func:`one_run_epsilon`, which has to allow the worst
+    (ε, δ). It contradicts an accountant of that law; it is no limit for other mechanisms, such as subsampled ones.
+
+    Args:
+        canaries: m, each included by a fair coin of its own.
+        guesses: r <= m; how many is decided without a look at the coins.
+        correct: v <= r.
+        confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
+
+    Returns:
+        μ >= 0; :func:`gaussian_epsilon` has its ε.
+
+    Raises:
+        ValueError: If the counts or the confidence are out of range.
+
+    Source:
+        Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", Theorem 9 and
+        Algorithm 3.
+    """
+    _check(canaries, guesses, correct, 0.0)
+    _check_confidence(confidence)
+
+    def rejected(mu: float) -> bool:
+        """True if a μ is too small for what was seen."""
+        right = (1.0 - confidence) * correct / canaries
+        wrong = (1.0 - confidence) * (guesses - correct) / canaries
+        for count in range(correct - 1, -1, -1):
+            least = max(wrong, float(special.ndtr(special.ndtri(min(right, 1.0)) - mu)))
+            if least == wrong:
+                break
+            right, wrong = right + count / (guesses - count) * (least - wrong), least
+        return right + wrong > guesses / canaries
+
+    return _largest(rejected)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """ε at δ of the Gaussian mechanism with μ, exactly: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) = δ.
+
+    Args:
+        mu: Shift over the noise's standard deviation, >= 0.
+        delta: δ in (0, 1).
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Balle and Wang 2018, "Improving the Gaussian mechanism for differential privacy", Theorem 8.
+    """
+    if not 0 <= mu < math.inf or not 0 < delta < 1:
+        raise ValueError(f"mu = {mu} must be >= 0 and finite, delta = {delta} in (0, 1)")
+
+    def excess(epsilon: float) -> float:
+        """δ that an ε needs, less the one allowed."""
+        needed = special.log_ndtr(-mu / 2 - epsilon / mu) + epsilon
+        return float(special.ndtr(mu / 2 - epsilon / mu) - math.exp(needed)) - delta
+
+    if mu == 0 or excess(0.0) <= 0:
+        return 0.0
+    largest = mu * (mu / 2.0 - float(special.ndtri(delta)))  # where the first term alone is δ
+    return float(optimize.brentq(excess, 0.0, largest, xtol=1e-12))
+
+
+def _largest(rejected: Callable[[float], bool]) -> float:
+    """Largest argument that is rejected, where smaller ones are too; 0 if none is, and not above the exact end."""
+    if not rejected(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while rejected(high) and high < _LARGEST:
+        low, high = high, 2.0 * high
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if rejected(middle) else (low, middle)
+    return low
+
+
+def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:
+    """Refuse counts and a δ that cannot be."""
+    if not 0 <= correct <= guesses <= canaries or canaries < 1:
+        raise ValueError(
+            f"correct = {correct}, guesses = {guesses}, canaries = {canaries}: correct <= guesses <= canaries is needed"
+        )
+    if not 0 <= delta <= 1:
+        raise ValueError(f"delta = {delta}: it must be in [0, 1]")
+
+
+def _check_confidence(confidence: float) -> None:
+    """Refuse a confidence outside (0, 1)."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence}: it must be in (0, 1), e.g. 0.95")

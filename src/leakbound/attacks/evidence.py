@@ -1,0 +1,272 @@
+"""Evidence of a run: what its attackers demonstrably learned, as lower limits, beside what its accountant allows."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+from scipy import special, stats
+
+from leakbound.accounting.naming import demonstrated_information, gained_information, identification_information
+from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
+
+CANDIDATES = (2, 10, 100)
+"""Numbers of records among which the member is named by scores of trained networks, as far as there are so many."""
+_GUESSED = 0.5  # part of the pairs of canaries whose coin is guessed
+_STRONGEST = "strongest"  # attacker that was chosen on records that it knows
+_RELEASES = ("images", "gradients")  # variants of the attack `naming`: what it looks at
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One lower limit with the bound that it is held against.
+
+    Attributes:
+        release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads``, ``weights``, or weights
+            that were trained on mislabelled ``canaries``.
+        uses: Number of uses of the record; -1 where it is that of the training or of the audit.
+        quantity: ``nats`` about one record, ``epsilon`` by any mechanism, ``gaussian_epsilon`` by a Gaussian one.
+        demonstrated: Lower confidence limit.
+        allowed: What the accountant states; NaN where no bound was derived.
+        trials: Independent trials behind the limit: namings, canaries, pairs, or networks.
+        attacker: Who demonstrated it.
+    """
+
+    release: str
+    uses: int
+    quantity: Literal["nats", "epsilon", "gaussian_epsilon"]
+    demonstrated: float
+    allowed: float
+    trials: int
+    attacker: str
+
+    @property
+    def alarming(self) -> bool:
+        """True if more was demonstrated than is allowed: then the accountant, or the noise, is wrong."""
+        return self.demonstrated > self.allowed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; None where no bound was derived."""
+        found = asdict(self) | {"alarming": self.alarming}
+        return found | {"allowed": None if math.isnan(self.allowed) else self.allowed}
+
+
+def evidence(
+    rows: Mapping[str, pd.DataFrame],
+    scores: Mapping[str, np.ndarray] | None = None,
+    leakage: Mapping[str, Any] | None = None,
+    confidence: float = 0.95,
+) -> list[Evidence]:
+    """All that the attacks of one run demonstrate.
+
+    Each limit holds with the confidence on its own; limits are corrected for what they were chosen among. Replicas are
+    pooled: trials of naming and canaries are independent given the networks, so that limits hold for their mean; for
+    trained networks see :func:`weights_information`.
+
+    Args:
+        rows: Rows of attacks by name: of ``naming`` and of ``audit``, others are left alone.
+        scores: Arrays of the attack ``membership`` on networks of the chosen rates.
+        leakage: Bounds that the run's provenance states; None without any.
+        confidence: Of each lower limit, in (0, 1).
+    """
+    found = list(_named(rows["naming"], confidence)) if "naming" in rows else []
+    if "audit" in rows:
+        found += _audited(rows["audit"], confidence)
+    if scores is not None:
+        found += _weights(scores, leakage, confidence)
+    return found
+
+
+def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
+    """Evidence as rows of an attack, for tables: replica -1 stands for all, the unit is the number of uses.
+
+    Metrics are ``<release>_<quantity>``; variants are ``demonstrated`` and, where there is a bound, ``allowed``.
+    """
+    table = [
+        {"variant": variant, "metric": f"{one.release}_{one.quantity}", "unit": one.uses, "value": value}
+        for one in found
+        for variant, value in (("demonstrated", one.demonstrated), ("allowed", one.allowed))
+        if not math.isnan(value)
+    ]
+    frame = pd.DataFrame(table, columns=["variant", "metric", "unit", "value"])
+    return frame.assign(replica=-1, learning_rate=np.nan, chosen=True, low=np.nan, high=np.nan, status="")
+
+
+def naming_rate(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], candidates: int) -> float:
+    """Probability that a member has a higher score than M − 1 distinct non-members, over all such groups of records.
+
+    Ties count as failures. For a member above L of N non-members it is C(L, M−1) / C(N, M−1).
+
+    Raises:
+        ValueError: If there are fewer than M − 1 non-members.
+    """
+    others = candidates - 1
+    if len(nonmembers) < others:
+        raise ValueError(f"candidates = {candidates}: there are only {len(nonmembers)} non-members")
+    below = np.searchsorted(np.sort(nonmembers), members, side="left")
+    return float(_falling(below, others, len(nonmembers)).mean())
+
+
+def _falling(below: Int[np.ndarray, " m"], others: int, count: int) -> Float[np.ndarray, " m"]:
+    """C(below, others) / C(count, others)."""
+    chances = np.zeros(len(below))
+    enough = below >= others
+    kept = below[enough].astype(float)
+    logs = special.gammaln(kept + 1) - special.gammaln(kept - others + 1)
+    chances[enough] = np.exp(logs - special.gammaln(count + 1.0) + special.gammaln(count - others + 1.0))
+    return chances
+
+
+def weights_information(
+    members: Float[np.ndarray, "networks m"],
+    nonmembers: Float[np.ndarray, "networks n"],
+    candidates: Sequence[int] = CANDIDATES,
+    confidence: float = 0.95,
+) -> float:
+    """Lower confidence limit of the nats that trained weights tell of one member, by naming it among non-members.
+
+    Records of one network share it, so networks are the trials: for each M the mean of their naming rates has Student's
+    one-sided limit, corrected for the choice of M. The divergence is convex in the rate, so that of the mean rate is
+    at most the mean of what networks tell. The limit is approximate, as Student's is, for rates that are not normal.
+
+    Args:
+        members: Scores of members, higher means member; networks whose scores are not finite are left out.
+        nonmembers: Scores of non-members.
+        candidates: Numbers M; those beyond the number of non-members are left out.
+        confidence: In (0, 1).
+
+    Returns:
+        Nats; 0 for fewer than two networks, or where no rate is above chance beyond doubt.
+    """
+    sound = np.isfinite(members).all(axis=1) & np.isfinite(nonmembers).all(axis=1)
+    fitting = [count for count in candidates if count <= nonmembers.shape[1]]
+    if sound.sum() < 2 or not fitting:
+        return 0.0
+    limits = []
+    for count in fitting:
+        pairs = zip(members[sound], nonmembers[sound], strict=True)
+        rates = np.array([naming_rate(own, others, count) for own, others in pairs])
+        limits.append(_of_networks(rates, count, 1.0 - (1.0 - confidence) / len(fitting)))
+    return max(limits)
+
+
+def pairs_information(
+    scores: Float[np.ndarray, "networks pairs 2"], inserted: Int[np.ndarray, "networks pairs"], confidence: float = 0.95
+) -> float:
+    """Lower confidence limit of the nats that trained weights tell of a mislabelled member, at most ln 2.
+
+    As :func:`weights_information`, of records that stand out: the member of each pair of canaries is named. Arguments
+    are those of :func:`weights_epsilon`.
+    """
+    sound = np.isfinite(scores).all(axis=(1, 2))
+    if sound.sum() < 2:
+        return 0.0
+    right = (scores[sound, :, 1] > scores[sound, :, 0]) == (inserted[sound] == 1)
+    return _of_networks(right.mean(axis=1), 2, confidence)
+
+
+def _of_networks(rates: Float[np.ndarray, " networks"], candidates: int, confidence: float) -> float:
+    """Nats that the lower limit of networks' mean naming rate demonstrates, by Student's t."""
+    quantile = float(stats.t.ppf(confidence, len(rates) - 1))
+    low = float(rates.mean() - quantile * stats.sem(rates))
+    return identification_information(min(max(low, 0.0), 1.0), candidates)
+
+
+def weights_epsilon(
+    scores: Float[np.ndarray, "networks pairs 2"],
+    inserted: Int[np.ndarray, "networks pairs"],
+    delta: float,
+    confidence: float = 0.95,
+) -> tuple[float, int]:
+    """Lower confidence limit of ε from pairs of canaries, one of each pair a member by a fair coin; and the pairs.
+
+    The coins of the half with the clearest differences are guessed. Networks are independent mechanisms on coins of
+    their own, so that their pairs count together. The limit is one for adding or removing a record
+    (:func:`leakbound.accounting.one_run_p_value`, ``pairs``).
+
+    Args:
+        scores: Of both records of each pair; networks whose scores are not finite are left out.
+        inserted: Index of the member of each pair.
+        delta: δ.
+        confidence: In (0, 1).
+    """
+    sound = np.isfinite(scores).all(axis=(1, 2))
+    differences, coins = (scores[sound, :, 1] - scores[sound, :, 0]).ravel(), inserted[sound].ravel()
+    if not len(coins):
+        return 0.0, 0
+    guesses = max(1, round(_GUESSED * len(coins)))
+    clearest = np.argsort(-np.abs(differences), kind="stable")[:guesses]
+    correct = int(((differences[clearest] > 0) == (coins[clearest] == 1)).sum())
+    return one_run_epsilon(len(coins), guesses, correct, delta, confidence, "pairs"), len(coins)
+
+
+def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
+    """Evidence of the attack ``naming``: of the best number of candidates, by names or by stated probabilities."""
+    for release in _RELEASES:
+        own = rows[rows["variant"] == release]
+        trials = own[own["metric"] == "trials"]["value"]
+        total = int(trials.sum())
+        for uses in sorted(
+            int(metric.removeprefix("rate_")) for metric in {*own["metric"]} if metric.startswith("rate_")
+        ):
+            rates, means, variances = (
+                own[own["metric"] == f"{name}_{uses}"].groupby("unit")["value"]
+                for name in ("rate", "gain", "gain_variance")
+            )
+            each = 1.0 - (1.0 - confidence) / (len(rates) + len(means))
+            # Replicas have equally many trials.
+            limits = [demonstrated_information(round(one.mean() * total), total, int(m), each) for m, one in rates]
+            for count, one in means:
+                within = (trials.iloc[0] - 1) * variances.get_group(count).sum()
+                between = trials.iloc[0] * ((one - one.mean()) ** 2).sum()
+                variance = float(within + between) / (total - 1)
+                limits.append(gained_information(float(one.mean()), variance, total, int(count), each))
+            allowed = rows[(rows["variant"] == "bound") & (rows["metric"] == f"nats_{uses}")]["value"]
+            bound = float(allowed.mean()) if len(allowed) else math.nan
+            yield Evidence(release, uses, "nats", max(limits), bound, total, "naming")
+
+
+def _audited(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
+    """Evidence of the attack ``audit``, the coins of all replicas together."""
+    counts = {name: int(rows[rows["metric"] == name]["value"].sum()) for name in ("canaries", "guesses", "correct")}
+    bound = float(rows[rows["variant"] == "bound"]["value"].mean())
+    delta = float(rows[rows["metric"] == "delta"]["value"].mean())
+    total, guesses, correct = counts.values()
+    general = one_run_epsilon(total, guesses, correct, delta, confidence)
+    yield Evidence("uploads", -1, "epsilon", general, bound, total, "canaries")
+    if (rows["variant"] == "gaussian").any():
+        tight = gaussian_epsilon(one_run_gaussian(total, guesses, correct, confidence), delta)
+        yield Evidence("uploads", -1, "gaussian_epsilon", tight, bound, total, "canaries")
+
+
+def _weights(
+    scores: Mapping[str, np.ndarray], leakage: Mapping[str, Any] | None, confidence: float
+) -> Iterator[Evidence]:
+    """Evidence of trained networks; of several attackers the one chosen beforehand, else all, corrected for that."""
+    suffix = "_members"
+    names = [name.removesuffix(suffix) for name in sorted(scores) if name.endswith(suffix)]
+    names = [_STRONGEST] if _STRONGEST in names else names
+    each = 1.0 - (1.0 - confidence) / max(1, len(names))
+    bounds = (leakage or {}).get("replica", {})
+    networks = {name: int(np.isfinite(scores[f"{name}_members"]).all(axis=1).sum()) for name in names}
+    nats = {
+        name: weights_information(scores[f"{name}_members"], scores[f"{name}_nonmembers"], confidence=each)
+        for name in names
+    }
+    allowed = bounds.get("record", math.nan) + (leakage or {}).get("labels", 0.0)
+    if nats:
+        best = max(nats, key=lambda name: nats[name])
+        yield Evidence("weights", -1, "nats", nats[best], allowed, networks[best], best)
+    if "canaries_inserted" not in scores:
+        return
+    coins = scores["canaries_inserted"]
+    pairs = {name: pairs_information(scores[f"{name}_canaries"], coins, each) for name in names}
+    best = max(pairs, key=lambda name: pairs[name])
+    yield Evidence("canaries", -1, "nats", pairs[best], allowed, networks[best], best)
+    if "epsilon" in bounds:
+        found = {name: weights_epsilon(scores[f"{name}_canaries"], coins, bounds["delta"], each) for name in names}
+        best = max(found, key=lambda name: found[name])
+        yield Evidence("canaries", -1, "epsilon", found[best][0], bounds["epsilon"], found[best][1], best)

@@ -1,0 +1,137 @@
+import math
+
+import numpy as np
+import pytest
+
+from leakbound import datasets
+from leakbound.attacks.naming import attack
+from leakbound.channels import Channel, Moments, estimate_moments
+from leakbound.config.attacks import NamingConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
+from leakbound.datasets import ImageDataset
+from leakbound.registry import SHAPES
+
+CONFIG = NamingConfig(candidates=(2, 50), uses=(1, 4), trials=60, gradients=60)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
+
+
+@pytest.fixture(scope="module")
+def moments(digits) -> Moments:
+    return estimate_moments([digits.pool.images])
+
+
+def calibrated(moments: Moments, shape: str, capacity: float) -> Channel:
+    made = SHAPES.get(shape)()
+    return made.calibrate(made.decompose(moments), capacity)
+
+
+def named(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, **options):
+    if defense is None:
+        defense = Undefended() if channel is None else ChannelDefense(shape=channel.shape)
+    if channel is not None:
+        level = channel.capacity
+    rows, arrays = attack(
+        model="lenet_sigmoid",
+        dataset=dataset,
+        channel=channel,
+        moments=moments,
+        defense=defense,
+        level=level,
+        config=config,
+        seed=0,
+        slug="x",
+        **options,
+    )
+    values = {(row.variant, row.metric, row.unit): row.value for row in rows.itertuples() if row.replica == 0}
+    return values, arrays
+
+
+@pytest.mark.parametrize("defense", [Undefended(), GradientCompression()])
+def test_clean_gradients_name_their_record_always(digits, moments, defense: Defense):
+    level = 0.1 if defense.has_level else None
+    values, arrays = named(digits, moments, defense=defense, level=level, replicas=2)
+    assert (arrays["gradients"] == 60).all()
+    assert arrays["gradients"].shape == (2, 2, 2)
+    confident = 0.025 ** (1 / 60)  # Clopper-Pearson limit of 60 hits of 60, for two numbers of candidates
+    expected = confident * math.log(50 * confident) + (1 - confident) * math.log((1 - confident) / (1 - 1 / 50))
+    assert values["gradients", "nats_1", -1] == pytest.approx(expected)
+    assert not any(variant == "bound" for variant, _, _ in values)
+
+
+@pytest.mark.parametrize("shape", ["natural", "white", "rate_distortion"])
+def test_a_channel_lets_name_as_often_as_its_law_says_and_no_more_than_allowed(digits, moments, shape):
+    """The exact rate is a mean over the same trials: the hits differ from it by four standard errors at most."""
+    values, _ = named(digits, moments, channel=calibrated(moments, shape, 2.0))
+    for uses in (1, 4):
+        assert 0 < values["images", f"nats_{uses}", -1] < values["bound", f"nats_{uses}", -1]
+        for count in (2, 50):
+            exact = values["exact_images", f"rate_{uses}", count]
+            assert values["images", f"rate_{uses}", count] == pytest.approx(exact, abs=4 * 0.5 / math.sqrt(60))
+            assert values["gradients", f"rate_{uses}", count] <= values["bound", f"rate_{uses}", count] + 0.25
+    assert values["bound", "nats_1", -1] == pytest.approx(2.0, rel=1e-3)
+    assert values["exact_images", "rate_4", 50] > values["exact_images", "rate_1", 50] + 0.1
+
+
+def test_frozen_noise_tells_no_more_with_every_use(digits, moments):
+    values, arrays = named(
+        digits, moments, channel=calibrated(moments, "natural", 2.0), defense=ChannelDefense(noise="frozen")
+    )
+    for hits in arrays.values():
+        assert (hits[..., 0] == hits[..., 1]).all()
+    assert values["bound", "nats_4", -1] == values["bound", "nats_1", -1]
+
+
+def test_a_channel_that_passes_next_to_nothing_leaves_naming_to_chance(digits, moments):
+    """Binomial(60, 1/2) is above 43 with a probability of 2e-4."""
+    values, arrays = named(digits, moments, channel=calibrated(moments, "white", 1e-4))
+    assert arrays["images"][0, 0, 0] <= 43
+    assert arrays["gradients"][0, 0, 0] <= 43
+    assert values["images", "nats_1", -1] < 0.05
+
+
+def test_noisy_gradients_name_below_the_bound_of_dp_and_better_with_uses(digits, moments):
+    values, _ = named(digits, moments, defense=DPSGD(), level=0.5)
+    for uses in (1, 4):
+        assert values["bound", f"nats_{uses}", -1] == pytest.approx(uses / (2 * 0.5**2), rel=1e-6)
+        assert values["gradients", f"nats_{uses}", -1] < values["bound", f"nats_{uses}", -1]
+        assert values["gradients", f"rate_{uses}", 50] <= values["bound", f"rate_{uses}", 50] + 2 * 0.5 / math.sqrt(60)
+    assert values["gradients", "rate_4", 50] > values["gradients", "rate_1", 50] > 2 / 50
+
+
+def test_stated_probabilities_of_noisy_gradients_are_calibrated(digits, moments):
+    """The mean gain is the exact information but for the hedge, within four standard errors."""
+    values, _ = named(digits, moments, defense=DPSGD(), level=0.5)
+    for uses in (1, 4):
+        error = math.sqrt(values["gradients", f"gain_variance_{uses}", 50] / 60)
+        exact = values["exact_gradients", f"nats_{uses}", -1]
+        assert values["gradients", f"gain_{uses}", 50] == pytest.approx(exact, abs=4 * error + 0.02)
+
+
+def test_little_noise_on_gradients_hides_nothing(digits, moments):
+    values, _ = named(digits, moments, defense=DPSGD(), level=0.01)
+    assert values["gradients", "rate_1", 50] > 0.95
+
+
+def test_gradients_name_through_a_mild_channel(digits, moments):
+    values, _ = named(digits, moments, channel=calibrated(moments, "white", 30.0))
+    assert values["gradients", "rate_1", 50] > 0.5
+
+
+def test_other_levels_are_compared_on_the_same_trials(digits, moments):
+    low, high = (calibrated(moments, "natural", capacity) for capacity in (2.0, 2.0 + 1e-9))
+    first, second = (named(digits, moments, channel=one)[1]["images"] for one in (low, high))
+    assert np.abs(first - second).max() <= 1
+
+
+def test_what_cannot_be_named_is_refused(digits, moments):
+    with pytest.raises(ValueError, match="batch_size = 8: naming takes uploads of single records"):
+        named(digits, moments, defense=LargeBatch(), level=2.0, batch_size=4)
+    with pytest.raises(ValueError, match=r"candidates = 5000: the pool of digits has only \d+ records"):
+        named(digits, moments, config=NamingConfig(candidates=(2, 5000)))
+    with pytest.raises(ValueError, match=r"candidates = 300: gradients of candidates of one class"):
+        named(digits, moments, config=NamingConfig(candidates=(300,)))
