@@ -70,14 +70,12 @@ def attack(
     which the attacker can simulate, in a grid that is extended where it binds; ``untuned`` uses the same weight
     everywhere. An inversion without a result is started again from jittered priors. Controls: ``prior`` is the mean
     auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear estimate by who
-    knows what the gradient was computed on, the image itself without a defense, and absent where gradients are noisy or
-    incomplete.
+    knows what the gradient was computed on, the image itself without a defense; none where gradients are disguised.
 
     A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
     inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
-    levels and defenses are compared on the same problems, with the same standard normal noise. A larger batch holds the
-    smaller one, as long as there are records; errors of mean images fall with the batch size whatever a defense does:
-    ``relative_mse`` is free of that.
+    levels and defenses face the same problems and the same standard normal noise. A larger batch holds the smaller one,
+    as long as there are records; errors of mean images fall with the batch size in any case, ``relative_mse`` does not.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
