@@ -99,7 +99,9 @@ class Denoiser(nn.Module):
         """
         floor = 1e-6 * view.noise.amax(1, keepdim=True)  # where nothing is unknown both images agree
         noise = torch.where(view.noise > floor, (released - linear) / view.noise.clamp_min(floor + _TINY), 0.0)
-        known = torch.cat([linear, noise, view.posterior.clamp_min(1e-4).log()], dim=1)
+        unsure = view.posterior.clamp_min(1e-4).log()
+        # Centred and scaled, so that no input drowns the image before the first nonlinear layer.
+        known = torch.cat([2 * linear, noise / 2, unsure - unsure.mean(1, keepdim=True)], dim=1)
         colors, height, width = self.image_shape
         features = F.pixel_unshuffle(known.view(-1, 3 * colors, height, width), 2)
         fine = _through(self.fine, self.stem(features) + self.place, view.context)
