@@ -62,6 +62,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
         "noisy_images": IllustrationConfig(dataset="squares", levels=levels, images=2),
         "compression": IllustrationConfig(dataset="squares", levels={"natural": (20.0, 60.0)}),
         "covariance_leak": IllustrationConfig(dataset="squares", covariance="aux", replicas=3),
+        "reconstructions": IllustrationConfig(dataset="squares", levels={"natural": [4.0, 16.0]}, images=1),
         "leakage": IllustrationConfig(dataset="squares", levels={"natural": (20.0,)}),
         "personalized_cost": IllustrationConfig(dataset="squares", levels={"personalized": (20.0, 60.0)}),
         "shapes": IllustrationConfig(
@@ -158,7 +159,7 @@ def test_every_claim_is_exact_or_states_the_smallest_effect_of_interest():
             assert exact == (claim.delta is None), f"{figure.id}.{claim.id}"
 
 
-@pytest.mark.parametrize("key", ["tan2024/fig14", "tan2024/fig14_bounded", "beyond/attack_strength_gradients"])
+@pytest.mark.parametrize("key", ["tan2024/fig14", "tan2024/fig14_bounded", "beyond/limit"])
 def test_three_networks_decide_nothing_about_gradient_inversion(make_gradients, key):
     verdicts = evaluate(FIGURES[key], make_gradients(3), alpha=0.05)
     assert set(verdicts["verdict"]) <= {"undecided", "negligible"}

@@ -56,26 +56,22 @@ def attack(
     privacy_noise: PrivacyNoise = "seeded",
     device: str | torch.device = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Reconstruct members, or the mean images of batches of them, from the gradients that a defended client uploads.
+    """Reconstruct members, or batches of them, from the gradients that a defended client uploads.
 
-    Variants: ``attack`` is the attacker who knows the defense, and did best on auxiliary records under it, which it
-    can simulate; a channel's noise is removed by the learned estimate where there is one, else by the best linear one,
-    which then is ``linear``. ``geiping`` is the published attack with the total-variation weight that was best on the
-    same records, in a grid that is extended where it binds; ``untuned`` uses one weight everywhere. Controls: ``prior``
-    is the mean auxiliary image, above which an attack is worse than knowing nothing; ``oracle`` is the best linear
-    estimate by who knows what the gradient was computed on, the image itself without a defense, and absent where
-    gradients are noisy or incomplete; ``learned_oracle`` the learned one.
+    Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is removed by
+    the learned estimate where there is one, else by the best linear one, which then is ``linear``. ``geiping`` is the
+    published attack with the total-variation weight that was best on the same records; ``untuned`` uses one weight.
+    Controls: ``prior`` is the mean auxiliary image; ``oracle`` is the best linear estimate by who knows what the
+    gradient was computed on, absent where gradients are noisy or incomplete; ``learned_oracle`` the learned one.
 
-    A replica is a network with its own random weights, members and auxiliary records: how well a gradient can be
-    inverted varies more from network to network than from image to image. These depend on seed and dataset only, so all
-    levels and defenses are compared on the same problems, with the same standard normal noise. A larger batch holds the
-    smaller one, as long as there are records; errors of mean images fall with the batch size whatever a defense does:
-    ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can; the published attack
-    restores their mean.
+    A replica is a network with its own random weights, members and auxiliary records, which depend on seed and dataset
+    only, so all levels and defenses are compared on the same problems, with the same standard normal noise. A larger
+    batch holds the smaller one, as long as there are records; errors of mean images fall with the batch size whatever a
+    defense does: ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can.
 
     Args, beside those of :mod:`leakbound.attacks`:
         channel: The calibrated channel; None for a defense without one.
-        moments: Mean and covariance that the channel was made from, for the oracle; else of the members.
+        moments: Mean and covariance that the channel was made from, for linear estimates; else of the members.
         defense: What the client does, at a ``level`` as it means it, e.g. capacity κ; None without a defense.
         replicas: Number of networks.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
@@ -83,21 +79,15 @@ def attack(
         privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
 
     Returns:
-        Rows, the unit being the index of a member, of the first one in a batch, NaN where the status is of
-        ``validity.NO_RESULT``: ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact oracle), for all but
-        the prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of the
-        prior). Of ``attack``, where it recovers images: ``residual``, the relative difference of gradients,
-        ``released_mse``, the distance to what the gradient was computed on, and for a batch ``matched_mse``, the mean
-        error of its records in the best order. With unit -1 the ``tv_weight`` of the published attacks. And images
-        (replicas, images, colors, 32, 32) by variant, with ``truth`` and ``released`` (what the client's gradient was
-        computed on), both means over a batch.
+        Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with ``truth`` and
+        ``released`` (what the client's gradient was computed on), both means over a batch.
 
     Raises:
         ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
             level, or a batch is larger than the members or the auxiliary records.
 
     Source:
-        Geiping et al. 2020, "Inverting gradients"; Tan et al. 2024, Sec. 6.1.
+        Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
     """
     client = client_step(defense, level, channel, lambda: moments)
     size = defense.records_in_step(level, batch_size)
@@ -112,10 +102,8 @@ def attack(
         prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
         generator = partial(numpy_generator, seed, *words)
         noise = partial(noise_source, privacy_noise, seed, *words, device=device)
-        scene = _Scene(
-            network.to(device).eval(), prior, client, size, len(dataset.classes), config, generator, noise, law,
-            moments, estimator,
-        )  # fmt: skip
+        knowledge = (config, generator, noise, law, moments, estimator)
+        scene = _Scene(network.to(device).eval(), prior, client, size, len(dataset.classes), *knowledge)
         table, found = scene.reconstruct(dataset.members(replica), dataset.aux)
         tables.append(table.assign(replica=replica))
         pictures.append(found)
@@ -330,6 +318,13 @@ def _table(
     found: Mapping[str, np.ndarray],
 ) -> pd.DataFrame:
     """Rows of all variants.
+
+    The unit is the index of a member, of the first one in a batch; values are NaN where the status is of
+    ``validity.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all but the
+    prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of the prior). Of
+    ``attack``, where it recovers images: ``residual``, the relative difference of gradients, ``released_mse``, the
+    distance to what the gradient was computed on, and for a batch ``matched_mse``, the mean error of its records in the
+    best order.
 
     Args:
         observed: What was attacked.

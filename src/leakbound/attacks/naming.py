@@ -5,11 +5,10 @@ Success is the plainest proof of leakage: how often the true one is named demons
 trials of a replica are independent; different numbers of uses and candidates share them. The lists of a replica are
 drawn from one sample of the pool.
 
-Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel no likelihood
-of gradients is tractable: the attacker computes those of noisy versions of each candidate, and takes their law for
-Gaussian, in a random sketch of the gradient. Those candidates have one class, because channels leave labels clean. From
-gradients of networks that :mod:`leakbound.attacks.recursive` solves, the noisy image itself follows, at a second or so
-for each: what is named by images can be named by them.
+Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel the noisy
+image is solved for where equations lead to it (:mod:`leakbound.attacks.recursive`). Of other networks no likelihood of
+gradients is tractable: the attacker computes those of noisy versions of each candidate, and takes their law for
+Gaussian, in a random sketch of the gradient. Those candidates have one class, because channels leave labels clean.
 """
 
 import math
@@ -37,6 +36,7 @@ from leakbound.accounting.naming import (
 )
 from leakbound.accounting.reconstruction import whiten
 from leakbound.attacks.images import COLUMNS
+from leakbound.attacks.recursive import solvable, solved_images
 from leakbound.channels.channel import Channel, signal_to_noise
 from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
@@ -178,21 +178,27 @@ class _Scene:
 
     def named_images(self) -> _Outcome:
         """Trials of who sees the noisy images."""
-        channel, count = self.client.channel, min(_SPARE * max(self.config.candidates), len(self.pool))
+        count = min(_SPARE * max(self.config.candidates), len(self.pool))
         known = self.pool.chosen(self.generator("images").permutation(len(self.pool))[:count])
         truth, lists = self.drawn("lists", count, self.config.candidates)
+        law = self.image_law(known)
+        source, records = self.noise("images"), torch.from_numpy(known.images[truth]).to(self.device)
+        return self.judged(lambda: law(self.client.released(records, source)), truth, lists, kind="exact")
+
+    def image_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
+        """Log-likelihoods of candidates given noisy images, up to a constant; what is not finite tells nothing."""
+        channel = self.client.channel
         gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
         centre = 0.0 if channel.mean is None else channel.mean
         laws = whiten(_flat(known.images) - centre, channel.variances, channel.basis, gain)
-        source, records = self.noise("images"), torch.from_numpy(known.images[truth])
-
-        def scores() -> Float[np.ndarray, "trials known"]:
-            """Log-likelihoods of one look, up to a constant."""
-            seen = _flat(self.client.released(records.to(self.device), source).cpu().numpy())
-            return whiten(seen - centre, channel.variances, channel.basis, np.sign(gain)) @ laws.T - half
-
         half = 0.5 * (laws**2).sum(axis=1)
-        return self.judged(scores, truth, lists, kind="exact")
+
+        def scores(seen: Tensor) -> Float[np.ndarray, "n known"]:
+            """Of one look."""
+            flat = np.nan_to_num(_flat(seen.cpu().numpy()) - centre, nan=0.0, posinf=0.0, neginf=0.0)
+            return whiten(flat, channel.variances, channel.basis, np.sign(gain)) @ laws.T - half
+
+        return scores
 
     def named_gradients(self) -> _Outcome:
         """Trials of who sees gradients."""
@@ -202,13 +208,29 @@ class _Scene:
         known = self.pool.chosen(order[: self.config.gradients])
         fitting = [count for count in self.config.candidates if count <= len(known)]
         truth, lists = self.drawn("gradient lists", len(known), fitting)
+        colors, height, width = known.images.shape[1:]
         kind: Kind = "approximate"
-        if self.client.channel is not None:
-            law = self.noisy_law(known)
-        else:
+        if self.client.channel is None:
             law, kind = self.clean_law(known)
+        elif solvable(self.network, (colors, height, width)):
+            law = self.solved_law(known)
+        else:
+            law = self.noisy_law(known)
         source, records = self.noise("gradients"), known.chosen(truth)
         return self.judged(lambda: law(self.upload(self.client, records, source)), truth, lists, kind=kind)
+
+    def solved_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
+        """Log-likelihoods of candidates given the noisy images that solve for gradients."""
+        law, parameters = self.image_law(known), dict(self.network.named_parameters())
+        sizes = [value.numel() for value in parameters.values()]
+
+        def scores(seen: Tensor) -> Float[np.ndarray, "n known"]:
+            """Of one look."""
+            pieces = zip(parameters.items(), seen.split(sizes, dim=1), strict=True)
+            gradients = {name: piece.view(-1, *value.shape) for (name, value), piece in pieces}
+            return law(solved_images(self.network, gradients, tuple(known.images.shape[1:])))
+
+        return scores
 
     def judged(
         self, scores: Callable[[], Float[np.ndarray, "trials known"]], truth: np.ndarray, lists: Lists, *, kind: Kind

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
 _EXTENDED = 2  # settings by which grids of attackers are extended, on average
+_SOLVED = 600  # iterations of matching that take as long as solving for an image
+_WAYS = 3  # in which the records of a batch are looked for, on average
 _FOLDS = 0.8  # part of the known records that each attack network learns from
 
 
@@ -124,16 +126,22 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     elif attack == "gradient_inversion":
         tries = config.gradient_inversion
         grid = {*tries.tv_weights, tries.untuned_tv_weight}
-        images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 0) + 2 * tries.images
+        images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * tries.images
         yield Work("match", replicas * tries.iterations * images, run.model, size.colors)
+        if run.batch_size <= tries.most_records:  # single records are mostly solved for, batches searched
+            found = tries.images + max(2, tries.tuning_images // run.batch_size)
+            steps = _SOLVED if run.batch_size == 1 else _WAYS * run.batch_size * tries.search_iterations
+            yield Work("match", replicas * found * steps, run.model, size.colors)
         yield Work("disk", 24 * replicas * tries.images * size.pixels)
     elif attack == "gradient_capacity":
         records = min(config.gradient_capacity.records, size.members)
         yield Work("step_dpsgd", replicas * records / STEP_RECORDS, run.model, size.colors)
     elif attack == "naming":
-        tries = config.naming
-        gradients = tries.trials * max(tries.uses) + tries.gradients * tries.draws
+        named = config.naming
+        gradients = named.trials * max(named.uses) + named.gradients * named.draws
         yield Work("step_dpsgd", replicas * gradients / STEP_RECORDS, run.model, size.colors)
+    elif attack == "uses":
+        yield Work("match", replicas * config.uses.images * max(config.uses.uses) * _SOLVED, run.model, size.colors)
     elif attack == "audit":
         coins = config.audit.canaries * config.audit.clients * config.audit.steps
         yield Work("step_dpsgd", replicas * coins / STEP_RECORDS, "mlp", size.colors)
