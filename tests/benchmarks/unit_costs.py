@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.gradient_inversion import invert as match
+from leakbound.attacks.geiping import invert as match
 from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.membership import Look, score
 from leakbound.attacks.model_inversion import invert

@@ -126,15 +126,17 @@ def inverted_gradients(
     for replica in range(replicas):
         prior = (0.05 + 0.03 * generator.random(8)) / batch_size**0.5
         attack = 0.007 + 0.12 * hidden * (0.8 + 0.4 * generator.random(8))
-        results = {"attack": attack, "untuned": 1.4 * attack, "prior": prior}
+        results = {"attack": attack, "geiping": 2 * attack, "untuned": 2.8 * attack, "prior": prior}
         if defense not in ("none", "dpsgd", "parameter_noise"):
-            results["oracle"] = 0.02 * hidden + 0.0 * prior
+            results |= {"oracle": 1.02 * attack, "learned_oracle": 0.9 * attack, "linear": 1.1 * attack}
         for variant, errors in results.items():
             frames.append(unit_rows(replica, variant, "mse", errors))
             frames.append(unit_rows(replica, variant, "psnr", -10 * np.log10(errors)))
             frames.append(unit_rows(replica, variant, "ssim", 0.9 - 2 * errors))
             frames.append(unit_rows(replica, variant, "cosine", 1 - 1.5 * errors))
-            if variant in ("attack", "untuned"):
+            if variant == "attack":
+                frames.append(unit_rows(replica, variant, "matched_mse", errors * batch_size))
+            if variant in ("attack", "geiping", "untuned"):
                 frames.append(unit_rows(replica, variant, "bounded_mse", np.minimum(errors, prior)))
                 frames.append(unit_rows(replica, variant, "relative_mse", errors / prior * batch_size**-0.5))
     return RunResults(
@@ -146,6 +148,27 @@ def inverted_gradients(
         rounds=0,
         batch_size=batch_size,
         attacks={"gradient_inversion": pd.concat(frames)},
+    )
+
+
+def used(defense: str, level: float, replicas: int, generator: np.random.Generator) -> RunResults:
+    """Errors after some uses of a channel, which fall with fresh noise."""
+    frames = []
+    for replica in range(replicas):
+        for uses in (1, 4, 16):
+            line = 0.01 / (1 if defense.endswith("frozen") else uses)
+            values = {"line": line, "attack": line * (0.97 + 0.06 * generator.random()), "prior": 0.05}
+            for variant, value in values.items():
+                frames.append(unit_rows(replica, variant, "mse", np.array([value])).assign(unit=uses))
+    return RunResults(
+        run=f"digits/lenet_sigmoid/{defense}-{level}/n0-b1",
+        dataset="digits",
+        model="lenet_sigmoid",
+        defense=defense,
+        level=level,
+        rounds=0,
+        batch_size=1,
+        attacks={"uses": pd.concat(frames)},
     )
 
 
@@ -340,6 +363,7 @@ def studies(
         "defenses": over([*undefended, *((name, level) for name in OTHERS for level in OTHERS[name])]),
         "batch": inverted([*undefended, ("dpsgd", 1.3), ("parameter_noise", 0.01)], BATCHES),
         "dp_capacity": tabulate(measured(rounds, 3, generator) for rounds in LENGTHS),
+        "uses": tabulate(used(name, 16.0, 7, generator) for name in ("natural", "natural_frozen")),
         "naming": tabulate(audited("natural", level, 7, generator) for level in LEVELS),
         "audit": tabulate(audited("dpsgd", level, 7, generator) for level in MULTIPLIERS),
         "compression": inverted([*undefended, *(("compression", float(index)) for index in (0, 1, 10))]),

@@ -20,7 +20,7 @@ COLUMNS = (
 )
 SETTING = ("dataset", "model", "rounds", "batch_size")
 _GAINS = ("gain", "gain_over_aux", "gain_on_others")
-SIMILARITIES = ("mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", *_GAINS)
+SIMILARITIES = ("mse", "matched_mse", "released_mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", *_GAINS)
 _ALL = -1
 _NETWORK = ["replica", "learning_rate"]
 _OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}

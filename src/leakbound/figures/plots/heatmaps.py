@@ -129,8 +129,7 @@ def _number(
     mapped = colormaps[_MAP](norm(value))
     light = 0.2126 * mapped[0] + 0.7152 * mapped[1] + 0.0722 * mapped[2] > 0.45
     note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if light else "white"}
-    held = [np.isfinite(one) for one in small]
-    shift = 0.14 * (held[1] - held[0]) if held[0] != held[1] else 0.0
+    shift = 0.14 * (int(np.isfinite(small[1])) - int(np.isfinite(small[0])))
     axes.text(x, y - shift, _written(value, digits), size=7.5, **note)
     for one, offset in zip(small, (-0.3, 0.3), strict=True):
         if np.isfinite(one):
