@@ -181,12 +181,12 @@ def attack(
     known = {"defense": asked.defense, "level": asked.level}
     began = time.time()
     function = load(config.function, f"function of {asked.attack}")
-    for pair, names in (
-        ((weights, rates), "--weights and --rates"),
-        ((references, trained), "--references and --trained"),
+    for one, other, names in (
+        (weights, rates, "weights and --rates"),
+        (references, trained, "references and --trained"),
     ):
-        if (pair[0] is None) != (pair[1] is None):
-            raise typer.BadParameter(f"{names} come together")
+        if (one is None) != (other is None):
+            raise typer.BadParameter(f"--{names} come together")
     if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
         if estimator is not None:
