@@ -236,7 +236,8 @@ def test_attack_on_gradients_is_told_the_size_of_a_batch():
 
 def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
     jobs = job_list(QUICK.model_copy(update={"privacy_noise": "secure"}))
-    noisy = {"natural", "white", "personalized", "dpsgd", "dppsac", "clipping"}  # whose batches are secret
+    # Clipping draws no noise, but its batches are secret.
+    noisy = {"natural", "natural_frozen", "white", "personalized", "dpsgd", "dppsac", "clipping"}
     for job in jobs.of("train", "attack"):
         run = jobs.table.runs[job.settings["slug"]]
         draws = run.defense in noisy and (job.step != "attack" or run.rounds == 0)
@@ -281,7 +282,7 @@ def test_every_channel_is_made_from_the_dataset_of_its_run():
         return set().union(*(origins(maker[file]) for file in job.input_files()))
 
     trained = [job for job in jobs.of("train") if "channel" in job.inputs]
-    assert len({Run.from_slug(job.name).dataset for job in trained}) == 4
+    assert len({Run.from_slug(job.name).dataset for job in trained}) == 5
     for job in trained:
         assert origins(job) == {Run.from_slug(job.name).dataset}, job.name
 
@@ -391,7 +392,7 @@ PLAIN |= {
     name: getattr(QUICK, name)
     for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha")
 }
-MUST_BE_ZERO = {("studies", name, "rounds") for name in ("gradient_inversion", "naming", "audit")}
+MUST_BE_ZERO = {("studies", name, "rounds") for name in ("gradient_inversion", "naming", "audit", "uses")}
 CHANGES = {
     trail: new
     for trail, value in leaves(PLAIN)
