@@ -382,6 +382,7 @@ SPELT_OUT = {
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
     ("illustrations", "covariance_leak", "covariance"): "members",
+    ("illustrations", "reconstructions", "covariance"): "members",
     ("tracking", "uri"): "http://127.0.0.1:5000",
     ("tracking", "ui"): "http://127.0.0.1:5001",
 }
