@@ -181,12 +181,8 @@ def attack(
     known = {"defense": asked.defense, "level": asked.level}
     began = time.time()
     function = load(config.function, f"function of {asked.attack}")
-    for one, other, names in (
-        (weights, rates, "weights and --rates"),
-        (references, trained, "references and --trained"),
-    ):
-        if (one is None) != (other is None):
-            raise typer.BadParameter(f"--{names} come together")
+    _check_pairs(weights=weights, rates=rates)
+    _check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
         arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
         if estimator is not None:
@@ -219,6 +215,12 @@ def attack(
     }
     released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)
+
+
+def _check_pairs(**files: Path | None) -> None:
+    """Refuse one of two files that come together."""
+    if len({path is None for path in files.values()}) > 1:
+        raise typer.BadParameter(f"{' and '.join(f'--{name}' for name in files)} come together")
 
 
 def _networks(
