@@ -9,8 +9,8 @@ from leakbound import storage
 from leakbound.attacks.denoiser import BANDS, band_of
 from leakbound.attacks.estimator import Estimator, view_of
 from leakbound.attacks.estimator_training import scene_of, train
-from leakbound.attacks.oracle import linear_estimate
 from leakbound.channels import Channel, Moments, estimate_moments
+from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.cli.steps.estimator import EstimatorSettings, estimator
 from leakbound.config.attacks import EstimatorConfig

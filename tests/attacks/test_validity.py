@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from leakbound import datasets
-from leakbound.attacks import gradient_inversion, model_inversion
+from leakbound.attacks import geiping, gradient_inversion, model_inversion
+from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.validity import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
 from leakbound.claims.tables import RunResults, tabulate
@@ -146,31 +147,31 @@ def test_jitter_grows_with_each_attempt_and_stays_in_the_range_of_pixels():
 def test_gradient_without_a_direction_leaves_its_inversion_stuck():
     model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
     nothing = {name: torch.zeros(1, *value.shape) for name, value in model.named_parameters()}
-    matching = gradient_inversion.GradientMatching(model, nothing, (1, 32, 32))
+    matching = GradientMatching(model, nothing, (1, 32, 32))
     start = torch.zeros(1, 1, 32, 32)
     problem = (matching, torch.tensor([1]), start, torch.tensor([0.0]))
-    assert gradient_inversion._statuses(*problem, start + 0.1).tolist() == ["stuck"]
-    assert gradient_inversion._statuses(*problem, start + math.nan).tolist() == ["diverged"]
+    assert geiping._statuses(*problem, start + 0.1).tolist() == ["stuck"]
+    assert geiping._statuses(*problem, start + math.nan).tolist() == ["diverged"]
 
 
 def test_inversion_that_ends_no_lower_than_it_began_has_not_converged(digits):
     model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
     truth, label = torch.from_numpy(digits.pool.images[:1]), torch.from_numpy(digits.pool.labels[:1])
     observed = record_gradients(model, truth, label)
-    matching = gradient_inversion.GradientMatching(model, observed, (1, 32, 32))
+    matching = GradientMatching(model, observed, (1, 32, 32))
     near, far = 0.9 * truth, -truth
     for start, end, status in ((far, near, ""), (near, far, "not_converged"), (far, far, "stuck")):
-        assert gradient_inversion._statuses(matching, label, start, torch.zeros(1), end).tolist() == [status]
+        assert geiping._statuses(matching, label, start, torch.zeros(1), end).tolist() == [status]
 
 
 def test_grid_of_weights_is_extended_while_its_edge_is_best_and_flagged_if_it_stays_so(digits):
     """Noise that tells nothing: the smoother the better, without end."""
     config = GradientInversionConfig(images=2, iterations=30, tv_weights=(1e-1,))
     rows = reconstructed(digits, ChannelDefense(), 0.01, config, capacity=0.01)
-    weight = rows[(rows.metric == "tv_weight") & (rows.variant == "attack")]
+    weight = rows[(rows.metric == "tv_weight") & (rows.variant == "geiping")]
     assert 0.1 < weight.value.item() <= 0.1 * 10**EXTENSIONS
     errors = rows[rows.unit >= 0].groupby("variant").status.unique()
-    assert set(errors["attack"]) == {weight.status.item()}
+    assert set(errors["geiping"]) == {weight.status.item()}
     assert set(errors["untuned"]) == set(errors["prior"]) == {""}
     assert rows.value.notna().all()
 

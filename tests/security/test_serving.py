@@ -316,7 +316,7 @@ def test_link_that_another_account_planted_is_not_served(tmp_path):
             env={**os.environ, "COLUMNS": "400"},  # or the message breaks where the path is long
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
     except subprocess.TimeoutExpired:

@@ -138,7 +138,7 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("training/loop.py", {"train"}),
         ("training/stack.py", {"train", "attack"}),
         ("channels/shapes.py", {"calibrate"}),
-        ("channels/sampling.py", {"train"}),
+        ("channels/sampling.py", {"train", "attack"}),
         ("attacks/membership.py", {"attack"}),
         ("attacks/gradient_inversion.py", set()),
         ("figures/style.py", {"plot"}),

@@ -77,6 +77,8 @@ def small_results(root: Path) -> None:
         scores = {**network, "chosen": True, "variant": "white_box", "unit": -1, "metric": "auc", "status": ""}
         scores |= {"value": values[:1], "low": 0.0}
         storage.write_rows(root / "attacks" / slug / "membership.parquet", pd.DataFrame(scores).assign(high=1.0))
+        scored = {f"white_box_{part}": generator.random((1, 50)) for part in ("members", "nonmembers")}
+        storage.write_arrays(root / "attacks" / slug / "membership.safetensors", scored)
         pixels = generator.random((3, 1, 32, 32), dtype=np.float32)
         images = {f"{split}_images": pixels for split in ("pool", "test", "aux")}
         labels = {f"{split}_labels": np.arange(3) for split in ("pool", "test", "aux")}

@@ -18,9 +18,9 @@ from scipy.fft import dctn
 
 from leakbound.attacks.denoiser import BANDS, Denoiser, View, band_of, in_bands, relative
 from leakbound.attacks.images import LARGEST_PIXEL
-from leakbound.attacks.oracle import linear_estimate
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments, stored_array
+from leakbound.channels.estimation import linear_estimate
 
 _CHUNK = 256  # images that the network sees at once
 _SAME = 1e-3  # relative difference up to which two profiles of noise are one

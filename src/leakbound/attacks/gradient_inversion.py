@@ -24,11 +24,12 @@ from leakbound import metrics
 from leakbound.attacks.estimator import Estimator
 from leakbound.attacks.geiping import Geiping
 from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
-from leakbound.attacks.oracle import linear_estimate, oracle
+from leakbound.attacks.oracle import oracle
 from leakbound.attacks.recovery import Law, Problem, Recovery, Way, recover, ways
 from leakbound.attacks.validity import DIVERGED, GRID_EDGE, NO_RESULT
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
+from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset, Split

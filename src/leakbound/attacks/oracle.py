@@ -2,13 +2,10 @@
 
 import numpy as np
 from jaxtyping import Float
-from scipy import linalg
 
-from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
+from leakbound.channels.estimation import linear_estimate
 from leakbound.training.client_steps import ClientStep
-
-_NEGLIGIBLE = 1e-12
 
 
 def oracle(
@@ -28,48 +25,3 @@ def oracle(
     if client.channel is not None:
         return linear_estimate(released, client.channel, moments)
     return None if client.defense.changes_gradients else released
-
-
-def linear_estimate(
-    released: Float[np.ndarray, "n colors height width"], channel: Channel, moments: Moments
-) -> Float[np.ndarray, "n colors height width"]:
-    """Best linear estimate of records from their noisy versions: E[D] + Cov(D, D̃) Cov(D̃)⁻¹ (D̃ - E[D̃]).
-
-    With Gaussian data it is the posterior mean, and no attack on anything computed from D̃ does better. With any data
-    its mean squared error is Σ λσ/(λ + σ) for additive noise along the principal axes.
-
-    Args:
-        released: Noisy records D̃.
-        channel: What they came from.
-        moments: Mean and covariance of the records.
-
-    Returns:
-        Estimates, float32, not clipped to [-1, 1].
-
-    Raises:
-        ValueError: If channel, moments and images differ in dimension.
-    """
-    if not channel.dimension == moments.dimension == released[0].size:
-        raise ValueError(
-            f"images of {released[0].size} values, a channel for {channel.dimension}, moments of {moments.dimension}; "
-            "take all three from one dataset"
-        )
-    basis, mean = channel.basis, moments.mean
-    gain = np.ones(len(mean)) if channel.gain is None else channel.gain
-    centre = mean if channel.mean is None else channel.mean
-    signal = moments.covariance if basis is None else basis.T @ moments.covariance @ basis
-    total = gain[:, None] * signal * gain + np.diag(channel.variances)
-    # Axes in which nothing varies tell nothing, and would make Cov(D̃) singular.
-    live = np.diag(total) > _NEGLIGIBLE * np.diag(total).max()
-    expected = _along(centre[None], basis) + gain * _along((mean - centre)[None], basis)
-    observed = _along(released.reshape(len(released), -1).astype(np.float64), basis) - expected
-    factor = linalg.cho_factor(total[np.ix_(live, live)], lower=True)
-    weights = linalg.cho_solve(factor, observed[:, live].T).T
-    estimate = (weights * gain[live]) @ signal[live]
-    pixels = estimate if basis is None else estimate @ basis.T
-    return (mean + pixels).reshape(released.shape).astype(np.float32)
-
-
-def _along(records: Float[np.ndarray, "n d"], basis: Float[np.ndarray, "d d"] | None) -> Float[np.ndarray, "n d"]:
-    """Coordinates along the columns of ``basis``; the pixels themselves without one."""
-    return records if basis is None else records @ basis

@@ -12,9 +12,9 @@ import torch
 from leakbound import metrics
 from leakbound.attacks.geiping import Geiping
 from leakbound.attacks.images import LARGEST_PIXEL
-from leakbound.attacks.oracle import linear_estimate
 from leakbound.attacks.recursive import solved_images
 from leakbound.channels.covariance import Moments
+from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import ChannelDefense
 from leakbound.config.studies import IllustrationConfig

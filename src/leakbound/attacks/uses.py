@@ -13,10 +13,10 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.accounting.gaussian import linear_mmse_from_covariances
 from leakbound.attacks.images import LARGEST_PIXEL, rows
-from leakbound.attacks.oracle import linear_estimate
 from leakbound.attacks.recursive import solvable, solved_images
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
+from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import UsesConfig
 from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset

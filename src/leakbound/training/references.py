@@ -6,21 +6,11 @@ Whoever compares a network with them sees what it knows of a record beyond what 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from leakbound.datasets import ImageDataset
+from leakbound.datasets.references import reference_dataset
 from leakbound.randomness.seeding import derive_seed
 from leakbound.training.request import TrainingRequest
 
 _PURPOSE = "reference"
-
-
-def reference_dataset(dataset: ImageDataset) -> ImageDataset:
-    """The same records, of which replica k is what reference network k is trained on, all with their true labels.
-
-    Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
-    """
-    drawing = dataset.drawing
-    seed = derive_seed(drawing.seed, _PURPOSE)
-    return replace(dataset, drawing=replace(drawing, seed=seed, canaries=0))
 
 
 def reference_request(request: TrainingRequest, count: int, learning_rates: Iterable[float]) -> TrainingRequest:

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from leakbound import datasets
-from leakbound.attacks.oracle import linear_estimate
 from leakbound.channels import Moments, estimate_moments
+from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset
