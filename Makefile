@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run test test-all test-long fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock \
-  reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
+  site reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -97,6 +97,10 @@ tracking-load: .venv/ready
 tracking-faults: .venv/ready
 	python tests/benchmarks/tracking_faults.py --out results/tracking-faults.json
 
+# The documentation as a site, site/index.html; a link that leads nowhere is an error.
+site: .venv-site/ready
+	.venv-site/bin/sphinx-build -q -E -W --keep-going -b html docs site
+
 # Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
 verify: .venv/ready
 	leakbound verify --configfile $(CONFIG)
@@ -148,6 +152,8 @@ lock: .venv/ready
 	mv .venv/torch.lock requirements-torch.lock
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-flower.lock | $(HASHED) - > .venv/flower.lock
 	mv .venv/flower.lock requirements-flower.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-site.lock | $(HASHED) - > .venv/site.lock
+	mv .venv/site.lock requirements-site.lock
 
 # All that is installed has a hash in a lock, and nothing is resolved. What the CUDA build of torch asks for beside it
 # comes where that build does. connection-pool has no wheel: it and this project are built by the setuptools of the lock.
@@ -169,3 +175,8 @@ LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock
 
 .venv-flower/ready: requirements-flower.lock $(LOCKS) pyproject.toml
 	$(call ENVIRONMENT,.venv-flower,requirements-flower.lock)
+
+.venv-site/ready: requirements-site.lock
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements-site.lock
+	touch $@

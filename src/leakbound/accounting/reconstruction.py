@@ -103,7 +103,7 @@ def dropped_coordinate_capacity(
 ) -> float:
     """Nats that compression by dropping coordinates takes from the channel σI, ΔC = C(Σ) − C(Σ_kept) >= 0.
 
-    ½ [ln det(Q + σI − Rᵀ(P + σI)⁻¹R) − |Q| ln σ] with P the kept and Q the dropped block.
+    ½ [ln det(Q + σI − Rᵀ(P + σI)⁻¹R) − q ln σ] with P the kept and Q the dropped block, of q coordinates.
 
     Args:
         covariance: Σ of the uncompressed record, float64.
