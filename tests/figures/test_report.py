@@ -20,6 +20,7 @@ from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.drawing import draw
 from leakbound.figures.plots.planes import numbers
+from leakbound.figures.report.opening import pictures, sentences
 from leakbound.figures.report.overview import category, families, levels
 from leakbound.figures.report.page import Report, ReportFigure, page
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
@@ -117,7 +118,7 @@ def report(catalogue, config, study, drawn) -> Report:
     }
     runs = study["run"].unique()
     links = {run: f"http://127.0.0.1:5000/#/experiments/1/runs/{index}" for index, run in enumerate(runs)}
-    return Report(config, figures, claims, provenance, {"runs": len(runs)}, links)
+    return Report(config, figures, claims, provenance, {"runs": len(runs)}, links, {"capacity": study})
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +148,12 @@ def test_every_name_within_the_page_is_there_once_and_every_link_to_one_leads_so
 
 def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict(report, made):
     assert {f"figure-tan2024-{name}" for name in SHOWN} <= {article["id"] for article in made.all("article")}
-    sources = [image["src"].partition("base64,")[2] for image in made.all("img")]
-    assert [base64.b64decode(source) for source in sources] == [b"<svg/>"] * (len(SHOWN) - len(PLANES))
+    opening, sources = pictures([figure.key for figure in report.figures]), [image["src"] for image in made.all("img")]
+    assert sources[: len(opening)] == [
+        figure.source for key in opening for figure in report.figures if figure.key == key
+    ]
+    contents = [base64.b64decode(source.partition("base64,")[2]) for source in sources[len(opening) :]]
+    assert contents == [b"<svg/>"] * (len(SHOWN) - len(PLANES))
     assert all(image["alt"] for image in made.all("img"))
     assert len(made.of_class("drawing")) == len(PLANES)
     assert all(drawing["aria-label"] for drawing in made.of_class("drawing"))
@@ -156,6 +161,13 @@ def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict
         assert made.text.count(claim.text) >= 2  # on the scoreboard and at its figure
     listed = [row["data-verdict"] for row in made.all("tr") if "data-verdict" in row]
     assert listed == overall(report.claims)["verdict"].tolist()
+
+
+def test_page_opens_with_what_came_out(report, made):
+    totals = {"reproduced": 0}
+    for sentence in sentences(report.tables, totals):
+        assert sentence in made.text
+    assert sentences(report.tables, totals)
 
 
 def test_drawing_that_is_too_large_is_shown_as_a_picture(catalogue, study):

@@ -66,10 +66,11 @@ def report(
     root = root or Path(config.root)
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
+    tables: dict[str, pd.DataFrame] = {}
     text = page(
         Report(
             config=config,
-            figures=list(_figures(root, table)),
+            figures=list(_figures(root, table, tables)),
             claims=_verdicts(root, table),
             provenance=summary(root, made),
             counts={
@@ -79,6 +80,7 @@ def report(
                 "figures": len(table.figures),
             },
             links=dict(_links(root, made, _pages(config.tracking))),
+            tables=tables,
         )
     )
     with storage.atomic(target) as temporary:
@@ -86,13 +88,12 @@ def report(
     sys.stdout.write(f"{target}: {target.stat().st_size / 1e6:.1f} MB\n")
 
 
-def _figures(root: Path, table: RunTable) -> Iterator[ReportFigure]:
-    """The figures as they were drawn."""
+def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> Iterator[ReportFigure]:
+    """The figures as they were drawn; puts the tables of their studies into ``tables``."""
     from leakbound.datasets.pictures import withheld
     from leakbound.figures.notes import notes, warnings
     from leakbound.figures.report.page import ReportFigure
 
-    tables: dict[str, pd.DataFrame] = {}
     for key, figure in table.figures.items():
         drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}
         for path in drawn.values():

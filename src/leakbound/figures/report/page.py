@@ -15,6 +15,7 @@ from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
+from leakbound.figures.report import opening
 from leakbound.figures.report.embedding import embedded, has_points
 from leakbound.figures.report.overview import bounds, bounds_of_runs, category, datasets, families, releases, studies
 
@@ -63,7 +64,7 @@ class Report:
     """Content of the page: figures in the catalogue's order, with the rows of ``evaluate`` of all of them.
 
     The provenance is as ``leakbound reference`` keeps it; counts go from a noun to how many there are, e.g. runs, links
-    from a run's slug to the address of its page.
+    from a run's slug to the address of its page, and tables from a study to its rows.
     """
 
     config: Config
@@ -72,6 +73,7 @@ class Report:
     provenance: Mapping[str, Any]
     counts: Mapping[str, int] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
 def page(report: Report) -> str:
@@ -93,9 +95,13 @@ def page(report: Report) -> str:
     surroundings.globals |= {"numbers": NUMBERS}
     claims = list(_claims(report))
     counts = scoreboard(report.claims) if len(report.claims) else pd.DataFrame()
+    totals = counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys((*VERDICTS, *CLOSED_FORMS.values()), 0)
+    by_key = {figure.key: figure for figure in report.figures}
     return surroundings.get_template("report.html").render(
         report=report,
-        totals=counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys((*VERDICTS, *CLOSED_FORMS.values()), 0),
+        totals=totals,
+        sentences=opening.sentences(report.tables, {name: int(totals[name]) for name in VERDICTS}),
+        pictures=[by_key[key] for key in opening.pictures(by_key)],
         counts=[[style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
         claims=_listed(report, claims),
         papers=list(_papers(report, claims)),

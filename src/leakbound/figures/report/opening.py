@@ -1,0 +1,138 @@
+"""The first screen of a report: what came out, in a few sentences and pictures."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+import pandas as pd
+
+from leakbound.claims.claims import VERDICTS
+from leakbound.figures import style
+
+_PICTURES = (
+    "beyond/recipes",
+    "beyond/sandwich",
+    "beyond/limit",
+    "tan2024/fig15_gain",
+    "tan2024/fig05",
+    "tan2024/fig09",
+)
+"""Figures that show most at once, in the order in which they are taken."""
+_ARMS = 5
+_RECIPES = ("early_stopping", "stopped", "clipping")
+_ATTACKERS = ("strongest", "white_box")
+
+
+def pictures(figures: Collection[str], most: int = 3) -> list[str]:
+    """Keys ``paper/id`` of the figures that open a report: well-known ones first, then others in their order."""
+    known = [key for key in _PICTURES if key in figures]
+    return [*known, *(key for key in figures if key not in known)][:most]
+
+
+def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> list[str]:
+    """Sentences on verdicts, accuracy, membership, gradient inversion and demonstrated leakage, where there are rows.
+
+    Numbers are means over replicas at the chosen learning rates, of the first dataset and network of a study.
+
+    Args:
+        tables: Rows of studies by name.
+        totals: Verdict to number of claims.
+    """
+    return [*_verdicts(totals), *_accuracy(tables), *_membership(tables), *_gradients(tables), *_demonstrated(tables)]
+
+
+def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
+    """How the claims fared."""
+    claims = sum(totals.get(name, 0) for name in VERDICTS)
+    if claims:
+        counts = ", ".join(f"{totals[name]} {name}" for name in VERDICTS if totals.get(name))
+        yield f"Of {claims} claims about experiments: {counts}."
+
+
+def _accuracy(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Price of the defenses."""
+    rows = _of_one_network(tables, "test_accuracy", "")
+    if len(rows):
+        yield f"Test accuracy{_place(rows)}: {_arms(rows)}."
+
+
+def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """AUC of the strongest attack that was made."""
+    for variant in _ATTACKERS:
+        rows = _of_one_network(tables, "auc", variant)
+        if len(rows):
+            name = style.look(variant).label
+            yield f"Members told from others by the {name}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
+            return
+
+
+def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Error of what a gradient gives away, beside that of what the attacker knew before."""
+    found, known = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
+    if len(found) and len(known):
+        yield (
+            f"Error of the image found from one gradient{_place(found)}, over that of the mean image, which is "
+            f"{_number(known['value'].mean())}: {_arms(found)}."
+        )
+
+
+def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Largest part of a bound that an attack has proven."""
+    for rows in tables.values():
+        if not {"run", "metric", "variant", "unit"} <= set(rows.columns):
+            continue
+        nats = rows[
+            rows["metric"].astype(str).str.endswith("_nats") & rows["variant"].isin(["demonstrated", "allowed"])
+        ]
+        shares = nats.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value").dropna()
+        if shares.empty or not {"demonstrated", "allowed"} <= set(shares.columns):
+            continue
+        run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
+        shown, allowed = (_number(shares.loc[best, name]) for name in ("demonstrated", "allowed"))
+        release = metric.removesuffix("_nats").replace("_", " ")
+        yield f"Attacks prove {shown} of the {allowed} nats about one record that its {release} may tell ({run})."
+        return
+
+
+def _number(value: float) -> str:
+    """A number with three digits, fewer where it is next to nothing."""
+    return f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
+
+
+def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: str) -> pd.DataFrame:
+    """Sound rows of a metric in the study with most defenses: one dataset and network, longest, at one batch size."""
+    needed = {"metric", "variant", "defense", "level", "dataset", "model", "rounds", "batch_size", "chosen", "status"}
+    found = pd.DataFrame()
+    for table in tables.values():
+        if not needed <= set(table.columns):
+            continue
+        rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
+        rows = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
+        if len(rows) and (found.empty or rows["defense"].nunique() > found["defense"].nunique()):
+            found = rows
+    if found.empty:
+        return found
+    first = found.iloc[0]
+    found = found[(found["dataset"] == first["dataset"]) & (found["model"] == first["model"])]
+    found = found[found["rounds"] == found["rounds"].max()]
+    return found[found["batch_size"] == found["batch_size"].min()]
+
+
+def _place(rows: pd.DataFrame) -> str:
+    """Dataset and network, in brackets."""
+    first = rows.iloc[0]
+    return f" ({style.written(first['dataset'])}, {style.written(first['model'])})"
+
+
+def _arms(rows: pd.DataFrame) -> str:
+    """Mean by defense, at its outer levels, for as many defenses as one can read; recipes of plain SGD come last."""
+    names = sorted(style.ordered(rows["defense"].unique()), key=lambda name: name in _RECIPES)
+    return "; ".join(_arm(name, rows[rows["defense"] == name]) for name in names[:_ARMS])
+
+
+def _arm(defense: str, rows: pd.DataFrame) -> str:
+    """A defense with its mean, or with those of its lowest and its highest level."""
+    means, label = rows.groupby("level")["value"].mean(), style.look(defense).label  # without those of no level
+    if means.empty:
+        return f"{label} {_number(rows['value'].mean())}"
+    ends = sorted({means.index.min(), means.index.max()})
+    written = [f"{_number(means[level])} ({style.level_text(defense, level)})".removesuffix(" ()") for level in ends]
+    return f"{label} {' to '.join(written)}"
