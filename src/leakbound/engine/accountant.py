@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,8 +14,6 @@ from leakbound.channels.channel import Channel, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import GuaranteeError
-
-Noise = Literal["fresh", "frozen"]
 
 
 @dataclass(frozen=True)
@@ -76,13 +74,7 @@ class _Part:
     @property
     def capacity(self) -> float:
         """Nats of one use."""
-        return self.information(1)
-
-    def information(self, looks: int) -> float:
-        """Nats of some looks."""
-        if not looks:
-            return 0.0
-        return math.inf if np.isinf(self.ratios).any() else gaussian_capacity(self.ratios, 1.0, looks)
+        return joint_information(self.ratios, 1)
 
 
 class LeakageAccountant:
@@ -110,9 +102,9 @@ class LeakageAccountant:
     def add(
         self,
         channel: Channel,
-        uses: int | Int[np.ndarray, " records"],
+        uses: Any,
         *,
-        noise: Noise = "fresh",
+        noise: str = "fresh",
         steps: int | None = None,
         ratios: Float[np.ndarray, " d"] | None = None,
     ) -> LeakageAccountant:
@@ -120,7 +112,7 @@ class LeakageAccountant:
 
         Args:
             channel: A calibrated channel.
-            uses: Of every record, or of each; >= 0.
+            uses: Whole number, of every record, or array (records,) of one for each; >= 0.
             noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn anew for each call of this.
             steps: Steps of training, for the published total alone.
             ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
@@ -136,8 +128,7 @@ class LeakageAccountant:
             raise GuaranteeError(
                 f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
             )
-        if noise not in ("fresh", "frozen"):
-            raise GuaranteeError(f"noise = {noise!r}: give 'fresh' or 'frozen'")
+        check_noise(noise)
         if channel.dimension != self.moments.dimension:
             raise GuaranteeError(
                 f"the channel has {channel.dimension} axes, the records {self.moments.dimension} values: account for "
@@ -153,7 +144,7 @@ class LeakageAccountant:
         self._parts.append(_Part(channel, found, counts, looks, steps))
         return self
 
-    def add_labels(self, classes: int | None = None, *, nats: float | None = None) -> LeakageAccountant:
+    def add_labels(self, classes: int | None = None, *, nats: float | int | None = None) -> LeakageAccountant:
         """Count labels, which leave without noise: ln(classes) of each record, or their entropy; once, as it is one.
 
         Raises:
@@ -209,11 +200,29 @@ class LeakageAccountant:
         """Nats of one schedule."""
         seen = [(part, count) for part, count in zip(self._parts, looks, strict=True) if count]
         if len(seen) < 2:
-            return sum((part.information(count) for part, count in seen), 0.0)
+            return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)
         linear = sum(_times(count, part.capacity) for part, count in seen)
         return min(linear, composed_capacity([(part.channel, count) for part, count in seen], self.moments))
+
+
+def joint_information(ratios: Float[np.ndarray, " d"], looks: int) -> float:
+    """Nats that some looks with independent noise through one channel tell together, ½ Σ ln(1 + k μ/σ).
+
+    Args:
+        ratios: (d,) variance ratios of one use, in [0, ∞].
+        looks: k >= 0.
+    """
+    if not looks:
+        return 0.0
+    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))
 
 
 def _times(count: int, nats: float) -> float:
     """The nats times the count; 0 for a count of 0, also of ∞."""
     return count * nats if count else 0.0
+
+
+def check_noise(noise: str) -> None:
+    """Refuse, with a ``GuaranteeError``, noise that is neither ``fresh`` nor ``frozen``."""
+    if noise not in ("fresh", "frozen"):
+        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', anew at each use, or 'frozen', once for each record")

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from leakbound.channels.covariance import population_moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.engine.accountant import Account, LeakageAccountant, Noise
+from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
 from leakbound.engine.description import describe
 from leakbound.engine.ledger import Ledger
@@ -55,7 +55,7 @@ class ChannelEngine:
         layout: Layout,
         target: Target,
         *,
-        noise: Noise = "fresh",
+        noise: str = "fresh",
         seed: int | None = None,
         classes: int | None = None,
         key: Key = None,
@@ -74,15 +74,15 @@ class ChannelEngine:
     def for_data(
         cls,
         data: Any,
-        target: Target | float,
+        target: Any,
         *,
         key: Key = None,
         shape: str = "natural",
         weights: Float[np.ndarray, " d"] | None = None,
-        noise: Noise = "fresh",
+        noise: str = "fresh",
         seed: int | None = None,
         classes: int | None = None,
-        value_range: tuple[float, float] | None = None,
+        value_range: tuple[float | int, float | int] | None = None,
     ) -> ChannelEngine:
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
@@ -104,8 +104,7 @@ class ChannelEngine:
             ValueError: If the shape is unknown, or weights do not fit it.
         """
         asked = as_target(target)
-        if noise not in ("fresh", "frozen"):
-            raise GuaranteeError(f"noise = {noise!r}: give 'fresh' or 'frozen'")
+        check_noise(noise)
         looks = asked.looks(noise == "frozen")
         form = SHAPES.get(shape)
         held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
@@ -184,6 +183,8 @@ class ChannelEngine:
             BudgetError: If a record has no uses left.
             GuaranteeError: If an input has another form than calibrated for, or other values than before.
         """
+        if any(self._ledgers.get(ledger.name) is not ledger for ledger in ledgers):
+            raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
         self.layout.check(inputs)
         groups = [(ledger, np.flatnonzero(which == number)) for number, ledger in enumerate(ledgers)]
         groups = [(ledger, rows) for ledger, rows in groups if len(rows)]
@@ -263,6 +264,19 @@ class ChannelEngine:
         self._waiting = dict(state["ledgers"])
         for name, ledger in self._ledgers.items():
             ledger.restore(self._waiting[name])
+
+    def take_up(self, state: Mapping[str, Any] | None) -> None:
+        """Count for another client of this process from now on; loaders have to be protected anew.
+
+        Args:
+            state: :meth:`state_dict` of the engine as that client left it; None for a client without any uses.
+
+        Raises:
+            GuaranteeError: If the state is of another channel or noise.
+        """
+        self.steps, self._ledgers, self._bases, self._waiting = 0, {}, [], {}
+        if state is not None:
+            self.load_state_dict(state)
 
     def describe(self) -> str:
         """The guarantee in words: target, channel, what an attacker gets at most, and what is assumed."""

@@ -45,7 +45,8 @@ class Gate:
     def __init__(
         self, engine: ChannelEngine, places: Places, ledgers: tuple[Ledger, ...], key: Key, after: After
     ) -> None:
-        self._engine, self._places, self._ledgers, self._key, self._after = engine, places, ledgers, key, after
+        self.engine = engine
+        self._places, self._ledgers, self._key, self._after = places, ledgers, key, after
 
     def __len__(self) -> int:
         return len(self._places.records)
@@ -53,9 +54,9 @@ class Gate:
     def released(self, positions: list[int], inputs: list[Tensor], rests: list[Any]) -> list[Any]:
         """Records with noisy inputs, in order; all of them, or none if one is refused."""
         if odd := {tuple(one.shape) for one in inputs if one.shape != inputs[0].shape}:
-            self._engine.layout.check(torch.empty(1, *min(odd)))
+            self.engine.layout.check(torch.empty(1, *min(odd)))
         at = np.asarray(positions, dtype=np.int64)
-        noisy = self._engine.release(
+        noisy = self.engine.release(
             self._ledgers, self._places.which[at], self._places.records[at], torch.stack(inputs)
         )
         after = self._after or (lambda one: one)
@@ -97,6 +98,11 @@ class ProtectedLoader:
 
     def __len__(self) -> int:
         return len(self._clean)
+
+    @property
+    def engine(self) -> ChannelEngine:
+        """The engine that releases the records."""
+        return self._gate.engine
 
     @property
     def batch_size(self) -> int | None:

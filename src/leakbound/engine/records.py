@@ -37,7 +37,7 @@ class Layout:
     high: float
 
     @classmethod
-    def of(cls, inputs: Tensor, value_range: tuple[float, float] | None = None) -> Layout:
+    def of(cls, inputs: Tensor, value_range: tuple[float | int, float | int] | None = None) -> Layout:
         """Layout of some inputs (n, ...); without a range, values may lie half their width outside of what is seen.
 
         Raises:
@@ -59,7 +59,7 @@ class Layout:
             return cls(shape, is_whole(inputs), low - slack, high + slack)
         if not value_range[0] <= low <= high <= value_range[1]:
             raise GuaranteeError(f"values from {low:g} to {high:g} leave value_range = {value_range}: widen it")
-        return cls(shape, is_whole(inputs), *map(float, value_range))
+        return cls(shape, is_whole(inputs), float(value_range[0]), float(value_range[1]))
 
     def check(self, inputs: Tensor) -> None:
         """Refuse inputs (batch, ...) of another form.

@@ -16,10 +16,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
-from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse, linear_mmse_from_covariances
+from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
 from leakbound.accounting.naming import identification_information
 from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
 from leakbound.channels.covariance import Moments
+from leakbound.engine.accountant import joint_information
 from leakbound.engine.refusals import GuaranteeError
 
 _STEPS = 200  # doublings or halvings of κ until the root lies between two
@@ -47,9 +48,7 @@ class Calibration:
 
     def information(self, looks: int) -> float:
         """Nats that some looks with independent noise tell together of one record, at most."""
-        if not looks:
-            return 0.0
-        return math.inf if np.isinf(self.ratios).any() else gaussian_capacity(self.ratios, 1.0, looks)
+        return joint_information(self.ratios, looks)
 
     def linear_error(self, looks: int) -> float:
         """Squared error, per value, of the best linear estimate of a record from some looks."""
@@ -57,13 +56,13 @@ class Calibration:
         if not looks:
             return self.moments.total_variance / channel.dimension
         if spectrum.weights is not None:
-            total = linear_mmse_from_covariances(self.moments.covariance, channel.variances, looks)
+            total = linear_mmse_from_covariances(self.moments.covariance, channel.variances, float(looks))
         else:
             signal = spectrum.data_eigenvalues if spectrum.data_eigenvalues is not None else spectrum.eigenvalues
             # A gain in front of the noise is the same as noise divided by it.
             gain = np.ones_like(signal) if channel.gain is None else channel.gain
             noise = np.divide(channel.variances, gain**2, out=np.full_like(signal, math.inf), where=gain > 0)
-            total = linear_mmse(signal, noise, looks)
+            total = linear_mmse(signal, noise, float(looks))
         return total / channel.dimension
 
 
@@ -110,7 +109,7 @@ class Target(ABC):
             looks: Looks with independent noise at each record.
 
         Raises:
-            GuaranteeError: If every channel meets it, or float64 cannot hold the noise of one that does.
+            ValueError: If float64 cannot hold the noise that it needs.
         """
 
         def calibrated(log_capacity: float) -> Calibration:
@@ -145,7 +144,7 @@ class Capacity(Target):
     """
 
     needs_uses: ClassVar[bool] = False
-    nats: float
+    nats: float | int
     uses: int | None = None
 
     def __post_init__(self) -> None:
@@ -159,7 +158,7 @@ class Capacity(Target):
 
     def solve(self, shape: Any, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
         """Channel of this capacity, which shapes solve for themselves."""
-        return Calibration(shape.calibrate(spectrum, self.nats), spectrum, moments)
+        return Calibration(shape.calibrate(spectrum, float(self.nats)), spectrum, moments)
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ class Leakage(Target):
         uses: Planned uses of each record, >= 1; None for frozen noise.
     """
 
-    nats: float
+    nats: float | int
     uses: int | None = None
 
     def __post_init__(self) -> None:
@@ -195,7 +194,7 @@ class Reconstruction(Target):
         uses: Planned uses of each record, >= 1; None for frozen noise.
     """
 
-    mse: float
+    mse: float | int
     uses: int | None = None
 
     def __post_init__(self) -> None:
@@ -235,7 +234,7 @@ class Naming(Target):
         uses: Planned uses of each record, >= 1; None for frozen noise.
     """
 
-    probability: float
+    probability: float | int
     candidates: int
     uses: int | None = None
 
@@ -260,7 +259,7 @@ class Naming(Target):
         return calibration.information(looks) - self.nats
 
 
-def as_target(given: Target | float) -> Target:
+def as_target(given: Any) -> Target:
     """A target as it is; a number as the capacity of one use.
 
     Raises:
@@ -276,7 +275,7 @@ def as_target(given: Target | float) -> Target:
     )
 
 
-def _check_positive(target: str, name: str, value: float) -> None:
+def _check_positive(target: str, name: str, value: float | int) -> None:
     """Refuse a value that is not positive and finite."""
     if not 0 < value < math.inf:
         raise GuaranteeError(f"{target}({name}={value!r}): give a finite number above 0")

@@ -16,7 +16,7 @@ from leakbound.channels.covariance import population_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.engine.noise import RecordNoise
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.targets import Target, as_target
+from leakbound.engine.targets import as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 from leakbound.registry import SHAPES
 
@@ -44,9 +44,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        target: Target | float = 1.0,
+        target: Any = 1.0,
         *,
-        shape: str = "natural",
+        shape: Any = "natural",
         weights: Any = None,
         auxiliary: Any = None,
         random_state: Any = None,
