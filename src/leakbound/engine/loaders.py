@@ -182,15 +182,14 @@ class _Positions(Dataset[Any]):
     """Records with their position: input and all else apart, in whichever process fetches them."""
 
     def __init__(self, dataset: Any, key: Key) -> None:
-        self._dataset, self._key = dataset, key
+        self._dataset, self._key, self._size = dataset, key, len(dataset)
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return self._size
 
     def __getitem__(self, index: int) -> tuple[int, Tensor, Any]:
-        position = int(index) % len(self) if -len(self) <= int(index) < len(self) else int(index)
-        record = self._dataset[position]
-        return position, as_tensor(taken(record, self._key)), replaced(record, self._key, None)
+        record = self._dataset[int(index)]
+        return int(index) % self._size, as_tensor(taken(record, self._key)), replaced(record, self._key, None)
 
 
 def _apart(fetched: list[tuple[int, Tensor, Any]]) -> tuple[list[int], Tensor | list[Tensor], list[Any]]:
