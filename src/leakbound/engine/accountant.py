@@ -18,7 +18,7 @@ from leakbound.engine.refusals import GuaranteeError
 
 @dataclass(frozen=True)
 class Account:
-    """What a schedule tells of its records, in nats: of the record that tells most, and of all.
+    """Nats that a schedule tells of its records: of the one that tells most, and of all.
 
     Attributes:
         worst: Index of the record of which most is told.

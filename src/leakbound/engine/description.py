@@ -28,7 +28,7 @@ def describe(engine: ChannelEngine) -> str:
 
 
 def _guarantee(engine: ChannelEngine) -> Iterator[str]:
-    """What holds."""
+    """Facts that hold."""
     calibration, target = engine.calibration, engine.target
     frozen = engine.noise == "frozen"
     looks = 1 if frozen or target.uses is None else target.uses
@@ -53,7 +53,7 @@ def _guarantee(engine: ChannelEngine) -> Iterator[str]:
 
 
 def _assumptions(engine: ChannelEngine) -> Iterator[str]:
-    """What it rests on."""
+    """Conditions that they rest on."""
     moments = engine.calibration.moments
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
     yield (

@@ -1,4 +1,4 @@
-"""What a finished training tells, added up anew from the privacy events of its provenance."""
+"""Bounds of a finished training, added up anew from the privacy events of its provenance."""
 
 from __future__ import annotations
 
