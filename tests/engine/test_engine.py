@@ -136,7 +136,7 @@ def test_subsets_and_concatenations_are_the_records_behind_them(engine):
 def test_other_records_have_names_of_their_own(engine):
     one, other = private(), private(seed=8)
     engine.protect(batches(one))
-    with pytest.raises(GuaranteeError, match="give another name"):
+    with pytest.raises(GuaranteeError, match="give other records another name"):
         engine.protect(batches(other))
     by_record(engine.protect(batches(other), name="more"))
     assert {name: int(uses.sum()) for name, uses in engine.uses.items()} == {"train": 0, "more": 20}
@@ -157,6 +157,7 @@ def test_a_restart_in_the_middle_of_an_epoch_goes_on_with_the_same_noise(noise, 
     second = engine_of(target, noise=noise)
     if before:
         second.load_state_dict(state)
+        assert second.leakage().record == first.leakage().record > 0
     data = private()
     rest = second.protect(Subset(data, [record for record in range(20) if record not in seen]))
     if not before:

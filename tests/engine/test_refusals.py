@@ -93,6 +93,7 @@ WRONG = {
     "no key": (lambda: engine_of().protect(MAPPINGS), "has the keys 'pixels', 'label': give one as key, not None"),
     "no such field": (lambda: engine_of().protect([Named(PUBLIC[0], 1)], key="x"), "has the fields pixels, label"),
     "no such place": (lambda: engine_of().protect(private(), key=2), "give key as 0 to 1, not 2"),
+    "no classes": (lambda: engine_of(classes=0), "or leave it out"),
     "no places": (lambda: engine_of().protect(list(PUBLIC), key=1), "leave key out"),
     "no records": (lambda: engine_of().protect([]), "give it some"),
     "clean records": (lambda: engine_of().protect(batches(private())).dataset[0], "iterate over the loader"),
@@ -149,6 +150,23 @@ def test_a_bad_record_refuses_its_whole_batch():
         with pytest.raises(GuaranteeError, match=told):
             data.__getitems__([0, bad])
     assert engine.uses["train"].sum() == 0
+
+
+@pytest.mark.parametrize("shape", ["white", "least_power", "rate_distortion", "natural"])
+def test_directions_in_which_no_public_record_varies_are_refused_where_noise_follows_the_data(shape):
+    flat = PUBLIC.copy()
+    flat[:, 3] = flat[:, 0]
+    engine = engine_of(flat, shape=shape, value_range=(-50.0, 50.0))
+    rows = torch.from_numpy(flat[:30].copy())
+    rows[29, 3] += 0.5
+    data = engine.protect(TensorDataset(rows, torch.arange(30)))
+    data.__getitems__(list(range(29)))
+    if shape in ("natural", "rate_distortion"):  # noise in all directions, or nothing passes
+        data[29]
+    else:
+        with pytest.raises(GuaranteeError, match="take shape='natural'"):
+            data[29]
+        assert engine.uses["train"][29] == 0
 
 
 def test_a_dataset_in_a_worker_is_refused():

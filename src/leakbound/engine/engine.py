@@ -61,6 +61,8 @@ class ChannelEngine:
         key: Key = None,
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
+        if classes is not None and classes < 1:
+            raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1, or leave it out")
         self.steps = 0
         self.classes, self._seed, self._key = classes, seed, key
         shape = (1, 1, calibration.channel.dimension)
@@ -186,13 +188,14 @@ class ChannelEngine:
         if any(self._ledgers.get(ledger.name) is not ledger for ledger in ledgers):
             raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
         self.layout.check(inputs)
+        flat = inputs.reshape(len(inputs), 1, 1, -1).to(torch.float32)
+        self.calibration.check_directions(flat.flatten(1).numpy())
         groups = [(ledger, np.flatnonzero(which == number)) for number, ledger in enumerate(ledgers)]
         groups = [(ledger, rows) for ledger, rows in groups if len(rows)]
         most = self.target.uses if self.noise == "fresh" else None
         uses = [ledger.numbers(records[rows], most) for ledger, rows in groups]
         for ledger, rows in groups:
             ledger.check_same(records[rows], inputs[torch.from_numpy(rows)])
-        flat = inputs.reshape(len(inputs), 1, 1, -1).to(torch.float32)
         released = torch.empty_like(flat)
         for (ledger, rows), numbers in zip(groups, uses, strict=True):
             at = torch.from_numpy(rows)
@@ -203,7 +206,7 @@ class ChannelEngine:
 
     def accountant(self) -> LeakageAccountant:
         """Accountant of all uses so far, to which uses of other channels can be added."""
-        uses = [ledger.uses for ledger in self._ledgers.values()] or [np.zeros(1, np.int64)]
+        uses = list(self.uses.values()) or [np.zeros(1, np.int64)]
         found = LeakageAccountant(self.calibration.moments, sum(map(len, uses)))
         if self.classes is not None:
             found.add_labels(self.classes)
@@ -217,7 +220,8 @@ class ChannelEngine:
     @property
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Releases of each record so far, by the name of the data."""
-        return {name: ledger.uses.copy() for name, ledger in self._ledgers.items()}
+        resumed = {name: state["uses"].numpy().copy() for name, state in self._waiting.items()}
+        return {**resumed, **{name: ledger.uses.copy() for name, ledger in self._ledgers.items()}}
 
     @property
     def secure(self) -> bool:
@@ -229,7 +233,7 @@ class ChannelEngine:
         """Uses that the most used record has left; None if they are not limited."""
         if self.noise == "frozen" or self.target.uses is None:
             return None
-        return self.target.uses - max((int(one.uses.max()) for one in self._ledgers.values()), default=0)
+        return self.target.uses - max((int(uses.max()) for uses in self.uses.values()), default=0)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors to go on from, beside the weights of a checkpoint; no clean record is in it."""
@@ -318,7 +322,10 @@ class ChannelEngine:
             own = known or (name if len(places.bases) == 1 else f"{name}.{number}")
             if known is None:
                 if own in self._ledgers:
-                    raise GuaranteeError(f"name = {own!r}: other records are counted under it, so give another name")
+                    raise GuaranteeError(
+                        f"name = {own!r}: another dataset is counted under it, so protect once, before the loop, or "
+                        "give other records another name"
+                    )
                 ledger = Ledger(own, len(base))
                 if own in self._waiting:
                     self._check_state(ledger, self._waiting[own])

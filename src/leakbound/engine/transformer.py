@@ -95,9 +95,14 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Returns:
             Float64 values of float32 precision, not clipped.
+
+        Raises:
+            GuaranteeError: If a row varies in directions in which no calibration record does, and noise that follows
+                these does not hide it.
         """
         check_is_fitted(self)
         records = validate_data(self, X, dtype=np.float64, reset=False)
+        self.calibration_.check_directions(records)
         channel = self.calibration_.channel
         sampler = ChannelSampler(channel, (1, 1, channel.dimension), on_grid=self._seed is None)
         clean = torch.from_numpy(records.astype(np.float32)).reshape(len(records), 1, 1, -1)
