@@ -174,3 +174,10 @@ def test_a_dataset_in_a_worker_is_refused():
     with pytest.raises(GuaranteeError, match="protect the DataLoader instead of its dataset"):
         next(iter(DataLoader(data, num_workers=1)))
     assert len(by_record(DataLoader(data, batch_size=5))) == 20
+
+
+def test_a_batch_of_two_shapes_is_refused():
+    data = engine_of().protect([PUBLIC[0], PUBLIC[1], PUBLIC[2, :3]])
+    with pytest.raises(GuaranteeError, match=r"has the shape \(3,\)"):
+        data.__getitems__([0, 2])
+    assert engine_of().protect(list(PUBLIC)).__getitems__([0, 1])[0].shape == (4,)

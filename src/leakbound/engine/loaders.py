@@ -51,14 +51,14 @@ class Gate:
     def __len__(self) -> int:
         return len(self._places.records)
 
-    def released(self, positions: list[int], inputs: list[Tensor], rests: list[Any]) -> list[Any]:
+    def released(self, positions: list[int], inputs: Tensor | list[Tensor], rests: list[Any]) -> list[Any]:
         """Records with noisy inputs, in order; all of them, or none if one is refused."""
-        if odd := {tuple(one.shape) for one in inputs if one.shape != inputs[0].shape}:
-            self.engine.layout.check(torch.empty(1, *min(odd)))
+        if not isinstance(inputs, Tensor):  # they are not of one form
+            for one in inputs:
+                self.engine.layout.check(one[None])
+            inputs = torch.stack(inputs)
         at = np.asarray(positions, dtype=np.int64)
-        noisy = self.engine.release(
-            self._ledgers, self._places.which[at], self._places.records[at], torch.stack(inputs)
-        )
+        noisy = self.engine.release(self._ledgers, self._places.which[at], self._places.records[at], inputs)
         after = self._after or (lambda one: one)
         return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
 
@@ -93,7 +93,7 @@ class ProtectedLoader:
         """
         pinned = self._loader.pin_memory and torch.cuda.is_available()
         for positions, inputs, rests in self._clean:
-            batch = self._loader.collate_fn(self._gate.released(positions, list(inputs), rests))
+            batch = self._loader.collate_fn(self._gate.released(positions, inputs, rests))
             yield pin_memory(batch) if pinned else batch
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class ProtectedDataset(Dataset[Any]):
                 "num_workers=0"
             )
         positions, inputs, rests = _apart([self._clean[index] for index in indices])
-        return self._gate.released(positions, list(inputs), rests)
+        return self._gate.released(positions, inputs, rests)
 
 
 class Hidden:
