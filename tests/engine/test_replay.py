@@ -59,7 +59,10 @@ def test_differential_privacy_is_computed_anew():
     ("changed", "ratios", "told"),
     [
         ({"events": []}, None, "it is of no training"),
-        ({"events": [{"steps": 1}]}, None, "events of another form"),
+        ({"events": [{"steps": 1}]}, None, "events or bounds of another form"),
+        ({"events": ["one"]}, None, "events or bounds of another form"),
+        ({"leakage": {"replica": {}, "replicas": {}, "labels": "ten"}}, RATIOS, "events or bounds of another form"),
+        ({"leakage": {"replica": {}, "replicas": {}, "labels": 2.3}}, None, "events or bounds of another form"),
         ({"leakage": None}, None, "no bound was derived for 'channel'"),
         ({"leakage": {"replica": {}}}, None, "bounds of another form"),
         ({}, 0.9 * RATIOS, "other bounds than its events and its channel give"),

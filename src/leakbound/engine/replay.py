@@ -64,6 +64,14 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
         ValueError: If the record is of no training, of one without a bound, or states other numbers than its events
             and channel give.
     """
+    try:
+        return _replayed(record, ratios)
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:  # values of other types than were written
+        raise ValueError("the provenance holds events or bounds of another form: train anew") from error
+
+
+def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None) -> list[Replay]:
+    """Bounds of a record whose values have their types."""
     stated, events = _read(record)
     told = {name: stated[name] for name in ("replica", "replicas")}
     kind, channel = events[0].bound, events[0].bound == "nats"
@@ -100,10 +108,7 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
     stated, given = record.get("leakage"), record.get("events")
     if not isinstance(given, list) or not given:
         raise ValueError("the provenance holds no privacy events, so it is of no training: give that of a training")
-    try:
-        events = [PrivacyEvent(**event) for event in given]
-    except TypeError:
-        raise ValueError("the provenance holds events of another form: train anew") from None
+    events = [PrivacyEvent(**event) for event in given]
     if stated is None:
         raise ValueError(
             f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
