@@ -32,7 +32,7 @@ fuzz: .venv/ready
 
 # Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
 test-flower: .venv-flower/ready
-	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py tests/security/test_flower_server.py
+	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready

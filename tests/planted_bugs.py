@@ -311,6 +311,63 @@ BUGS = (
         "known = class_means(dataset.members(0), present)",
         "tests/attacks/test_model_inversion.py::test_attacks_depend_on_no_member_beyond_the_network",
     ),
+    # -- the engine around a training loop -----------------------------------------------------------------------------
+    Bug(
+        "noise of an engine the same at each use",
+        "engine/noise.py",
+        "(0, self._calls, use, record)",
+        "(0, self._calls, 0, record)",
+        "tests/engine/test_engine.py::test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not",
+    ),
+    Bug(
+        "noise of an engine the same for all records",
+        "engine/noise.py",
+        "(0, self._calls, use, record)",
+        "(0, self._calls, use, 0)",
+        "tests/engine/test_engine.py::test_noise_has_the_covariance_of_the_channel",
+    ),
+    Bug(
+        "a target for all uses that one use meets",
+        "engine/targets.py",
+        "return self.uses or 1",
+        "return 1",
+        "tests/engine/test_targets.py::test_all_uses_together_tell_the_leakage_that_was_asked_for",
+    ),
+    Bug(
+        "one use more than planned",
+        "engine/ledger.py",
+        "int(found.max()) >= most",
+        "int(found.max()) > most",
+        "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
+    ),
+    Bug(
+        "a record twice in a batch counted once",
+        "engine/ledger.py",
+        "np.add.at(self.uses, records, 1)",
+        "self.uses[records] += 1",
+        "tests/engine/test_engine.py::test_a_record_twice_in_a_batch_is_used_twice_with_other_noise",
+    ),
+    Bug(
+        "frozen copies drawn anew",
+        "engine/ledger.py",
+        "if int(records[row]) not in self._rows",
+        "if records[row] >= 0",
+        "tests/engine/test_engine.py::test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not",
+    ),
+    Bug(
+        "fresh uses accounted for as frozen ones",
+        "engine/accountant.py",
+        'looks = counts if noise == "fresh" else np.minimum(counts, 1)',
+        "looks = np.minimum(counts, 1)",
+        "tests/engine/test_accountant.py::test_a_mixture_tells_what_its_added_precisions_tell_and_never_more_than_the_sum",
+    ),
+    Bug(
+        "augmentation before the channel",
+        "engine/ledger.py",
+        "if self._prints[record] not in (0, found):",
+        "if False:",
+        "tests/engine/test_refusals.py::test_augmentation_that_hides_at_first_is_caught_at_the_second_use",
+    ),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound import __version__
-from leakbound.cli import audit, configuration, plan, publish, reference, tracking, verify
+from leakbound.cli import account, audit, configuration, plan, publish, reference, tracking, verify
 from leakbound.cli.commands import as_command
 from leakbound.cli.job_list import all_steps
 from leakbound.jobs import coordination
@@ -24,6 +24,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     plan.plan,
     publish.publish,
     audit.audit,
+    account.account,
     tracking.sync,
     tracking.ui,
     tracking.tracking_server,

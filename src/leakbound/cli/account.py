@@ -1,0 +1,58 @@
+"""Command: what a finished training tells of a record, added up anew from its provenance."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound.cli.files import read_channel
+from leakbound.storage.tables import other_file, read_record
+
+_WORDS = {
+    "networks": "networks",
+    "uses": "most uses of a record",
+    "looks": "looks with independent noise",
+    "printed": "as printed, n steps (no bound for all records)",
+    "linear": "uses added up",
+    "joint": "precisions added up",
+    "labels": "labels, on top",
+    "record": "smallest valid bound, one record",
+    "epsilon": "epsilon",
+    "delta": "delta",
+}
+
+
+def account(
+    provenance: Annotated[Path, typer.Argument(help="Provenance of a training, JSON.")],
+    channel: Annotated[Path | None, typer.Option(help="Its channel, to compute the joint bound anew.")] = None,
+    spectrum: Annotated[Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
+) -> None:
+    """Show what a training tells of one record: as printed, added up, and the smallest valid bound."""
+    record = read_record(provenance, "train")
+    found, source = read_channel(channel, spectrum)
+    ratios = None
+    if found is not None and source is not None:
+        from leakbound.channels.channel import signal_to_noise
+
+        ratios = signal_to_noise(found, source)
+    from leakbound.engine.replay import replay
+
+    try:
+        rows = [asdict(one) for one in replay(record, ratios)]
+    except ValueError as error:
+        raise other_file(provenance, str(error), "train") from error
+    if as_json:
+        sys.stdout.write(json.dumps({"provenance": str(provenance), "replay": rows}, indent=2) + "\n")
+        return
+    lines = [f"{'nats':<48}{'one network':>14}{'all networks':>14}"]
+    for name, words in _WORDS.items():
+        if rows[0][name] is not None:
+            lines.append(f"{words:<48}" + "".join(f"{row[name]:>14.6g}" for row in rows))
+    checked = (
+        "computed anew from events and channel" if rows[0]["verified"] else "as stated: give --channel and --spectrum"
+    )
+    sys.stdout.write("\n".join([*lines, f"joint bound: {checked}"]) + "\n")

@@ -1,0 +1,228 @@
+"""Leakage over any schedule of uses and channels, for each record: as printed, added up, and jointly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from leakbound.accounting.gaussian import gaussian_capacity
+from leakbound.channels.channel import Channel, signal_to_noise
+from leakbound.channels.composition import composed_capacity
+from leakbound.channels.covariance import Moments
+from leakbound.engine.refusals import GuaranteeError
+
+
+@dataclass(frozen=True)
+class Account:
+    """Nats that a schedule tells of its records: of the one that tells most, and of all.
+
+    Attributes:
+        worst: Index of the record of which most is told.
+        uses: Uses of that record.
+        looks: Looks with independent noise at it: a frozen copy is one, however often it is used.
+        printed: Σ n·κ over the steps, as published: loose for one record, and no bound for all; None where the number
+            of steps is not known.
+        linear: Σ k·κ, valid for one record, and loose.
+        joint: ½ ln det(I + Σ_i k_i Σ_D Σ_ξi⁻¹), by added precisions: valid, and never above ``linear``.
+        labels: Nats that labels tell on top, released without noise.
+        record: The smallest valid bound for the record, ``joint`` and ``labels``.
+        average: The same on average over all records.
+        dataset: Their sum, which bounds what is told of all records together.
+    """
+
+    worst: int
+    uses: int
+    looks: int
+    printed: float | None
+    linear: float
+    joint: float
+    labels: float
+    record: float
+    average: float
+    dataset: float
+
+    def __str__(self) -> str:
+        """The numbers, one a line."""
+        printed = "unknown, give steps" if self.printed is None else f"{self.printed:.6g} nats"
+        lines = {
+            "most used record": f"{self.worst}: {self.uses} uses, {self.looks} looks with independent noise",
+            "as printed, n steps": f"{printed} (loose, and no bound for all records)",
+            "uses added up": f"{self.linear:.6g} nats",
+            "precisions added up": f"{self.joint:.6g} nats",
+            "labels": f"{self.labels:.6g} nats",
+            "smallest valid bound": f"{self.record:.6g} nats of this record",
+            "average record": f"{self.average:.6g} nats",
+            "all records together": f"{self.dataset:.6g} nats",
+        }
+        return "\n".join(f"{name:<22}{value}" for name, value in lines.items())
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Looks through one channel: its variance ratios of one use, and uses and looks of each record."""
+
+    channel: Channel
+    ratios: Float[np.ndarray, " d"]
+    uses: Int[np.ndarray, " records"]
+    looks: Int[np.ndarray, " records"]
+    steps: int | None
+
+    @property
+    def capacity(self) -> float:
+        """Nats of one use."""
+        return joint_information(self.ratios, 1)
+
+
+class LeakageAccountant:
+    """Adds up what uses of channels tell of each record, whatever the order, the channels and the noise.
+
+    Bounds hold for every law of the records whose covariance is that of ``moments``, and for whoever sees all that
+    was computed from the noisy records. Noise of different uses is independent, so their precisions add; a frozen copy
+    is one look in all.
+
+    Args:
+        moments: Mean and covariance of the records' law, which the channels were calibrated to.
+        records: Number of records, >= 1.
+
+    Raises:
+        GuaranteeError: If there is no record.
+    """
+
+    def __init__(self, moments: Moments, records: int = 1) -> None:
+        if records < 1:
+            raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
+        self.moments, self.records = moments, records
+        self._parts: list[_Part] = []
+        self._labels = 0.0
+
+    def add(
+        self,
+        channel: Channel,
+        uses: Any,
+        *,
+        noise: str = "fresh",
+        steps: int | None = None,
+        ratios: Float[np.ndarray, " d"] | None = None,
+    ) -> LeakageAccountant:
+        """Add uses of a channel; looks through the same one add up.
+
+        Args:
+            channel: A calibrated channel.
+            uses: Whole number, of every record, or array (records,) of one for each; >= 0.
+            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn anew for each call of this.
+            steps: Steps of training, for the published total alone.
+            ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
+
+        Returns:
+            This accountant.
+
+        Raises:
+            GuaranteeError: If counts are negative or not one for each record, or the channel has another dimension.
+        """
+        counts = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,)).astype(np.int64)
+        if counts.shape != (self.records,) or counts.min() < 0 or np.any(counts != np.asarray(uses)):
+            raise GuaranteeError(
+                f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
+            )
+        check_noise(noise)
+        if channel.dimension != self.moments.dimension:
+            raise GuaranteeError(
+                f"the channel has {channel.dimension} axes, the records {self.moments.dimension} values: account for "
+                "each kind of records with an accountant of its own"
+            )
+        looks = counts if noise == "fresh" else np.minimum(counts, 1)
+        for place, part in enumerate(self._parts):
+            if part.channel is channel:
+                total = None if steps is None or part.steps is None else part.steps + steps
+                self._parts[place] = replace(part, uses=part.uses + counts, looks=part.looks + looks, steps=total)
+                return self
+        found = signal_to_noise(channel, self.moments) if ratios is None else ratios
+        self._parts.append(_Part(channel, found, counts, looks, steps))
+        return self
+
+    def add_labels(self, classes: int | None = None, *, nats: float | int | None = None) -> LeakageAccountant:
+        """Count labels, which leave without noise: ln(classes) of each record, or their entropy; once, as it is one.
+
+        Raises:
+            GuaranteeError: Unless one of the two is given, in range.
+        """
+        if (classes is None) == (nats is None):
+            raise GuaranteeError("labels: give the number of classes, or nats, their entropy")
+        if classes is not None and classes < 1:
+            raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1")
+        told = math.log(classes) if classes is not None else nats
+        if told is None or not 0 <= told < math.inf:
+            raise GuaranteeError(f"nats = {nats}: give the entropy of a label, finite and at least 0")
+        self._labels = max(self._labels, told)
+        return self
+
+    def per_record(self) -> Float[np.ndarray, " records"]:
+        """Smallest valid bound for each record, in nats, labels included for those that were used."""
+        joint = self._joint()
+        used = sum((part.uses for part in self._parts), np.zeros(self.records, np.int64)) > 0
+        return joint + np.where(used, self._labels, 0.0)
+
+    def account(self) -> Account:
+        """All numbers, for the record that tells most and for all together."""
+        joint, bounds = self._joint(), self.per_record()
+        worst = int(bounds.argmax())
+        uses = sum(int(part.uses[worst]) for part in self._parts)
+        printed: float | None = 0.0
+        for part in self._parts:
+            printed = None if printed is None or part.steps is None else printed + _times(part.steps, part.capacity)
+        return Account(
+            worst=worst,
+            uses=uses,
+            looks=sum(int(part.looks[worst]) for part in self._parts),
+            printed=printed,
+            linear=sum((_times(int(part.looks[worst]), part.capacity) for part in self._parts), 0.0),
+            joint=float(joint[worst]),
+            labels=self._labels if uses else 0.0,
+            record=float(bounds[worst]),
+            average=float(bounds.mean()),
+            dataset=float(bounds.sum()),
+        )
+
+    def _joint(self) -> Float[np.ndarray, " records"]:
+        """Joint bound of the pixels, computed once for each schedule that occurs."""
+        if not self._parts:
+            return np.zeros(self.records)
+        schedules = np.stack([part.looks for part in self._parts], axis=1)
+        kinds, kind_of = np.unique(schedules, axis=0, return_inverse=True)
+        nats = np.array([self._composed(tuple(map(int, kind))) for kind in kinds])
+        return nats[kind_of.ravel()]
+
+    def _composed(self, looks: tuple[int, ...]) -> float:
+        """Nats of one schedule."""
+        seen = [(part, count) for part, count in zip(self._parts, looks, strict=True) if count]
+        if len(seen) < 2:
+            return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)
+        linear = sum(_times(count, part.capacity) for part, count in seen)
+        return min(linear, composed_capacity([(part.channel, count) for part, count in seen], self.moments))
+
+
+def joint_information(ratios: Float[np.ndarray, " d"], looks: int) -> float:
+    """Nats that some looks with independent noise through one channel tell together, ½ Σ ln(1 + k μ/σ).
+
+    Args:
+        ratios: (d,) variance ratios of one use, in [0, ∞].
+        looks: k >= 0.
+    """
+    if not looks:
+        return 0.0
+    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))
+
+
+def _times(count: int, nats: float) -> float:
+    """The nats times the count; 0 for a count of 0, also of ∞."""
+    return count * nats if count else 0.0
+
+
+def check_noise(noise: str) -> None:
+    """Refuse, with a ``GuaranteeError``, noise that is neither ``fresh`` nor ``frozen``."""
+    if noise not in ("fresh", "frozen"):
+        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', anew at each use, or 'frozen', once for each record")

@@ -1,0 +1,53 @@
+"""The engine in Lightning, which is no dependency: a callback that checks, logs, saves and stops.
+
+trainer = Trainer(callbacks=[ChannelCallback(engine)], max_epochs=epochs)
+trainer.fit(model, engine.protect(loader))
+"""
+
+from typing import Any
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:  # the older name of the same
+    from pytorch_lightning import Callback
+
+from leakbound.engine.engine import ChannelEngine
+from leakbound.engine.loaders import ProtectedLoader
+from leakbound.engine.refusals import GuaranteeError
+
+
+class ChannelCallback(Callback):
+    """Keeps the counts of an engine with a trainer's checkpoints, logs what has leaked, and stops in time.
+
+    Args:
+        engine: Whose loader is trained on.
+        metric: Name under which the smallest valid bound of the most used record, in nats, is logged at each epoch's
+            end.
+    """
+
+    def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
+        self.engine, self.metric = engine, metric
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse a training whose records do not pass the channel.
+
+        Raises:
+            GuaranteeError: If its loader is not a protected one of this engine.
+        """
+        loader = trainer.train_dataloader
+        if not (isinstance(loader, ProtectedLoader) and loader.engine is self.engine):
+            raise GuaranteeError("the trainer reads clean records: give fit the loader that engine.protect returns")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log what has leaked, and stop once records have no uses left."""
+        pl_module.log(self.metric, self.engine.leakage().record)
+        if self.engine.remaining == 0:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, for the checkpoint."""
+        return self.engine.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.engine.load_state_dict(state_dict)

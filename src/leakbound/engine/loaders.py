@@ -1,0 +1,199 @@
+"""Loaders and datasets whose records pass the channel before anybody else sees them.
+
+Workers fetch clean records with their positions; noise, counting and refusals happen in the process that iterates, so
+that a record which a worker fetched and nobody took is not counted. Whatever works on several records, the loader's
+``collate_fn`` included, comes after the channel and takes nothing from the guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from leakbound.engine.places import Places
+from leakbound.engine.records import Key, as_tensor, replaced, taken
+from leakbound.engine.refusals import GuaranteeError
+
+if TYPE_CHECKING:
+    from leakbound.engine.engine import ChannelEngine
+    from leakbound.engine.ledger import Ledger
+
+_KEPT = (
+    *("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
+    *("persistent_workers", "in_order"),
+)
+After = Callable[[Tensor], Any] | None
+
+
+class Gate:
+    """The one way of records from a dataset through a channel.
+
+    Args:
+        engine: Holds the channel and refuses what has no uses left.
+        places: Origins of the dataset's records.
+        ledgers: Counts of each of their collections.
+        key: Place of the input in a record.
+        after: Transform of each noisy input.
+    """
+
+    def __init__(
+        self, engine: ChannelEngine, places: Places, ledgers: tuple[Ledger, ...], key: Key, after: After
+    ) -> None:
+        self.engine = engine
+        self._places, self._ledgers, self._key, self._after = places, ledgers, key, after
+
+    def __len__(self) -> int:
+        return len(self._places.records)
+
+    def released(self, positions: list[int], inputs: Tensor | list[Tensor], rests: list[Any]) -> list[Any]:
+        """Records with noisy inputs, in order; all of them, or none if one is refused."""
+        if not isinstance(inputs, Tensor):  # they are not of one form
+            for one in inputs:
+                self.engine.layout.check(one[None])
+            inputs = torch.stack(inputs)
+        at = np.asarray(positions, dtype=np.int64)
+        noisy = self.engine.release(self._ledgers, self._places.which[at], self._places.records[at], inputs)
+        after = self._after or (lambda one: one)
+        return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
+
+
+class ProtectedLoader:
+    """A loader of noisy records: the same batches, sampler and workers as the one that it was made from.
+
+    It is no ``DataLoader``, so that no framework can make another one of it that would read clean records.
+
+    Args:
+        loader: With automatic batches.
+        gate: Of its dataset.
+        key: Place of the input in a record.
+
+    Attributes:
+        dataset: Has the length of the records and hands none out.
+    """
+
+    def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key) -> None:
+        self._loader, self._gate, self.dataset = loader, gate, Hidden(len(gate))
+        options = {name: getattr(loader, name) for name in _KEPT}
+        self._clean = DataLoader(
+            _Positions(loader.dataset, key), batch_sampler=loader.batch_sampler, collate_fn=_apart, **options
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Noisy batches; each is counted just before it is given out.
+
+        Raises:
+            BudgetError: If a record of the next batch has no uses left.
+            GuaranteeError: If a record is not as the channel was calibrated for.
+        """
+        pinned = self._loader.pin_memory and torch.cuda.is_available()
+        for positions, inputs, rests in self._clean:
+            batch = self._loader.collate_fn(self._gate.released(positions, inputs, rests))
+            yield pin_memory(batch) if pinned else batch
+
+    def __len__(self) -> int:
+        return len(self._clean)
+
+    @property
+    def engine(self) -> ChannelEngine:
+        """The engine that releases the records."""
+        return self._gate.engine
+
+    @property
+    def batch_size(self) -> int | None:
+        """Records of a batch."""
+        return self._loader.batch_size
+
+    @property
+    def sampler(self) -> Any:
+        """The loader's, e.g. to set the epoch of a distributed one."""
+        return self._loader.sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The loader's."""
+        return self._loader.batch_sampler
+
+
+class ProtectedDataset(Dataset[Any]):
+    """A map-style dataset of noisy records, for whoever builds loaders of their own; each reading is a use.
+
+    Args:
+        dataset: Clean records.
+        gate: Of this dataset.
+        key: Place of the input in a record.
+    """
+
+    def __init__(self, dataset: Any, gate: Gate, key: Key) -> None:
+        self._clean, self._gate = _Positions(dataset, key), gate
+
+    def __len__(self) -> int:
+        return len(self._gate)
+
+    def __getitem__(self, index: int) -> Any:
+        """One noisy record."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """Noisy records of a batch, refused or released together."""
+        if get_worker_info() is not None:
+            raise GuaranteeError(
+                "a worker's counts of uses are lost with it: protect the DataLoader instead of its dataset, or set "
+                "num_workers=0"
+            )
+        positions, inputs, rests = _apart([self._clean[index] for index in indices])
+        return self._gate.released(positions, inputs, rests)
+
+
+class Hidden:
+    """Length of a dataset, and nothing else of it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: object) -> Any:
+        """Nothing.
+
+        Raises:
+            GuaranteeError: Always.
+        """
+        raise GuaranteeError("a protected loader hands out no clean records: iterate over the loader")
+
+
+def check_batches(loader: DataLoader[Any]) -> None:
+    """Refuse a loader that makes no batches of its own.
+
+    Raises:
+        GuaranteeError: If it has no batch sampler.
+    """
+    if loader.batch_sampler is None:
+        raise GuaranteeError("batch_size=None: let the DataLoader make batches, so that uses are counted by record")
+
+
+class _Positions(Dataset[Any]):
+    """Records with their position: input and all else apart, in whichever process fetches them."""
+
+    def __init__(self, dataset: Any, key: Key) -> None:
+        self._dataset, self._key, self._size = dataset, key, len(dataset)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor, Any]:
+        record = self._dataset[int(index)]
+        return int(index) % self._size, as_tensor(taken(record, self._key)), replaced(record, self._key, None)
+
+
+def _apart(fetched: list[tuple[int, Tensor, Any]]) -> tuple[list[int], Tensor | list[Tensor], list[Any]]:
+    """Positions, inputs (one tensor if they are of one form, which workers pass on at once) and the rest."""
+    positions, inputs, rests = (list(column) for column in zip(*fetched, strict=True))
+    alike = len({(one.shape, one.dtype) for one in inputs}) == 1
+    return positions, torch.stack(inputs) if alike else inputs, rests

@@ -1,0 +1,72 @@
+"""Noise that belongs to a record and its use: equal whoever draws it, in which batch, and after which interruption.
+
+Philox is a counter-based generator: a key and a 256-bit counter give its numbers. The key comes from the seed and the
+name of the data, the counter holds record and use, so no state has to be kept and no two uses share a stream.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+from leakbound.randomness.seeding import derive_seed
+
+
+class RecordNoise:
+    """Seeded draws for one batch, a row for each record: a function of seed, name, record and use alone.
+
+    Whoever knows the seed can subtract the noise.
+
+    Args:
+        seed: Of the engine.
+        name: Of the data that the records belong to.
+        records: Index of each record in its data.
+        uses: Number of the use, from 0, for each row.
+    """
+
+    secure = False
+
+    def __init__(
+        self, seed: int, name: str, records: Integer[np.ndarray, " rows"], uses: Integer[np.ndarray, " rows"]
+    ) -> None:
+        key = np.array([derive_seed(seed, name, "noise", half) for half in range(2)], dtype=np.uint64)
+        self._philox = np.random.Philox(key=key)
+        self._start = self._philox.state
+        self._normal = np.random.Generator(self._philox).standard_normal
+        self._rows = list(zip(uses.tolist(), records.tolist(), strict=True))
+        self._calls = 0
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal numbers (rows, width).
+
+        Raises:
+            ValueError: If another number of rows is asked for.
+        """
+        rows, width = shape
+        if rows != len(self._rows):
+            raise ValueError(f"rows = {rows}: this noise is for {len(self._rows)} records")
+        kind = np.float32 if dtype == torch.float32 else np.float64
+        drawn = np.empty((rows, width), kind)
+        for row, (use, record) in zip(drawn, self._rows, strict=True):
+            self._start["state"]["counter"][:] = (0, self._calls, use, record)
+            self._philox.state = self._start
+            self._normal(dtype=kind, out=row)
+        self._calls += 1
+        return torch.from_numpy(drawn).to(dtype)
+
+    def uniform(self, count: int) -> Float[Tensor, " count"]:
+        """Nothing draws uniform numbers for records.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("noise of records is normal")
+
+    def state(self) -> None:
+        """None: record and use say it all."""
+        return
+
+    def restore(self, state: Tensor | None) -> None:
+        """Nothing to do."""

@@ -1,0 +1,56 @@
+"""Identity of records: the collection and index behind each position of a dataset, through subsets and concatenations.
+
+A record that two loaders read, or that a dataset holds twice, is then one record, and its uses add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch.utils.data import ConcatDataset, Subset
+
+
+@dataclass(frozen=True)
+class Places:
+    """Origin of each record of a dataset.
+
+    Attributes:
+        bases: Collections that records come from, none of them a part of another dataset.
+        which: (positions,) number of the collection, for each position of the dataset.
+        records: (positions,) index inside the collection.
+    """
+
+    bases: tuple[Any, ...]
+    which: Int[np.ndarray, " positions"]
+    records: Int[np.ndarray, " positions"]
+
+    @classmethod
+    def of(cls, dataset: Any) -> Places:
+        """Origins of the records of a dataset; ``Subset`` and ``ConcatDataset`` are looked through."""
+        if isinstance(dataset, Subset):
+            inner, chosen = cls.of(dataset.dataset), np.asarray(dataset.indices, dtype=np.int64)
+            return cls(inner.bases, inner.which[chosen], inner.records[chosen])
+        if not isinstance(dataset, ConcatDataset):
+            size = len(dataset)
+            return cls((dataset,), np.zeros(size, dtype=np.int64), np.arange(size, dtype=np.int64))
+        bases: list[Any] = []
+        which, records = [], []
+        for part in map(cls.of, dataset.datasets):
+            bases += [base for base in part.bases if not any(base is known for known in bases)]
+            numbers = [next(at for at, known in enumerate(bases) if known is base) for base in part.bases]
+            which.append(np.array(numbers, dtype=np.int64)[part.which])
+            records.append(part.records)
+        return cls(tuple(bases), np.concatenate(which), np.concatenate(records))
+
+    def meets(self, other: Places) -> bool:
+        """True if a record is in both datasets."""
+        for number, base in enumerate(self.bases):
+            for place, known in enumerate(other.bases):
+                if known is base:
+                    mine, theirs = self.records[self.which == number], other.records[other.which == place]
+                    if np.isin(mine, theirs).any():
+                        return True
+        return False

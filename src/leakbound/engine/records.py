@@ -1,0 +1,206 @@
+"""Records of any loader: the input inside a tuple, mapping or named tuple, as a tensor, and the layout it must have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from leakbound.engine.refusals import GuaranteeError
+
+Key = str | int | None
+_MOST_VALUES = 20_000  # of a record, whose covariance takes 3.2 GB in float64
+_EXACT = {torch.bool: torch.uint8, torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_SLACK = 0.5  # of the calibrated width, that values may lie outside of it where no range was given
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Form that the input of each record has, and that a channel was calibrated for.
+
+    Attributes:
+        shape: Of one input, without the axis of the batch.
+        integers: Whether values are whole numbers, e.g. bytes of pixels, and not floating point.
+        low: Least value that is allowed.
+        high: Largest value that is allowed.
+    """
+
+    shape: tuple[int, ...]
+    integers: bool
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, inputs: Tensor, value_range: tuple[float | int, float | int] | None = None) -> Layout:
+        """Layout of some inputs (n, ...); without a range, values may lie half their width outside of what is seen.
+
+        Raises:
+            GuaranteeError: If there are no values, too many, values that are not finite, or some outside of the range.
+        """
+        shape = tuple(inputs.shape[1:])
+        if not inputs.numel():
+            raise GuaranteeError(f"inputs of shape {tuple(inputs.shape)} hold nothing: give at least two records")
+        if (width := math.prod(shape)) > _MOST_VALUES:
+            raise GuaranteeError(
+                f"a record of {width} values needs a covariance of {8e-9 * width**2:.0f} GB: make it smaller before "
+                f"the channel, to at most {_MOST_VALUES} values"
+            )
+        if not bool(inputs.isfinite().all()):
+            raise GuaranteeError("a value is NaN or infinite: clean the calibration data")
+        low, high = float(inputs.min()), float(inputs.max())
+        if value_range is None:
+            slack = _SLACK * (high - low)
+            return cls(shape, is_whole(inputs), low - slack, high + slack)
+        if not value_range[0] <= low <= high <= value_range[1]:
+            raise GuaranteeError(f"values from {low:g} to {high:g} leave value_range = {value_range}: widen it")
+        return cls(shape, is_whole(inputs), float(value_range[0]), float(value_range[1]))
+
+    def check(self, inputs: Tensor) -> None:
+        """Refuse inputs (batch, ...) of another form.
+
+        Raises:
+            GuaranteeError: If shape, kind of numbers or range differ.
+        """
+        if tuple(inputs.shape[1:]) != self.shape:
+            raise GuaranteeError(
+                f"an input has the shape {tuple(inputs.shape[1:])}, the channel was calibrated for {self.shape}: bring "
+                "both into one form before for_data and protect"
+            )
+        if is_whole(inputs) != self.integers:
+            kinds = ("whole numbers", "floating point")
+            raise GuaranteeError(
+                f"inputs are {kinds[not is_whole(inputs)]} ({inputs.dtype}), the channel was calibrated on "
+                f"{kinds[not self.integers]}: convert and scale both alike before for_data and protect"
+            )
+        if not inputs.numel():
+            return
+        if not bool(inputs.isfinite().all()):
+            raise GuaranteeError("an input holds NaN or infinity: clean the data before protecting it")
+        low, high = float(inputs.min()), float(inputs.max())
+        if low < self.low or high > self.high:
+            raise GuaranteeError(
+                f"values from {low:g} to {high:g} leave the range from {self.low:g} to {self.high:g} that the channel "
+                "was calibrated for: scale the data as the calibration data were, or give for_data their value_range"
+            )
+
+
+def is_whole(inputs: Tensor) -> bool:
+    """True of whole numbers and truth values."""
+    return not (inputs.is_floating_point() or inputs.is_complex())
+
+
+def as_tensor(value: Any) -> Tensor:
+    """A tensor, array, picture (PIL) or nested list as a tensor on the CPU.
+
+    Raises:
+        GuaranteeError: If it holds no real numbers.
+    """
+    if isinstance(value, Tensor):
+        found = value.detach().cpu()
+    else:
+        try:
+            array = np.array(value)
+            # Torch computes little with other unsigned numbers than bytes.
+            found = torch.from_numpy(
+                array.astype(np.int64) if array.dtype.kind == "u" and array.itemsize > 1 else array
+            )
+        except (TypeError, ValueError):
+            raise GuaranteeError(
+                f"an input of type {type(value).__name__} is no array of numbers: give `key`, the place of the input"
+            ) from None
+    if found.is_complex():
+        raise GuaranteeError("an input holds complex numbers: give their real and imaginary parts")
+    return found.to(_EXACT.get(found.dtype, found.dtype))
+
+
+def taken(record: Any, key: Key) -> Any:
+    """The input inside a record: the record itself, or what lies at ``key``, by default the first of a tuple.
+
+    Raises:
+        GuaranteeError: If the key is missing or leads nowhere.
+    """
+    if isinstance(record, Mapping):
+        if key not in record:
+            raise GuaranteeError(f"a record has the keys {', '.join(map(repr, record))}: give one as key, not {key!r}")
+        return record[key]
+    if not _is_tuple(record):
+        if key is not None:
+            raise GuaranteeError(f"key = {key!r}: a record is one {type(record).__name__}, so leave key out")
+        return record
+    if isinstance(key, str) and hasattr(record, "_fields"):
+        if key not in record._fields:
+            raise GuaranteeError(f"a record has the fields {', '.join(record._fields)}: give one as key, not {key!r}")
+        return getattr(record, key)
+    place = 0 if key is None else key
+    if not isinstance(place, int) or not 0 <= place < len(record):
+        raise GuaranteeError(f"a record has {len(record)} places: give key as 0 to {len(record) - 1}, not {key!r}")
+    return record[place]
+
+
+def replaced(record: Any, key: Key, value: Any) -> Any:
+    """A record with another input at the place that :func:`taken` finds; mappings become dictionaries."""
+    if isinstance(record, Mapping):
+        return {**record, key: value}
+    if not _is_tuple(record):
+        return value
+    if hasattr(record, "_fields"):
+        name = key if isinstance(key, str) else record._fields[key or 0]
+        return record._replace(**{name: value})
+    parts = list(record)
+    parts[key if isinstance(key, int) else 0] = value
+    return parts if isinstance(record, list) else tuple(parts)
+
+
+def gathered(data: Any, key: Key = None) -> Tensor:
+    """Inputs (n, ...) of an array, a tensor, a map-style dataset, or the dataset of a loader.
+
+    Raises:
+        GuaranteeError: If the records cannot be counted or read, or differ in shape.
+    """
+    if isinstance(data, Tensor | np.ndarray):
+        if key is not None:
+            raise GuaranteeError(f"key = {key!r}: an array of inputs has no other place, so leave key out")
+        return as_tensor(data)
+    records = dataset_of(data)
+    inputs = [as_tensor(taken(records[index], key)) for index in range(len(records))]
+    if shapes := {tuple(one.shape) for one in inputs if one.shape != inputs[0].shape}:
+        raise GuaranteeError(
+            f"inputs have the shapes {tuple(inputs[0].shape)} and {min(shapes)}: bring all to one before the channel"
+        )
+    if not inputs:
+        raise GuaranteeError("the calibration data hold no record: give at least two")
+    return torch.stack(inputs)
+
+
+def dataset_of(data: Any) -> Any:
+    """The map-style dataset that is given or that a loader reads.
+
+    Raises:
+        GuaranteeError: If it has no length or no records by index.
+    """
+    found = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(found, IterableDataset) or not (isinstance(found, Sized) and hasattr(found, "__getitem__")):
+        raise GuaranteeError(
+            f"{type(found).__name__} has no records by index, so their uses cannot be counted: use a map-style dataset"
+        )
+    return found
+
+
+def _is_tuple(record: Any) -> bool:
+    """True of a record of several places; a list of numbers is one input."""
+    return isinstance(record, tuple) or (
+        isinstance(record, Sequence) and not isinstance(record, str | bytes) and not _is_numbers(record)
+    )
+
+
+def _is_numbers(record: Sequence[Any]) -> bool:
+    """True of a list of numbers or of lists of numbers of equal length."""
+    return all(isinstance(one, int | float) for one in record) or all(
+        isinstance(one, Sequence) and not isinstance(one, str) and _is_numbers(one) for one in record
+    )

@@ -1,0 +1,125 @@
+"""Bounds of a finished training, added up anew from the privacy events of its provenance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import looks
+from leakbound.accounting.statement import stated_bounds
+
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Bounds for one record, of one network or of all that were trained on it, in nats unless named otherwise.
+
+    Attributes:
+        of: ``replica``, the network that tells most, or ``replicas``, all of them.
+        networks: Number of networks, candidates that nobody kept included.
+        uses: Most uses of a record.
+        joint: By added precisions; for DP by the composed Gaussian mechanism.
+        labels: On top, released without noise.
+        record: The smallest valid bound.
+        verified: Whether the numbers were computed anew, and not only compared with each other.
+        looks: Looks with independent noise at a record; None for DP.
+        printed: n·κ, as published; None for DP.
+        linear: k·κ; None for DP.
+        epsilon: ε of DP; None for channels.
+        delta: δ of DP.
+    """
+
+    of: str
+    networks: int
+    uses: int
+    joint: float
+    labels: float
+    record: float
+    verified: bool
+    looks: int | None = None
+    printed: float | None = None
+    linear: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+
+
+def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[Replay]:
+    """Bounds of a training from its provenance, computed anew where that is possible.
+
+    A DP training's are always. A channel's need the variance ratios of one use; without them the printed and the
+    added-up totals are computed, and the stated joint bound is compared with both.
+
+    Args:
+        record: Provenance of a training.
+        ratios: (d,), of its channel (:func:`leakbound.channels.signal_to_noise`).
+
+    Raises:
+        ValueError: If the record is of no training, of one without a bound, or states other numbers than its events
+            and channel give.
+    """
+    try:
+        return _replayed(record, ratios)
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:  # values of other types than were written
+        raise ValueError("the provenance holds events or bounds of another form: train anew") from error
+
+
+def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None) -> list[Replay]:
+    """Bounds of a record whose values have their types."""
+    stated, events = _read(record)
+    told = {name: stated[name] for name in ("replica", "replicas")}
+    kind, channel = events[0].bound, events[0].bound == "nats"
+    verified = not channel or ratios is not None
+    if verified:
+        options = {} if channel else {name: told["replica"][name] for name in ("delta", "accountant")}
+        found = stated_bounds(events, ratios if channel else None, **options, classes=round(math.exp(stated["labels"])))
+        if found is None or not all(_agree(found[name]["record"], told[name]["record"]) for name in told):
+            given = "its channel give" if channel else f"its {kind} gives"
+            raise ValueError(f"the provenance states other bounds than its events and {given}: train anew")
+    worst = max(events, key=lambda event: event.uses if channel else event.steps)
+    return [
+        _one(name, [worst] if name == "replica" else events, told[name]["record"], stated, verified) for name in told
+    ]
+
+
+def _one(of: str, events: list[PrivacyEvent], joint: float, stated: Mapping[str, Any], verified: bool) -> Replay:
+    """Numbers of some networks together."""
+    facts, labels = stated[of], stated["labels"]
+    count, uses = len(events), sum(event.uses for event in events)
+    if events[0].bound != "nats":
+        dp = {"epsilon": facts["epsilon"], "delta": facts["delta"]}
+        return Replay(of, count, uses, joint, labels, joint + labels, verified, **dp)
+    capacity, seen = events[0].capacity or 0.0, sum(map(looks, events))
+    printed, linear = sum(event.steps for event in events) * capacity, seen * capacity
+    if not joint <= linear * (1.0 + _TOLERANCE):
+        raise ValueError(f"the provenance states {joint:g} nats for {seen} looks of {capacity:g}: train anew")
+    bound = min(linear, joint) + labels
+    return Replay(of, count, uses, joint, labels, bound, verified, seen, printed, linear)
+
+
+def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEvent]]:
+    """Stated bounds and events of a provenance."""
+    stated, given = record.get("leakage"), record.get("events")
+    if not isinstance(given, list) or not given:
+        raise ValueError("the provenance holds no privacy events, so it is of no training: give that of a training")
+    events = [PrivacyEvent(**event) for event in given]
+    if stated is None:
+        raise ValueError(
+            f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
+            "name a training behind a channel, DP-SGD or DP-PSAC"
+        )
+    needed = {"replica", "replicas", "labels"}
+    if not isinstance(stated, dict) or not needed <= stated.keys() or len({event.bound for event in events}) != 1:
+        raise ValueError("the provenance states bounds of another form: give that of a training")
+    return stated, events
+
+
+def _agree(one: float, other: float) -> bool:
+    """True of numbers that differ by rounding alone."""
+    return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)

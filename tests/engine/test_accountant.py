@@ -1,0 +1,112 @@
+"""The accountant against dense matrices, for any schedule of uses, channels and noise."""
+
+import math
+
+import numpy as np
+import pytest
+from gaussians import gaussian
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leakbound import GuaranteeError, LeakageAccountant
+from leakbound.accounting import leakage
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.channels import Channel, LeastPower, Natural, RateDistortion, White, population_moments, signal_to_noise
+
+MOMENTS = population_moments(gaussian(500))
+CHANNELS = [shape.calibrate(shape.decompose(MOMENTS), 2.0) for shape in (Natural, White, LeastPower, RateDistortion)]
+NATURAL, WHITE = CHANNELS[:2]
+
+
+def precision(channel: Channel) -> np.ndarray:
+    basis = np.eye(4) if channel.basis is None else channel.basis
+    gain = np.ones(4) if channel.gain is None else channel.gain
+    return (basis * np.divide(gain**2, channel.variances, out=np.zeros(4), where=channel.variances > 0)) @ basis.T
+
+
+def dense(looks: list[int]) -> float:
+    """½ ln det(I + Σ Σ_i k_i P_i)."""
+    total = sum(count * precision(channel) for channel, count in zip(CHANNELS, looks, strict=True))
+    return 0.5 * np.linalg.slogdet(np.eye(4) + MOMENTS.covariance @ total)[1]
+
+
+@given(st.lists(st.integers(0, 30), min_size=4, max_size=4))
+def test_a_mixture_tells_what_its_added_precisions_tell_and_never_more_than_the_sum(looks):
+    accountant = LeakageAccountant(MOMENTS)
+    for channel, count in zip(CHANNELS, looks, strict=True):
+        accountant.add(channel, count)
+    account = accountant.account()
+    assert account.joint == pytest.approx(dense(looks), rel=1e-7, abs=1e-9)
+    assert account.linear == pytest.approx(2.0 * sum(looks), rel=1e-8)
+    assert account.record == account.joint <= account.linear
+
+
+def test_records_have_accounts_of_their_own():
+    uses = np.array([[0, 1, 5], [2, 0, 5]])
+    accountant = LeakageAccountant(MOMENTS, 3).add(NATURAL, uses[0]).add(WHITE, uses[1]).add_labels(classes=10)
+    expected = [dense([*looks, 0, 0]) + math.log(10) for looks in uses.T]
+    np.testing.assert_allclose(accountant.per_record(), expected, rtol=1e-9)
+    account = accountant.account()
+    assert (account.worst, account.uses, account.looks) == (2, 10, 10)
+    assert account.dataset == pytest.approx(sum(expected), rel=1e-9)
+    assert account.average == pytest.approx(sum(expected) / 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_one_channel_gives_the_numbers_of_the_accountant_of_trainings(noise):
+    facts = {"sampling": "shuffled", "population": 50, "batch_size": 5, "steps": 70, "uses": 7}
+    event = PrivacyEvent("channel", **facts, shape="natural", capacity=2.0, noise=noise)
+    stated = leakage(event, signal_to_noise(NATURAL, Natural.decompose(MOMENTS)))
+    account = LeakageAccountant(MOMENTS, 50).add(NATURAL, 7, noise=noise, steps=70).account()
+    assert (account.looks, account.uses) == (stated.uses, 7)
+    np.testing.assert_allclose(
+        [account.printed, account.linear, account.joint, account.dataset],
+        [stated.printed, stated.linear, stated.record, stated.dataset],
+        rtol=1e-8,
+    )
+
+
+def test_a_frozen_copy_is_one_look_and_each_addition_is_another_copy():
+    once = LeakageAccountant(MOMENTS).add(NATURAL, 50, noise="frozen")
+    assert once.account().joint == pytest.approx(2.0, rel=1e-8)
+    assert once.add(NATURAL, 9, noise="frozen").account().joint == pytest.approx(dense([2, 0, 0, 0]), rel=1e-9)
+    assert once.account().uses == 59
+
+
+def test_looks_through_one_channel_add_up_in_any_portions():
+    parts = LeakageAccountant(MOMENTS).add(NATURAL, 1, steps=4).add(WHITE, 2).add(NATURAL, 3, steps=5)
+    whole = LeakageAccountant(MOMENTS).add(NATURAL, 4).add(WHITE, 2)
+    assert parts.account().record == whole.account().record
+    assert parts.account().printed is None
+
+
+def test_labels_are_told_once_and_by_records_that_were_used():
+    accountant = LeakageAccountant(MOMENTS, 2).add(NATURAL, np.array([0, 3]))
+    accountant.add_labels(nats=0.5).add_labels(nats=0.5)
+    np.testing.assert_allclose(accountant.per_record(), [0.0, dense([3, 0, 0, 0]) + 0.5], rtol=1e-9)
+
+
+def test_a_direction_without_noise_tells_everything():
+    bare = Channel("bare", math.inf, np.array([0.0, 1.0, 1.0, 1.0]))
+    account = LeakageAccountant(MOMENTS, 2).add(bare, np.array([0, 1])).add(NATURAL, 1).account()
+    assert math.isinf(account.joint)
+    assert account.worst == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: LeakageAccountant(MOMENTS, 0), "give the number of records"),
+        (lambda: LeakageAccountant(MOMENTS).add(NATURAL, -1), "one whole number >= 0"),
+        (lambda: LeakageAccountant(MOMENTS, 3).add(NATURAL, np.array([1, 2])), "one for each of 3 records"),
+        (lambda: LeakageAccountant(MOMENTS).add(NATURAL, np.array([0.5])), "one whole number >= 0"),
+        (lambda: LeakageAccountant(MOMENTS).add(NATURAL, 1, noise="cold"), "give 'fresh'"),
+        (lambda: LeakageAccountant(MOMENTS).add(Channel("c", 1.0, np.ones(5)), 1), "an accountant of its own"),
+        (lambda: LeakageAccountant(MOMENTS).add_labels(), "give the number of classes, or nats"),
+        (lambda: LeakageAccountant(MOMENTS).add_labels(0), "at least 1"),
+        (lambda: LeakageAccountant(MOMENTS).add_labels(nats=-1.0), "finite and at least 0"),
+    ],
+)
+def test_schedules_that_cannot_be_are_refused(wrong, told):
+    with pytest.raises(GuaranteeError, match=told):
+        wrong()

@@ -1,0 +1,183 @@
+"""Every wrong use is refused before anything leaves, in one sentence that says what to do."""
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import torch
+from gaussians import batches, by_record, gaussian, private
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from leakbound import Capacity, ChannelEngine, GuaranteeError, Leakage, Naming, Reconstruction
+
+PUBLIC = gaussian(200)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(PUBLIC)
+
+
+class RandomCrop:
+    def __call__(self, row):
+        return row
+
+
+class Transformed(Dataset):
+    """Records behind a transform that is named, or behind noise that is not."""
+
+    def __init__(self, transform=None, jitter=0.0, late=0):
+        self.transform, self.jitter, self.late, self.read = transform, jitter, late, 0
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        self.read += 1
+        extra = self.jitter * np.random.default_rng().normal() if self.read > self.late else 0.0
+        return torch.from_numpy(PUBLIC[index] + np.float32(extra)), index
+
+
+class Compose:
+    def __init__(self, *transforms):
+        self.transforms = list(transforms)
+
+
+def engine_of(data=PUBLIC, target=None, **options):
+    return ChannelEngine.for_data(data, target or Leakage(3.0, uses=2), **{"seed": 1, **options})
+
+
+def twice(engine):
+    return engine.protect(engine.protect(batches(private())))
+
+
+def scaled(factor):
+    return TensorDataset(factor * private().tensors[0], torch.arange(20))
+
+
+def whole():
+    return TensorDataset(private().tensors[0].long(), torch.arange(20))
+
+
+MAPPINGS = [{"pixels": row, "label": 0} for row in PUBLIC[:20]]
+Named = namedtuple("Named", ["pixels", "label"])
+WRONG = {
+    "uses missing": (lambda: engine_of(target=Leakage(3.0)), "give the planned uses of a record"),
+    "uses of frozen": (lambda: engine_of(noise="frozen"), "leave uses out"),
+    "unknown noise": (lambda: engine_of(noise="thawed"), "give 'fresh', anew at each use, or 'frozen'"),
+    "no target": (lambda: engine_of(target="300 nats"), "give Capacity"),
+    "no capacity": (lambda: engine_of(target=Capacity(0.0)), "give a finite number above 0"),
+    "half a use": (lambda: engine_of(target=Leakage(3.0, uses=0)), "give a whole number of at least 1"),
+    "error of guessing": (lambda: engine_of(target=Reconstruction(1e6, uses=1)), "ask for less than that"),
+    "naming one of one": (lambda: engine_of(target=Naming(0.5, 1, uses=1)), "give more"),
+    "naming below chance": (lambda: engine_of(target=Naming(0.001, 10, uses=1)), "give one between 0.1"),
+    "one public record": (lambda: engine_of(PUBLIC[:1]), "give at least two"),
+    "equal public records": (lambda: engine_of(np.ones((5, 4), np.float32)), "give other data"),
+    "public nan": (lambda: engine_of(np.full((5, 4), np.nan, np.float32)), "clean the calibration data"),
+    "public outside of the range": (lambda: engine_of(value_range=(0.0, 1.0)), "widen it"),
+    "too many values": (lambda: engine_of(np.zeros((2, 30_000), np.float32)), "make it smaller"),
+    "public of two shapes": (lambda: engine_of([np.zeros(4), np.zeros(5)]), "bring all to one before the channel"),
+    "text": (lambda: engine_of(["a", "b"]), "give `key`, the place of the input"),
+    "stream": (lambda: engine_of().protect(DataLoader(Stream())), "use a map-style dataset"),
+    "no batches": (
+        lambda: engine_of().protect(DataLoader(private(), batch_size=None)),
+        "let the DataLoader make batches",
+    ),
+    "protected twice": (lambda: twice(engine_of()), "protect the one that reads clean records"),
+    "another shape": (lambda: engine_of().protect(TensorDataset(torch.zeros(9, 5))), "bring both into one form"),
+    "another kind": (lambda: engine_of().protect(whole()), "convert and scale both alike"),
+    "another range": (lambda: engine_of().protect(scaled(255)), "scale the data as the calibration data were"),
+    "augmentation": (lambda: engine_of().protect(Transformed(Compose(RandomCrop()))), "RandomCrop acts before the"),
+    "unnamed augmentation": (lambda: engine_of().protect(Transformed(jitter=0.1)), "move it behind the channel"),
+    "own records": (lambda: self_calibrated(), "calibrate on public or auxiliary records"),
+    "no key": (lambda: engine_of().protect(MAPPINGS), "has the keys 'pixels', 'label': give one as key, not None"),
+    "no such field": (lambda: engine_of().protect([Named(PUBLIC[0], 1)], key="x"), "has the fields pixels, label"),
+    "no such place": (lambda: engine_of().protect(private(), key=2), "give key as 0 to 1, not 2"),
+    "no classes": (lambda: engine_of(classes=0), "or leave it out"),
+    "no places": (lambda: engine_of().protect(list(PUBLIC), key=1), "leave key out"),
+    "no records": (lambda: engine_of().protect([]), "give it some"),
+    "clean records": (lambda: engine_of().protect(batches(private())).dataset[0], "iterate over the loader"),
+    "state of another": (
+        lambda: engine_of(target=Leakage(4.0, uses=2)).load_state_dict(engine_of().state_dict()),
+        "calibrate as that one was",
+    ),
+    "state of other data": (lambda: other_data(), "protect the same data under the same names"),
+}
+
+
+def self_calibrated():
+    base = private(60)
+    engine = engine_of(Subset(base, range(30)))
+    engine.protect(Subset(base, range(30, 60)))  # others of the same collection may be protected
+    return engine.protect(Subset(base, range(29, 60)))
+
+
+def other_data():
+    engine, other = engine_of(), engine_of()
+    engine.protect(private(20)), other.protect(private(21))
+    other.load_state_dict(engine.state_dict())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_is_refused_in_one_sentence_that_says_what_to_do(name):
+    wrong, told = WRONG[name]
+    with pytest.raises(GuaranteeError) as caught:
+        wrong()
+    text = str(caught.value)
+    assert told in text
+    assert "\n" not in text
+    assert not text.endswith(".")
+    assert ". " not in text.replace("e.g. ", "")
+    assert len(text) < 400
+
+
+def test_augmentation_that_hides_at_first_is_caught_at_the_second_use():
+    engine = engine_of(value_range=(-50, 50))
+    data = engine.protect(Transformed(jitter=1.0, late=1 + 9 + 20))
+    data.__getitems__(list(range(20)))
+    with pytest.raises(GuaranteeError, match="other values than at its first use"):
+        data[7]
+    assert engine.uses["train"].tolist() == [1] * 20
+
+
+def test_a_bad_record_refuses_its_whole_batch():
+    rows = torch.from_numpy(PUBLIC.copy())
+    rows[17, 2] = np.nan
+    rows[18] *= 1000
+    engine = engine_of()
+    data = engine.protect(TensorDataset(rows, torch.arange(len(rows))))
+    for bad, told in ((17, "holds NaN or infinity"), (18, "leave the range")):
+        with pytest.raises(GuaranteeError, match=told):
+            data.__getitems__([0, bad])
+    assert engine.uses["train"].sum() == 0
+
+
+@pytest.mark.parametrize("shape", ["white", "least_power", "rate_distortion", "natural"])
+def test_directions_in_which_no_public_record_varies_are_refused_where_noise_follows_the_data(shape):
+    flat = PUBLIC.copy()
+    flat[:, 3] = flat[:, 0]
+    engine = engine_of(flat, shape=shape, value_range=(-50.0, 50.0))
+    rows = torch.from_numpy(flat[:30].copy())
+    rows[29, 3] += 0.5
+    data = engine.protect(TensorDataset(rows, torch.arange(30)))
+    data.__getitems__(list(range(29)))
+    if shape in ("natural", "rate_distortion"):  # noise in all directions, or nothing passes
+        data[29]
+    else:
+        with pytest.raises(GuaranteeError, match="take shape='natural'"):
+            data[29]
+        assert engine.uses["train"][29] == 0
+
+
+def test_a_dataset_in_a_worker_is_refused():
+    data = engine_of().protect(private())
+    with pytest.raises(GuaranteeError, match="protect the DataLoader instead of its dataset"):
+        next(iter(DataLoader(data, num_workers=1)))
+    assert len(by_record(DataLoader(data, batch_size=5))) == 20
+
+
+def test_a_batch_of_two_shapes_is_refused():
+    data = engine_of().protect([PUBLIC[0], PUBLIC[1], PUBLIC[2, :3]])
+    with pytest.raises(GuaranteeError, match=r"has the shape \(3,\)"):
+        data.__getitems__([0, 2])
+    assert engine_of().protect(list(PUBLIC)).__getitems__([0, 1])[0].shape == (4,)

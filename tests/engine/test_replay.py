@@ -1,0 +1,75 @@
+"""Provenances are replayed from their events, and refused where their numbers do not add up."""
+
+import math
+
+import numpy as np
+import pytest
+
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.statement import stated_bounds
+from leakbound.engine.replay import replay
+
+RATIOS = np.array([5.0, 1.0, 0.2])
+CAPACITY = 0.5 * float(np.log1p(RATIOS).sum())
+FACTS = {"sampling": "shuffled", "population": 40, "batch_size": 8, "steps": 15}
+
+
+def channel_record(noise: str = "fresh") -> dict:
+    events = [
+        PrivacyEvent("channel", **FACTS, uses=uses, shape="natural", capacity=CAPACITY, noise=noise) for uses in (2, 3)
+    ]
+    stated = stated_bounds(events, RATIOS, classes=10)
+    return {"events": [event.to_dict() for event in events], "leakage": stated}
+
+
+@pytest.mark.parametrize("ratios", [None, RATIOS], ids=["stated", "computed"])
+def test_a_channel_is_replayed(ratios):
+    one, both = replay(channel_record(), ratios)
+    assert (one.uses, one.looks, both.looks, both.networks) == (3, 3, 5, 2)
+    assert one.printed == pytest.approx(15 * CAPACITY)
+    assert both.linear == pytest.approx(5 * CAPACITY)
+    assert both.joint == pytest.approx(0.5 * np.log1p(5 * RATIOS).sum())
+    assert one.record == pytest.approx(0.5 * np.log1p(3 * RATIOS).sum() + math.log(10))
+    assert one.verified == both.verified == (ratios is not None)
+
+
+def test_frozen_noise_is_one_look_for_each_network():
+    one, both = replay(channel_record("frozen"), RATIOS)
+    assert (one.uses, one.looks, both.looks) == (3, 1, 2)
+    assert one.joint == pytest.approx(CAPACITY)
+
+
+def test_differential_privacy_is_computed_anew():
+    event = PrivacyEvent("dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, noise_multiplier=1.0, max_grad_norm=1.0)
+    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    record = {"events": [event.to_dict()], "leakage": stated}
+    one, _ = replay(record)
+    assert (one.epsilon, one.record, one.labels, one.verified) == (
+        stated["replica"]["epsilon"],
+        stated["replica"]["record"],
+        0.0,
+        True,
+    )
+    wrong = {**stated, "replica": {**stated["replica"], "record": 0.1}}
+    with pytest.raises(ValueError, match="other bounds than its events and its epsilon gives"):
+        replay({**record, "leakage": wrong})
+
+
+@pytest.mark.parametrize(
+    ("changed", "ratios", "told"),
+    [
+        ({"events": []}, None, "it is of no training"),
+        ({"events": [{"steps": 1}]}, None, "events or bounds of another form"),
+        ({"events": ["one"]}, None, "events or bounds of another form"),
+        ({"leakage": {"replica": {}, "replicas": {}, "labels": "ten"}}, RATIOS, "events or bounds of another form"),
+        ({"leakage": {"replica": {}, "replicas": {}, "labels": 2.3}}, None, "events or bounds of another form"),
+        ({"leakage": None}, None, "no bound was derived for 'channel'"),
+        ({"leakage": {"replica": {}}}, None, "bounds of another form"),
+        ({}, 0.9 * RATIOS, "other bounds than its events and its channel give"),
+        ({}, 2.0 * RATIOS, "they belong to another channel"),
+        ({"leakage": {**channel_record()["leakage"], "replica": {"record": 99.0}}}, None, "states 99 nats for 3 looks"),
+    ],
+)
+def test_provenances_that_do_not_add_up_are_refused(changed, ratios, told):
+    with pytest.raises(ValueError, match=told):
+        replay({**channel_record(), **changed}, ratios)

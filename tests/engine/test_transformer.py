@@ -1,0 +1,74 @@
+"""The transformer as scikit-learn's own checks see it, and its guarantee."""
+
+import numpy as np
+import pytest
+from gaussians import gaussian
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from leakbound import Capacity, Channel, GuaranteeError, Leakage
+from leakbound.channels import channel_capacity, population_moments
+from leakbound.registry import SHAPES
+
+PUBLIC = gaussian(2000).astype(np.float64)
+
+
+# The checks seed random_state, and seeded noise belongs to the record, so that every check holds.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([Channel(), Channel(Leakage(2.0, uses=3), shape="rate_distortion")])
+def test_channel_is_an_estimator_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("shape", SHAPES.names())
+def test_noise_has_the_capacity_under_the_moments_of_the_records(shape):
+    weights = np.linspace(1, 4, 4) if shape.startswith("personalized") else None
+    channel = Channel(3.0, shape=shape, weights=weights, random_state=0).fit(PUBLIC)
+    assert channel.leakage() == pytest.approx(
+        channel_capacity(channel.calibration_.channel, population_moments(PUBLIC)), rel=1e-7
+    )
+    assert channel.leakage() <= 3.0
+    assert channel.leakage(5) < 5 * channel.leakage()
+    # The mean square of 8,000 numbers that are normal after whitening: false alarm below 1e-6.
+    if channel.calibration_.channel.gain is None:
+        noise = channel.transform(PUBLIC) - PUBLIC
+        assert np.square(noise).sum(axis=1).mean() == pytest.approx(channel.calibration_.channel.noise_power, rel=0.25)
+
+
+def test_seeded_noise_belongs_to_the_record_and_secure_noise_is_new_each_time():
+    seeded, secure = Channel(random_state=1).fit(PUBLIC), Channel().fit(PUBLIC)
+    noisy = seeded.transform(PUBLIC)
+    np.testing.assert_array_equal(seeded.transform(PUBLIC[::-1])[::-1], noisy)
+    np.testing.assert_array_equal(clone(seeded).fit_transform(PUBLIC), noisy)
+    assert len(np.unique(noisy - PUBLIC, axis=0)) == len(PUBLIC)
+    assert not np.any(np.all(secure.transform(PUBLIC) == secure.transform(PUBLIC), axis=1))
+    assert not np.any(np.all(Channel(random_state=2).fit_transform(PUBLIC) == noisy, axis=1))
+
+
+def test_a_pipeline_learns_from_noisy_records_alone():
+    labels = (PUBLIC[:, 0] > 1).astype(int)
+    model = make_pipeline(Channel(Capacity(8.0), auxiliary=PUBLIC[1000:], random_state=0), LogisticRegression())
+    score = model.fit(PUBLIC[:1000], labels[:1000]).score(PUBLIC[:1000], labels[:1000])
+    assert 0.6 < score < 1.0
+    assert model[0].calibration_.moments.count == 1000
+    assert list(model[0].get_feature_names_out()) == ["x0", "x1", "x2", "x3"]
+
+
+def test_a_target_for_many_uses_is_met_by_all_of_them():
+    assert Channel(Leakage(2.0, uses=9)).fit(PUBLIC).leakage(9) == pytest.approx(2.0, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("channel", "told"),
+    [
+        (Channel(-1.0), "above 0"),
+        (Channel("much"), "give Capacity"),
+        (Channel(auxiliary=PUBLIC[:, :2]), "give rows of 4 features"),
+        (Channel(auxiliary=np.ones((9, 4))), "calibrate to others"),
+    ],
+)
+def test_wrong_parameters_are_refused_by_fit(channel, told):
+    with pytest.raises(GuaranteeError, match=told):
+        channel.fit(PUBLIC)
