@@ -140,7 +140,7 @@ lock: .SHELLFLAGS := -euo pipefail -c
 lock: .venv/ready
 	grep -ho '^[a-z0-9._-]*==[^ ]*' requirements.lock requirements-torch.lock | sort > .venv/all.txt
 	pip-compile -q --allow-unsafe --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-	  --extra dev --extra server -o .venv/all.txt pyproject.toml
+	  --extra workflow --extra dev --extra server -o .venv/all.txt pyproject.toml
 	sed -n 's/+cpu$$//; /^[a-z0-9._-]*==/p' .venv/all.txt | sort > $(PINS)
 	uv pip compile -q --python-version 3.11 --no-header --no-annotate $(PINS) | sort | comm -13 $(PINS) - \
 	  | $(HASHED) - > requirements-cuda.lock

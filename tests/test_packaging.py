@@ -30,7 +30,7 @@ def test_conda_environment_names_python_and_leaves_the_rest_to_the_locks():
 
 def test_locks_pin_every_dependency_exactly():
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["server"]]
+    wanted = [*PROJECT["dependencies"], *extras["workflow"], *extras["dev"], *extras["server"]]
     assert {name_of(requirement) for requirement in wanted} <= {*lock(), *lock("-torch")}
     assert "torch" not in lock() | lock("-flower")
 
@@ -40,6 +40,10 @@ def test_flower_lock_pins_the_extra():
         requirement for requirement in PROJECT["dependencies"] if name_of(requirement) in ("numpy", "pydantic")
     ]
     assert {name_of(requirement) for requirement in wanted} <= lock("-flower").keys()
+
+
+def test_site_lock_has_hashes():
+    assert {"sphinx", "furo", "myst-parser"} <= lock("-site").keys()
 
 
 def test_locks_agree_on_what_they_share():
