@@ -14,9 +14,12 @@ WHOLE = {
     "datasets": {"digits": {"members": 120, "pool": 300, "test": 120, "aux": 120}},
     "training": {"learning_rates": [0.03, 0.1], "evaluations": 2},
     "attacks": {
-        "membership": {"epochs": 2, "learning_rates": [1e-3], "references": 2},
+        "membership": {"epochs": 2, "learning_rates": [1e-3], "references": 2, "draws": 1},
         "model_inversion": {"iterations": 4, "tv_weights": [0.0]},
-        "gradient_inversion": {"images": 2, "iterations": 8, "tv_weights": [1e-2]},
+        "gradient_inversion": {
+            **{"images": 2, "iterations": 8, "tv_weights": [1e-2], "search_iterations": 8},
+            "estimator": {"steps": 4, "width": 4, "batch_size": 8},
+        },
     },
     "studies": {
         "capacity": {
