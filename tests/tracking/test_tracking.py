@@ -35,6 +35,7 @@ from leakbound.tracking import (
     upgrade_store,
 )
 from leakbound.tracking.description import metric_name
+from leakbound.tracking.records import DataInput
 from leakbound.tracking.sending import experiment_id
 from leakbound.tracking.store import connect
 
@@ -60,6 +61,7 @@ PROVENANCE = {
     "dirty": False,
     "settings_hash": "feed",
     "device": "cpu",
+    "inputs": {"dataset": "0123456789abcdef" * 4},
     "events": [{"mechanism": "channel", "capacity": 4.0, "noise": "fresh", "sampling": "shuffled", "uses": 32}],
     "diverged": [False, False],
 }
@@ -219,12 +221,35 @@ def test_record_of_an_untrained_run_has_its_attacks_alone():
     assert len(found.children) == 1
 
 
+def test_description_tells_what_the_run_was_and_what_came_out():
+    assert record().tags["mlflow.note.content"] == (
+        "lenet on digits with the defense natural at level 4, trained for 200 rounds, batch size 64: 2 replicas. "
+        "Test accuracy 0.659, members told from others with an AUC of 0.75."
+    )
+    bounds = {
+        "released": [],
+        "leakage": {"count": 2, "replica": {"stated": "9 nats"}, "replicas": {"stated": "18 nats"}},
+    }
+    found = describe(FACTS, curves(), {}, {**PROVENANCE, **bounds}).tags
+    told = "Its weights tell of one record at most 9 nats by one replica, 18 nats by all 2 together."
+    assert found["mlflow.note.content"].endswith(f"Test accuracy 0.659. {told}")
+    assert (found["bound_replica"], found["bound_replicas"]) == ("9 nats", "18 nats")
+
+
+def test_description_of_a_diverged_run_tells_no_result():
+    found = describe(FACTS, curves(), {"membership": MEMBERSHIP}, {**PROVENANCE, "diverged": [True, False]})
+    told = found.tags["mlflow.note.content"]
+    assert told.endswith("A replica diverged: the run shows no mean.")
+    assert "accuracy" not in told
+
+
 def test_record_survives_json(tmp_path):
     (tmp_path / "channel.bin").write_bytes(b"noise")
     made = record(files=(tmp_path / "channel.bin",))
     text = json.dumps(made.to_dict(tmp_path / "deep" / "folder"), allow_nan=False)
     read = RunRecord.from_dict(json.loads(text), tmp_path / "deep" / "folder")
     assert read.content == made.content
+    assert read.data == made.data == (DataInput("digits", ("0123456789abcdef" * 4)[:36], "training"),)
     assert read.artifacts[0].path.read_bytes() == b"noise"
     assert sorted(read.metrics) == sorted(made.metrics)
 
@@ -279,6 +304,22 @@ def test_push_twice_leaves_one_run_with_every_value_once(uri, tmp_path):
     assert (parent.info.status, parent.info.start_time, parent.info.end_time) == ("FINISHED", START, START + 20_000)
     assert [file.path for file in connect(uri).list_artifacts(parent.info.run_id)] == ["figure.svg"]
     assert list((tmp_path / "mlartifacts" / "quick" / "digits").rglob("figure.svg"))
+
+
+def test_run_names_its_data_once_and_its_experiment_is_of_the_kind_that_trains(uri):
+    for _ in range(2):
+        run_id = push(record(), uri).run_id
+    (found,) = connect(uri).get_run(run_id).inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.digest) == ("digits", ("0123456789abcdef" * 4)[:36])
+    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": "training"}
+    kind = {"mlflow.experimentKind": "custom_model_development"}
+    assert kind.items() <= connect(uri).get_experiment_by_name("quick/digits").tags.items()
+
+
+def test_experiment_of_an_earlier_version_gets_its_kind(uri):
+    made = connect(uri).create_experiment("quick/digits")
+    assert experiment_id(connect(uri), uri, "quick/digits", "about") == made
+    assert connect(uri).get_experiment(made).tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_push_finishes_a_run_that_broke_off(uri, tmp_path):

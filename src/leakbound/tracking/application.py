@@ -50,6 +50,7 @@ _WRITTEN = {
     "runs/delete",
     "runs/delete-tag",
     "runs/log-batch",
+    "runs/log-inputs",
     "runs/log-metric",
     "runs/log-parameter",
     "runs/restore",

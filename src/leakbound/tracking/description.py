@@ -12,9 +12,11 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
-from leakbound.tracking.records import Artifact, Point, RunRecord
+from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord
+from leakbound.tracking.summary import summary
 
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
+_DIGEST = 36  # digits that MLflow keeps
 _LEVELS = {
     "channel": "{} nats",
     "dpsgd": "noise {}",
@@ -142,15 +144,19 @@ def describe(
         )
         for replica in replicas
     )
+    means = tuple(_means(values, len(replicas), bool(diverged)))
+    bounds, sentence = _bounds(provenance)
+    note = summary(facts, means, sentence, failed=bool(diverged))
     return record(
         facts.slug,
         facts.name,
         bool(diverged),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
-        tags=_tags(facts, provenance, diverged),
-        metrics=tuple(_means(values, len(replicas), bool(diverged))),
+        tags={**_tags(facts, provenance, diverged), **bounds, "mlflow.note.content": note},
+        metrics=means,
         artifacts=tuple(map(Artifact.of, files)),
+        data=tuple(_data(facts, provenance)),
         children=children,
     )
 
@@ -285,26 +291,32 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
             "figures": ",".join(facts.figures),
             "diverged_replicas": ",".join(map(str, sorted(diverged))),
             **{name: provenance.get(name) for name in ("commit", "dirty", "settings_hash", "device")},
-            **_bounds(provenance),
             "mlflow.source.name": "leakbound",
             "mlflow.source.git.commit": provenance.get("commit"),
         }
     )
 
 
-def _bounds(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Stated bounds of a training, of one replica and of all together, as tags and as the run's description."""
+def _data(facts: RunFacts, provenance: Mapping[str, Any]) -> Iterator[DataInput]:
+    """The dataset, by the hash of the file that the job read."""
+    digest = provenance.get("inputs", {}).get("dataset")
+    if isinstance(digest, str):
+        yield DataInput(facts.dataset, digest[:_DIGEST], "training" if facts.rounds else "attack")
+
+
+def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Stated bounds of a training, of one replica and of all together, as tags and as a sentence."""
     if not {"released", "leakage"} <= provenance.keys():
-        return {}
+        return {}, ""
     found, federated = provenance["leakage"], isinstance(provenance["leakage"], list)
     if federated:
         found = _federated_bounds(found, len(provenance["diverged"]))
     if found is None:
-        return {"bound_replica": "none", "bound_replicas": "none", "mlflow.note.content": "It has no bound."}
+        return {"bound_replica": "none", "bound_replicas": "none"}, "It has no bound."
     one, together = (found[name]["stated"] for name in ("replica", "replicas"))
     told = "averages tell of one client" if federated else "weights tell of one record"
-    note = f"Its {told} at most {one} by one replica, {together} by all {found['count']} together."
-    return {"bound_replica": one, "bound_replicas": together, "mlflow.note.content": note}
+    sentence = f"Its {told} at most {one} by one replica, {together} by all {found['count']} together."
+    return {"bound_replica": one, "bound_replicas": together}, sentence
 
 
 def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> dict[str, Any] | None:

@@ -45,6 +45,21 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class DataInput:
+    """Dataset that a run read.
+
+    Attributes:
+        name: Of the dataset.
+        digest: Beginning of the SHA-256 of its prepared images, at most 36 digits.
+        context: Use that the run made of it, e.g. ``training``.
+    """
+
+    name: str
+    digest: str
+    context: str
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """Everything that one MLflow run holds.
 
@@ -60,6 +75,7 @@ class RunRecord:
         tags: Name to text.
         metrics: All values, of all steps.
         artifacts: Files to upload.
+        data: Datasets that it read.
         children: Runs nested below, one for each replica.
     """
 
@@ -74,6 +90,7 @@ class RunRecord:
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Point, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    data: tuple[DataInput, ...] = ()
     children: tuple[RunRecord, ...] = ()
 
     @property
@@ -96,7 +113,8 @@ class RunRecord:
             {**vars(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()} for item in self.artifacts
         ]
         children = [child.to_dict(folder) for child in self.children]
-        return {**vars(self), "metrics": dict(metrics), "artifacts": artifacts, "children": children}
+        data = [vars(one) for one in self.data]
+        return {**vars(self), "metrics": dict(metrics), "artifacts": artifacts, "data": data, "children": children}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], folder: Path) -> RunRecord:
@@ -109,5 +127,6 @@ class RunRecord:
         artifacts = tuple(
             Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))}) for item in values["artifacts"]
         )
+        data = tuple(DataInput(**one) for one in values["data"])
         children = tuple(cls.from_dict(child, folder) for child in values["children"])
-        return cls(**{**values, "metrics": metrics, "artifacts": artifacts, "children": children})
+        return cls(**{**values, "metrics": metrics, "artifacts": artifacts, "data": data, "children": children})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from leakbound.storage import file_hash
-from leakbound.tracking.records import Point, RunRecord
+from leakbound.tracking.records import DataInput, Point, RunRecord
 from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
 
 _LOGGER = logging.getLogger(__name__)
@@ -14,6 +14,8 @@ KEY = "leakbound.key"
 CONTENT = "leakbound.content"
 ARTIFACTS = "leakbound.artifacts"
 PARENT = "mlflow.parentRunId"
+_CONTEXT = "mlflow.data.context"
+_KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow shows pages for chatbots
 _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be params
 _MAX_PARAMS = 100
 _PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has shown that it lives
@@ -111,6 +113,7 @@ class _Push:
                 self._made.add(str(run.info.run_id))
         run_id = run.info.run_id
         send_values(client, run_id, record.metrics, record.params)
+        _send_data(client, run_id, record.data)
         for child in record.children:
             self._bring(client, experiment, child, run_id)
         if record.artifacts and run.data.tags.get(ARTIFACTS) != record.artifacts_content:
@@ -141,6 +144,15 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
         repository.log_artifact(str(artifact.path), artifact.folder or None)
 
 
+def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
+    """Name the datasets that a run read; those that are named already stay single."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    for one in data:
+        dataset = Dataset(one.name, one.digest, "leakbound", f"{one.name}, prepared")
+        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(_CONTEXT, one.context)])])
+
+
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
     """Identifier of the experiment ``name``, made with its description, or taken out of the bin if need be."""
     from mlflow.exceptions import MlflowException
@@ -150,13 +162,15 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
         database = sqlite_file(uri)
         artifacts = database and (database.parent / "mlartifacts" / name).as_uri()  # other stores decide themselves
         try:
-            return client.create_experiment(name, artifacts, {"mlflow.note.content": about})
+            return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
         except MlflowException:
             found = client.get_experiment_by_name(name)  # another job may have made it in between
             if found is None:
                 raise
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
+    for tag in _KIND.items() - found.tags.items():  # of an earlier version
+        client.set_experiment_tag(found.experiment_id, *tag)
     return found.experiment_id
 
 
