@@ -90,8 +90,10 @@ class FreshInputs(Inputs):
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot."""
-        noise = torch.stack([stream.draw(indices.shape[1]) for stream in self._streams])
-        return self._sampler.release(super().take(indices), noise)
+        drawn = [stream.draw(indices.shape[1]) for stream in self._streams]
+        noise = drawn[0] if len(drawn) == 1 else torch.stack(drawn)
+        taken = super().take(indices)
+        return self._sampler.release(taken, noise, out=taken)
 
     def state(self) -> dict[str, Any]:
         """All that the next noise depends on."""
