@@ -31,6 +31,7 @@ from leakbound.channels.channel import Channel
 from leakbound.randomness.grid import grid_spacing, to_grid
 from leakbound.randomness.sources import NoiseSource, as_source
 
+_CHUNK = 3 * 2**14  # values that are in float64 at a time, which stay in a core's cache
 _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, over the largest of its noise
 
 
@@ -105,6 +106,7 @@ class ChannelSampler:
             )
         along_pixels = channel.variances if channel.basis is None else np.square(channel.basis) @ channel.variances
         self.spacing = self._upload(grid_spacing(np.sqrt(along_pixels + self._dither**2))) if on_grid else None
+        self._rounded = None if self.spacing is None or bool((self.spacing > 0).all()) else self.spacing > 0
 
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
@@ -149,13 +151,20 @@ class ChannelSampler:
         Args:
             signal: Of :meth:`signal`.
             noise: Of :meth:`noise`.
-            out: Contiguous, where the result is written, e.g. the signal itself; by default new memory.
+            out: Float32 and contiguous, where the result is written, e.g. the signal itself; by default new memory.
         """
         if self.spacing is None:
             return torch.add(signal, noise.reshape(signal.shape), out=out)
-        exact = noise.double().reshape(-1, self.channel.dimension) + signal.reshape(-1, self.channel.dimension)
-        rounded = torch.where(self.spacing > 0, to_grid(exact, self.spacing), exact)
-        return rounded.to(torch.float32).view(signal.shape)
+        flat = signal.reshape(-1, self.channel.dimension)
+        released = torch.empty(flat.shape, device=flat.device) if out is None else out.view(flat.shape)
+        chunks = [values.split(max(1, _CHUNK // flat.shape[1])) for values in (flat, noise.view(flat.shape), released)]
+        for some, own, after in zip(*chunks, strict=True):
+            exact = some.double().add_(own) if some.dtype == torch.float32 else some + own
+            if self._rounded is None:
+                after.copy_(to_grid(exact, self.spacing))
+            else:
+                after.copy_(torch.where(self._rounded, to_grid(exact.clone(), self.spacing), exact))
+        return released.view(signal.shape)
 
     def apply(
         self, images: Float[Tensor, "*lead colors height width"], source: NoiseSource | torch.Generator
