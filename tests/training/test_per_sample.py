@@ -80,12 +80,13 @@ def opacus_sums(model, images, labels, bound):
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-@pytest.mark.parametrize("bound", [0.3, 3.0, 1e3])
-@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
+@pytest.mark.parametrize(
+    ("name", "bound"), [("lenet", 0.3), ("lenet", 3.0), ("lenet_sigmoid", 1e3), ("resnet10", 0.3), ("alexnet", 0.3)]
+)
 def test_clipped_sums_equal_those_of_opacus(digits, name, bound):
     """In float64, where a different formula cannot hide behind rounding."""
     model = models.build(name, 1, 10, torch_generator(0, "init")).double()
-    images, labels = torch.from_numpy(digits.pool.images[:3]).double(), torch.from_numpy(digits.pool.labels[:3])
+    images, labels = torch.from_numpy(digits.pool.images[:2]).double(), torch.from_numpy(digits.pool.labels[:2])
     assert divisible(model)
     weights = client_step(DPSGD(max_grad_norm=bound), 0.0).record_weights
     ours = weighted_sums(model, images, labels, lambda norms: weights(norms, 1e-6))
