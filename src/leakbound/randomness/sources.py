@@ -19,6 +19,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import torch_generator
 
 _CHUNK = 2**16  # numbers that are computed at once, which stay in a core's cache
+_KEYED = 2**24  # numbers under one key
 _POSITIVE = 2**63 - 1
 
 
@@ -96,20 +97,19 @@ class SecureNoise:
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         """Standard normal numbers, computed in float64."""
-        drawn = np.empty(math.prod(shape))
-        stream, pairs = Keystream(), min(_CHUNK, drawn.size + 1) // 2
+        count = math.prod(shape)
+        drawn = np.empty(count + count % 2)  # numbers come in pairs
+        pairs = min(_CHUNK, drawn.size) // 2
         words, room = np.empty(3 * pairs, dtype=np.int64), np.empty(pairs)
         for start in range(0, drawn.size, _CHUNK):
+            if start % _KEYED == 0:
+                stream = Keystream()
             chunk = drawn[start : start + _CHUNK]
-            if chunk.size % 2:  # the last number's partner is not needed
-                chunk = np.empty(chunk.size + 1)
             pairs = chunk.size // 2
             own = words[: 3 * pairs].reshape(3, pairs)
             stream.fill(own.data)
             box_muller(own, out=chunk, room=room[:pairs])
-            if chunk.base is not drawn:
-                drawn[start:] = chunk[: drawn.size - start]
-        return torch.from_numpy(drawn).to(self.device, dtype).view(tuple(shape))
+        return torch.from_numpy(drawn[:count]).to(self.device, dtype).view(tuple(shape))
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
         """Uniform numbers in [0, 1)."""
