@@ -87,7 +87,7 @@ class SecureNoise:
     """Draws that no seed repeats, safe to use in forked processes: each takes its key from the operating system.
 
     Args:
-        device: Where draws are wanted; their random bits come from the CPU.
+        device: Where draws are wanted; they are computed on the CPU.
     """
 
     secure = True

@@ -6,8 +6,8 @@ the norms, and the sum of the weighted gradients is that of a batch whose output
 convolutional and group-normalising layers are known; a network with others takes the gradient of each record.
 
 Source:
-    Goodfellow 2015, 'Efficient per-example gradient computations'; Bu et al. 2023, 'Differentially private optimization
-    on large model at small cost'.
+    Goodfellow 2015, 'Efficient per-example gradient computations'; 'Differentially private optimization on large model
+    at small cost', ICML 2023.
 """
 
 import math
@@ -31,7 +31,7 @@ _UNFOLDED = {"cpu": 2**19, "cuda": 2**27}  # values of unfolded inputs, or of pr
 
 @dataclass(frozen=True)
 class _Part:
-    """What one layer contributes.
+    """Contribution of one layer.
 
     Attributes:
         squares: (n,), squared norms of the records' gradients with respect to its parameters.
@@ -120,7 +120,7 @@ def _parts(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, _Part]
 
 @dataclass(frozen=True)
 class _Call:
-    """What a layer received and made, and how often both had been changed by then."""
+    """Input and output of a layer, and how often both had been changed by then."""
 
     layer: str
     given: Tensor
@@ -205,7 +205,7 @@ def _convolution(
 
 
 def _unfolded(layer: nn.Conv2d, images: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n values places"]:
-    """What the kernel sees at each place; ``F.unfold`` takes three times as long."""
+    """Inputs of the kernel at each place; ``F.unfold`` takes three times as long."""
     (high, wide), (down, right) = layer.kernel_size, layer.stride
     vertical, horizontal = (int(size) for size in layer.padding)
     if vertical or horizontal:
