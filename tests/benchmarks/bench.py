@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--sections", nargs="+", choices=list(SHARES), default=list(SHARES))
     parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
     asked = parser.parse_args()
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(message)s", level=logging.INFO, force=True)
     torch.set_num_threads(1)
     began = time.perf_counter()
     rows = measured(asked.sections, 4.0 if asked.quick else asked.minutes, wide=not asked.quick)
