@@ -178,7 +178,7 @@ def _convolution(
     values, places = layer.weight[0].numel(), slope.shape[2] * slope.shape[3]
     keeps = layer.weight.numel() <= _HELD
     gram = not keeps and places * (values + layer.out_channels) < values * layer.out_channels
-    size = max(1, _UNFOLDED[given.device.type] // max(values * places, layer.weight.numel()))
+    size = max(1, _UNFOLDED.get(given.device.type, _UNFOLDED["cpu"]) // max(values * places, layer.weight.numel()))
     for some, own in zip(given.split(size), slope.flatten(2).split(size), strict=True):
         unfolded = _unfolded(layer, some)
         if gram:
