@@ -222,14 +222,9 @@ class DroppedDirectionStep(ClientStep):
 
 
 class ClippedStep(ClientStep):
-    """Step whose records' gradients g are scaled by min(1, S/‖g‖), with noise N(0, (level · S)²) on their sum.
-
-    Attributes:
-        adaptive: Whether weights are others than Opacus'.
-    """
+    """Step whose records' gradients g are scaled by min(1, S/‖g‖), with noise N(0, (level · S)²) on their sum."""
 
     defense: DPSGD
-    adaptive = False
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors min(1, S/‖g‖)."""
@@ -257,7 +252,6 @@ class AdaptivelyClippedStep(ClippedStep):
     """
 
     defense: DPPSAC
-    adaptive = True
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors S / (‖g‖ + r / (‖g‖ + r)); no slack is needed, since r > 0.
