@@ -5,8 +5,8 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run test test-all test-long fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check lock \
-  site reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
+.PHONY: run bench test test-all test-long fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check \
+  lock site reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -45,6 +45,11 @@ test-slurm: .venv/ready
 # CONFIG through SLURM while its jobs and the coordinator are killed, and once without; prints what it counted.
 slurm-faults: .venv/ready
 	python tests/benchmarks/slurm_faults.py --configfile $(CONFIG)
+
+# Every number of docs/performance.md: paired measurements, into results/reference/benchmarks. BENCH=--quick: 5 minutes.
+BENCH ?=
+bench: .venv/ready
+	OMP_NUM_THREADS=1 python tests/benchmarks/bench.py $(BENCH)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

@@ -169,7 +169,7 @@ BUGS = (
         "training/per_sample.py",
         "if self._secure is None:",
         "if True:",
-        "tests/training/test_secure_training.py::test_secure_noise_of_dp_is_on_the_grid_of_the_sum[None]",
+        "tests/training/test_secure_training.py::test_secure_noise_of_dp_is_on_the_grid_of_the_sum",
     ),
     Bug(
         "secure noise added without a grid",
@@ -195,10 +195,17 @@ BUGS = (
     ),
     Bug(
         "clipping after the sum in training",
-        "training/per_sample.py",
-        "weights = self._weights(norms)",
-        "weights = self._weights(norms.norm()[None]).expand(len(norms))",
+        "training/weighted_sums.py",
+        "[part.squares for part in parts.values()]).sum(0).sqrt())",
+        "[part.squares for part in parts.values()]).sum().sqrt()[None]).expand(len(labels))",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
+    ),
+    Bug(
+        "bias left out of the norm that a record is clipped by",
+        "training/weighted_sums.py",
+        "(given.square().sum(1) + (layer.bias is not None))",
+        "given.square().sum(1)",
+        "tests/training/test_per_sample.py::test_clipped_sums_equal_those_of_opacus[lenet-0.3]",
     ),
     Bug(
         "clipping by layer taken for clipping as a whole",
@@ -224,9 +231,9 @@ BUGS = (
     Bug(
         "sum divided by the records drawn, not by those expected",
         "training/per_sample.py",
-        "            self._optimizer.step()\n\n    def metrics",
-        "            self._optimizer.expected_batch_size = max(1, len(indices))\n"
-        "            self._optimizer.step()\n\n    def metrics",
+        "        self._optimizer.step()\n\n    def _weights",
+        "        self._optimizer.expected_batch_size = max(1, len(indices))\n"
+        "        self._optimizer.step()\n\n    def _weights",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dpsgd]",
     ),
     Bug(

@@ -13,6 +13,7 @@ import argparse
 
 import numpy as np
 import torch
+from scipy.fft import dct
 
 from leakbound.channels import Channel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
@@ -26,10 +27,10 @@ PIXELS = 3 * 32 * 32
 
 def settings() -> dict[str, dict[str, object]]:
     """Defense, level and channel of what can be measured."""
-    axes = np.linalg.qr(np.random.default_rng(1).normal(size=(PIXELS, PIXELS)))[0]
     variances = np.full(PIXELS, 0.04)
+    colored = 0.04 * np.arange(1, PIXELS + 1) ** -1.3
     natural = {"level": 50.0, "channel": Channel("natural", 50.0, variances)}
-    white = {"level": 50.0, "channel": Channel("white", 50.0, variances, basis=axes)}
+    white = {"level": 50.0, "channel": Channel("white", 50.0, colored, basis=dct(np.eye(PIXELS), norm="ortho"))}
     return {
         BASELINE: {"defense": Undefended(), "level": None},
         "natural": {"defense": ChannelDefense(), **natural},

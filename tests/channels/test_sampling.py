@@ -32,13 +32,15 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize("many_draws", [False, True], ids=["few", "many"])
 @pytest.mark.parametrize("on_grid", [False, True], ids=["float32", "grid"])
 @pytest.mark.parametrize("name", NAMES)
-def test_noise_has_the_covariance_of_its_channel(name, on_grid):
+def test_noise_has_the_covariance_of_its_channel(name, on_grid, many_draws):
     # Whitened by the true covariance, n·tr((S − I)²)/2 + n·mean² is χ² up to O(1/n): a fixed seed, false alarm 1e-6.
     channel = calibrated(name)[1]
     draws = 200_000
-    noise = ChannelSampler(channel, SHAPE, on_grid=on_grid).noise(draws, generator()).double().numpy()
+    sampler = ChannelSampler(channel, SHAPE, on_grid=on_grid, many_draws=many_draws)
+    noise = sampler.noise(draws, generator()).double().numpy()
     basis = np.eye(12) if channel.basis is None else channel.basis
     noisy = channel.variances > 0
     white = noise @ basis[:, noisy] / np.sqrt(channel.variances[noisy])
@@ -52,10 +54,49 @@ def test_noise_has_the_covariance_of_its_channel(name, on_grid):
     assert np.abs(noise @ basis[:, ~noisy]).max(initial=0.0) < 1e-5 + 7 * dither
 
 
+@pytest.mark.parametrize("floor", [1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize("on_grid", [False, True], ids=["float32", "grid"])
+def test_triangular_factor_gives_the_noise_of_the_channel_also_where_there_is_little(floor, on_grid):
+    """The release has the law N(0, RᵀR): along each axis the variance is the channel's, and the capacity is κ."""
+    values = np.geomspace(1.0, floor, 48)
+    basis = np.linalg.qr(np.random.default_rng(3).normal(size=(48, 48)))[0]
+    spectrum = Spectrum("white", np.ones(48), values.sum(), np.zeros(48), values, basis)
+    channel = SHAPES.get("white").calibrate(spectrum, 20.0)
+    sampler = ChannelSampler(channel, (3, 4, 4), on_grid=on_grid, many_draws=True)
+    factor = sampler._triangle.astype(np.float64)
+    assert (factor == np.triu(factor)).all()
+    whole = (basis / np.sqrt(channel.variances)).T @ factor.T @ factor @ (basis / np.sqrt(channel.variances))
+    assert np.abs(np.diag(whole) - 1).max() < 2e-4
+    signal = np.sqrt(values / channel.variances)
+    capacity = 0.5 * np.linalg.slogdet(np.eye(48) + signal[:, None] * np.linalg.inv(whole) * signal)[1]
+    assert capacity == pytest.approx(20.0, rel=1e-6)
+    normal = torch.randn(7, 48, generator=generator(2), dtype=sampler._dtype)
+    np.testing.assert_allclose(
+        sampler.noise(7, generator(2)).numpy(), normal.double().numpy() @ factor, rtol=0, atol=1e-5 * factor.max()
+    )
+
+
+def test_channels_with_directions_without_noise_have_no_triangular_factor():
+    channel = calibrated("rate_distortion", 4.0)[1]
+    assert (channel.variances == 0).any()
+    few, many = (ChannelSampler(channel, SHAPE, many_draws=flag).noise(9, generator(1)) for flag in (False, True))
+    assert torch.equal(few, many)
+
+
+def test_a_result_may_take_the_memory_of_the_signal():
+    for on_grid in (False, True):
+        sampler = ChannelSampler(calibrated("white")[1], SHAPE, on_grid=on_grid)
+        signal = torch.randn(3, 4, *SHAPE, generator=generator(2))
+        noise = sampler.noise(12, generator(3))
+        expected = sampler.release(signal, noise)
+        assert sampler.release(signal, noise, out=signal) is signal or on_grid
+        assert torch.equal(signal, expected)
+
+
 @pytest.mark.parametrize("name", ["natural", "white"])
 def test_noise_is_gaussian_and_independent_from_draw_to_draw(name):
     channel = calibrated(name)[1]
-    noise = ChannelSampler(channel, SHAPE).noise(50_000, generator(1)).double().numpy()
+    noise = ChannelSampler(channel, SHAPE, many_draws=True).noise(50_000, generator(1)).double().numpy()
     white = np.linalg.solve(np.linalg.cholesky(noise_covariance(channel)), noise.T)
     assert stats.kstest(white.ravel(), "norm").pvalue > 1e-6  # false alarm 1e-6
     lagged = (white[:, 1:] * white[:, :-1]).sum() / np.sqrt(white[:, 1:].size)

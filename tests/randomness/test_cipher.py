@@ -4,31 +4,16 @@ import sys
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from leakbound.randomness.cipher import keystream
+from leakbound.randomness import cipher
+from leakbound.randomness.cipher import Keystream, keystream
 
 
-def chacha20_block(key: bytes, counter: int) -> bytes:
-    """One block of the key stream with nonce 0, as RFC 8439 writes it down."""
-    constants = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574]
-    words = [int.from_bytes(key[4 * index : 4 * index + 4], "little") for index in range(8)]
-    state = [*constants, *words, counter, 0, 0, 0]
-    working = list(state)
-
-    def quarter(a: int, b: int, c: int, d: int) -> None:
-        for first, second, third, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-            working[first] = (working[first] + working[second]) & 0xFFFFFFFF
-            mixed = working[third] ^ working[first]
-            working[third] = ((mixed << turn) | (mixed >> (32 - turn))) & 0xFFFFFFFF
-
-    for _ in range(10):
-        for column in range(4):
-            quarter(column, 4 + column, 8 + column, 12 + column)
-        for diagonal in range(4):
-            quarter(diagonal, 4 + (diagonal + 1) % 4, 8 + (diagonal + 2) % 4, 12 + (diagonal + 3) % 4)
-    return b"".join(
-        ((one + other) & 0xFFFFFFFF).to_bytes(4, "little") for one, other in zip(working, state, strict=True)
-    )
+def encrypted_counters(key: bytes, count: int) -> bytes:
+    """The cipher of the numbers 0, 1, ... one by one: counter mode as NIST SP 800-38A writes it down."""
+    encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    return b"".join(encryptor.update(number.to_bytes(16, "big")) for number in range(count))
 
 
 @pytest.fixture
@@ -44,19 +29,35 @@ def stream_of(monkeypatch):
 
 
 def test_stream_of_key_zero_is_the_published_one(stream_of):
-    """RFC 8439, Appendix A.1, test vector 1."""
-    published = (
-        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
-        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
-    )
-    assert stream_of(bytes(32), 64).hex() == published
+    """H, the tag and the ciphertext of AES-256-GCM in McGrew and Viega's test cases 13 and 14: counters 0, 1 and 2."""
+    published = "dc95c078a2408989ad48a21492842087530f8afbc74536b9a963b4f1c4cb738bcea7403d4d606b6e074ec5d3baf39d18"
+    assert stream_of(bytes(32), 48).hex() == published
 
 
 def test_stream_equals_the_cipher_written_out_block_by_block(stream_of):
     key = bytes(range(7, 39))
-    blocks = b"".join(chacha20_block(key, counter) for counter in range(9))
-    for count in (0, 1, 63, 64, 65, 9 * 64):
+    blocks = encrypted_counters(key, 9)
+    for count in (0, 1, 15, 16, 17, 9 * 16):
         assert stream_of(key, count) == blocks[:count]
+
+
+def test_pieces_of_a_stream_follow_one_another():
+    key = bytes(range(7, 39))
+    stream, whole = Keystream(key), bytearray(2**20 + 50)
+    Keystream(key).fill(whole)
+    pieces = [bytearray(count) for count in (5, 0, 2**20, 45)]  # the third is longer than what is encrypted at once
+    for piece in pieces:
+        stream.fill(piece)
+    assert b"".join(pieces) == whole
+    assert whole[-2:] == encrypted_counters(key, len(whole) // 16 + 1)[len(whole) - 2 : len(whole)]
+
+
+def test_one_key_gives_no_more_than_it_may(monkeypatch):
+    monkeypatch.setattr(cipher, "_MOST_BYTES", 100)
+    stream = Keystream()
+    stream.fill(bytearray(90))
+    with pytest.raises(ValueError, match="11 bytes asked, 10 left: one key gives 100 bytes at most"):
+        stream.fill(bytearray(11))
 
 
 def test_every_call_takes_a_key_of_its_own_from_the_operating_system(monkeypatch, stream_of):

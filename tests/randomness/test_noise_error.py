@@ -23,10 +23,10 @@ STD, COUNT = 0.37, 300
 def errors(place: str, signal: float) -> list[tuple[float, float]]:
     """Radius and error over σ of sums with the noise of some pairs, added as ``perturbed`` adds it."""
     least, bits = RADII[place]
-    words = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63, (3, COUNT), dtype=np.int64))
+    words = np.random.default_rng(0).integers(-(2**63), 2**63, (3, COUNT), dtype=np.int64)
     words[0] = (words[0] & (2**bits - 1)) + least
     before = torch.full((2 * COUNT,), signal, dtype=torch.float32).double()
-    found = torch.add(before, box_muller(words), alpha=STD).tolist()
+    found = torch.add(before, torch.from_numpy(box_muller(words)), alpha=STD).tolist()
     pairs = []
     with mpmath.workdps(40):
         for index in range(COUNT):

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy import stats
 
 from leakbound.channels.sampling import ChannelSampler
@@ -156,8 +157,7 @@ def test_parameter_noise_is_on_the_grid_and_has_its_standard_deviation():
     assert abs(torch.corrcoef(torch.stack([noise[:30_000], noise[30_000:60_000]]))[0, 1].item()) < 7 / math.sqrt(30_000)
 
 
-@pytest.mark.parametrize("weights", [None, client_step(DPPSAC(max_grad_norm=2.0), 1.5).record_weights])
-def test_secure_noise_of_dp_is_on_the_grid_of_the_sum(weights):
+def test_secure_noise_of_dp_is_on_the_grid_of_the_sum():
     parameter = torch.nn.Parameter(torch.zeros(200, 300))
     optimizer = PrivateOptimizer(
         torch.optim.SGD([parameter], lr=1.0),
@@ -165,14 +165,13 @@ def test_secure_noise_of_dp_is_on_the_grid_of_the_sum(weights):
         max_grad_norm=2.0,
         expected_batch_size=8,
         source=SecureNoise(),
-        weights=weights,
     )
-    parameter.grad_sample = torch.randn(5, 200, 300)
+    optimizer.add([10 * F.normalize(torch.randn(200, 300).flatten(), dim=0).view(200, 300)])
     optimizer.step()
     step = float(grid_spacing(np.array([3.0]))[0])
     noisy_sum = -8 * parameter.detach().double()  # the batch size and the learning rate are powers of two
     assert (noisy_sum / step % 1 == 0).all()
-    # 60,000 draws, and five clipped gradients of norm 2 among them, which add 20 / 60,000 to the variance.
+    # 60,000 draws, and a sum of norm 10 among them, which adds 100 / 60,000 to a variance of 9.
     assert noisy_sum.std().item() == pytest.approx(3.0, rel=7 / math.sqrt(120_000) + 4e-4)
 
 

@@ -32,13 +32,13 @@ def grid_spacing(std: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
 
 
 def to_grid(values: Tensor, spacing: float | Tensor) -> Tensor:
-    """Values rounded to multiples of ``spacing``, halves to even; exact, since the spacing is a power of two.
+    """Round values in place to multiples of ``spacing``, halves to even; exact, since the spacing is a power of two.
 
     Args:
-        values: Float64.
+        values: Float64, overwritten.
         spacing: Positive, one for all values or one for each (float64).
     """
-    return (values / spacing).round_().mul_(spacing)
+    return values.div_(spacing).round_().mul_(spacing)
 
 
 def perturbed(signal: Tensor, std: float, source: NoiseSource) -> Tensor:

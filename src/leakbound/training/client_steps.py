@@ -192,17 +192,17 @@ class ChannelStep(ClientStep):
     ) -> Inputs:
         """Images with noise drawn at each use, or noisy copies."""
         kind = FrozenInputs if self.keeps_copies else FreshInputs
-        return kind(images, rows, self._sampler(images, sources[0]), sources)
+        return kind(images, rows, self._sampler(images, sources[0], many_draws=True), sources)
 
     def event(self, **counted: Any) -> PrivacyEvent:
         """Uses of the channel."""
         channel = self.channel
         return super().event(shape=channel.shape, capacity=channel.capacity, noise=self.defense.noise, **counted)
 
-    def _sampler(self, images: Images, source: NoiseSource) -> ChannelSampler:
+    def _sampler(self, images: Images, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
         """The channel on the images' device."""
-        colors, height, width = images.shape[-3:]
-        return ChannelSampler(self.channel, (colors, height, width), images.device, on_grid=source.secure)
+        shape = (images.shape[-3], images.shape[-2], images.shape[-1])
+        return ChannelSampler(self.channel, shape, images.device, on_grid=source.secure, many_draws=many_draws)
 
 
 class DroppedDirectionStep(ClientStep):
@@ -222,14 +222,9 @@ class DroppedDirectionStep(ClientStep):
 
 
 class ClippedStep(ClientStep):
-    """Step whose records' gradients g are scaled by min(1, S/‖g‖), with noise N(0, (level · S)²) on their sum.
-
-    Attributes:
-        adaptive: Whether weights are others than Opacus'.
-    """
+    """Step whose records' gradients g are scaled by min(1, S/‖g‖), with noise N(0, (level · S)²) on their sum."""
 
     defense: DPSGD
-    adaptive = False
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors min(1, S/‖g‖)."""
@@ -257,7 +252,6 @@ class AdaptivelyClippedStep(ClippedStep):
     """
 
     defense: DPPSAC
-    adaptive = True
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors S / (‖g‖ + r / (‖g‖ + r)); no slack is needed, since r > 0.

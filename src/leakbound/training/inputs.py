@@ -29,7 +29,8 @@ class Inputs:
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot; ``indices`` count each slot's own members."""
-        return self._images[self._rows.gather(1, indices)]
+        rows = self._rows.gather(1, indices)
+        return self._images.index_select(0, rows.flatten()).view(*rows.shape, *self._images.shape[1:])
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""
@@ -90,8 +91,10 @@ class FreshInputs(Inputs):
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot."""
-        noise = torch.stack([stream.draw(indices.shape[1]) for stream in self._streams])
-        return self._sampler.release(super().take(indices), noise)
+        drawn = [stream.draw(indices.shape[1]) for stream in self._streams]
+        noise = drawn[0] if len(drawn) == 1 else torch.stack(drawn)
+        taken = super().take(indices)
+        return self._sampler.release(taken, noise, out=taken if taken.dtype == torch.float32 else None)
 
     def state(self) -> dict[str, Any]:
         """All that the next noise depends on."""

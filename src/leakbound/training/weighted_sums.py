@@ -1,0 +1,231 @@
+"""Sums of the weighted gradients of single records, without these gradients where a layer can do without.
+
+The gradient of a record with respect to a layer's parameters is a product of what the layer received and of the
+gradient of its output. So one forward and one backward pass through the activations give all norms; weights follow from
+the norms, and the sum of the weighted gradients is that of a batch whose output gradients are weighted. Linear,
+convolutional and group-normalising layers are known; a network with others takes the gradient of each record.
+
+Source:
+    Goodfellow 2015, 'Efficient per-example gradient computations'; 'Differentially private optimization on large model
+    at small cost', ICML 2023.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.grad import conv2d_weight
+
+from leakbound.training.client_steps import Gradients, record_gradients
+
+Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
+_HELD = 2**14  # values of a layer's weight up to which the gradients of single records are kept
+_UNFOLDED = {"cpu": 2**19, "cuda": 2**27}  # values of unfolded inputs, or of products with them, at a time
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Contribution of one layer.
+
+    Attributes:
+        squares: (n,), squared norms of the records' gradients with respect to its parameters.
+        total: From weights (n,) to the weighted sum for each of its parameters.
+    """
+
+    squares: Tensor
+    total: Callable[[Tensor], Gradients]
+
+
+def weighted_sums(
+    model: nn.Module, images: Float[Tensor, "n colors height width"], labels: Int[Tensor, " n"], weigh: Weigh
+) -> Gradients:
+    """Σ w(‖g_i‖) g_i over the gradients g_i of the records' cross-entropies.
+
+    Args:
+        model: Network without batch statistics; its parameters are read and stay as they are.
+        images: One record each; there may be none.
+        labels: Their classes.
+        weigh: Weights (n,) by the norms (n,), over all parameters together.
+
+    Returns:
+        Parameter name to its sum; equal to that of :func:`~leakbound.training.client_steps.record_gradients` up to
+        rounding.
+    """
+    if len(labels) == 0:
+        return {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    parts = _parts(model, images, labels) if divisible(model) else None
+    if parts is None:
+        gradients = record_gradients(model, images, labels)
+        squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
+        weights = weigh(torch.stack(squares).sum(0).sqrt())
+        return {name: torch.einsum("i,i...", weights, value) for name, value in gradients.items()}
+    weights = weigh(torch.stack([part.squares for part in parts.values()]).sum(0).sqrt())
+    found = {
+        f"{layer}.{name}" if layer else name: value
+        for layer, part in parts.items()
+        for name, value in part.total(weights).items()
+    }
+    return {name: found[name] for name, _ in model.named_parameters()}
+
+
+def divisible(model: nn.Module) -> bool:
+    """True if every parameter belongs to one layer alone, of a kind that is known here."""
+    layers = list(_layers(model).values())
+    owned = [id(value) for layer in layers for value in layer.parameters(recurse=False)]
+    return len(owned) == len(set(owned)) and all(_known(layer) for layer in layers)
+
+
+def _layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Layers that have parameters of their own."""
+    return {name: layer for name, layer in model.named_modules() if any(True for _ in layer.parameters(recurse=False))}
+
+
+def _known(layer: nn.Module) -> bool:
+    """True of a kind, and of settings, that gradients of single records are known for."""
+    if type(layer) is nn.Conv2d:
+        plain = layer.groups == 1 and set(layer.dilation) == {1} and layer.padding_mode == "zeros"
+        return plain and not isinstance(layer.padding, str)
+    return type(layer) in (nn.Linear, nn.GroupNorm)
+
+
+def _parts(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, _Part] | None:
+    """Each layer's part; None if one is not called once, on a row for each record, or if its call is not as it was."""
+    layers = _layers(model)
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    with torch.enable_grad(), _watched(layers) as calls:
+        outputs = functional_call(model, parameters, (images.detach().requires_grad_(),))
+        loss = F.cross_entropy(outputs, labels, reduction="sum")
+    if sorted(call.layer for call in calls) != sorted(layers):
+        return None
+    if not all(call.sound(layers[call.layer], len(labels)) for call in calls):
+        return None
+    slopes = torch.autograd.grad(loss, [call.made for call in calls], materialize_grads=True)
+    kinds: dict[type[nn.Module], Callable[..., _Part]] = {
+        nn.Linear: _linear,
+        nn.Conv2d: _convolution,
+        nn.GroupNorm: _group_norm,
+    }
+    with torch.no_grad():
+        return {
+            call.layer: kinds[type(layers[call.layer])](layers[call.layer], call.given.detach(), slope)
+            for call, slope in zip(calls, slopes, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Input and output of a layer, and how often both had been changed by then."""
+
+    layer: str
+    given: Tensor
+    made: Tensor
+    versions: tuple[int, int]
+
+    def sound(self, layer: nn.Module, records: int) -> bool:
+        """True if there is one row for each record, and neither tensor was changed in place afterwards."""
+        rows = len(self.given) == records and (self.given.ndim == 2 or not isinstance(layer, nn.Linear))
+        return rows and self.made.requires_grad and self.versions == (self.given._version, self.made._version)
+
+
+@contextmanager
+def _watched(layers: dict[str, nn.Module]) -> Iterator[list[_Call]]:
+    """Calls of layers, in their order, as they come."""
+    calls: list[_Call] = []
+
+    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
+        """Hook of one layer."""
+
+        def note(_: nn.Module, given: tuple[Tensor], made: Tensor) -> None:
+            """Its call."""
+            calls.append(_Call(name, given[0], made, (given[0]._version, made._version)))
+
+        return note
+
+    handles = [layer.register_forward_hook(watch(name)) for name, layer in layers.items()]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _linear(layer: nn.Linear, given: Float[Tensor, "n inputs"], slope: Float[Tensor, "n outputs"]) -> _Part:
+    """The gradient of a record is the outer product of ``slope`` and ``given``."""
+    squares = slope.square().sum(1) * (given.square().sum(1) + (layer.bias is not None))
+
+    def total(weights: Tensor) -> Gradients:
+        """Weighted sum."""
+        weighted = slope * weights[:, None]
+        return _named(layer, weighted.T @ given, weighted.sum(0))
+
+    return _Part(squares, total)
+
+
+def _convolution(
+    layer: nn.Conv2d, given: Float[Tensor, "n channels height width"], slope: Float[Tensor, "n outputs rows columns"]
+) -> _Part:
+    """The gradient of a record is the product of ``slope`` and of its unfolded input.
+
+    Its norm comes from this product or from the products of either with itself, whichever takes less.
+    """
+    squares, held = [], []
+    values, places = layer.weight[0].numel(), slope.shape[2] * slope.shape[3]
+    keeps = layer.weight.numel() <= _HELD
+    gram = not keeps and places * (values + layer.out_channels) < values * layer.out_channels
+    size = max(1, _UNFOLDED.get(given.device.type, _UNFOLDED["cpu"]) // max(values * places, layer.weight.numel()))
+    for some, own in zip(given.split(size), slope.flatten(2).split(size), strict=True):
+        unfolded = _unfolded(layer, some)
+        if gram:
+            squares.append((unfolded.mT @ unfolded * (own.mT @ own)).sum((1, 2)))
+            continue
+        products = own @ unfolded.mT
+        squares.append(products.square().sum((1, 2)))
+        if keeps:
+            held.append(products)
+    biases = slope.sum((2, 3))
+
+    def total(weights: Tensor) -> Gradients:
+        """Weighted sum."""
+        if keeps:
+            summed = torch.einsum("i,i...", weights, torch.cat(held)).view_as(layer.weight)
+        else:
+            weighted = slope * weights.view(-1, 1, 1, 1)
+            padding = (int(layer.padding[0]), int(layer.padding[1]))
+            stride = (layer.stride[0], layer.stride[1])
+            summed = conv2d_weight(given, layer.weight.shape, weighted, stride, padding)
+        return _named(layer, summed, weights @ biases)
+
+    return _Part(torch.cat(squares) + (0 if layer.bias is None else biases.square().sum(1)), total)
+
+
+def _unfolded(layer: nn.Conv2d, images: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n values places"]:
+    """Inputs of the kernel at each place; ``F.unfold`` takes three times as long."""
+    (high, wide), (down, right) = layer.kernel_size, layer.stride
+    vertical, horizontal = (int(size) for size in layer.padding)
+    if vertical or horizontal:
+        images = F.pad(images, (horizontal, horizontal, vertical, vertical))
+    seen = images.unfold(2, high, down).unfold(3, wide, right)  # n, channels, rows, columns, high, wide
+    return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(images), math.prod(layer.weight.shape[1:]), -1)
+
+
+def _group_norm(layer: nn.GroupNorm, given: Float[Tensor, "n channels *places"], slope: Tensor) -> _Part:
+    """The gradients of a record are sums over places, of ``slope`` times the normalised input and of ``slope``."""
+    scales = (slope * F.group_norm(given, layer.num_groups, eps=layer.eps)).flatten(2).sum(2)
+    shifts = slope.flatten(2).sum(2)
+
+    def total(weights: Tensor) -> Gradients:
+        """Weighted sum."""
+        return _named(layer, weights @ scales, weights @ shifts)
+
+    return _Part(scales.square().sum(1) + shifts.square().sum(1), total)
+
+
+def _named(layer: nn.Module, weight: Tensor, bias: Tensor) -> Gradients:
+    """Sums by the names of a layer's parameters."""
+    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": bias}

@@ -1,0 +1,48 @@
+"""Arithmetic of the benchmark: ratios and exponents within a turn, turns in both orders."""
+
+import bench
+import bench_sections as sections
+import numpy as np
+import pandas as pd
+import pytest
+
+
+def turns(seconds: dict[str, list[float]]) -> pd.DataFrame:
+    rows = [(case, turn, value) for case, values in seconds.items() for turn, value in enumerate(values)]
+    return pd.DataFrame(rows, columns=["case", "turn", "seconds"])
+
+
+def found(rows: pd.DataFrame, case: str, metric: str) -> tuple[float, float, float]:
+    (row,) = rows[(rows["case"] == case) & (rows["metric"] == metric)].itertuples()
+    return row.low, row.value, row.high
+
+
+def test_ratios_are_taken_within_a_turn_and_per_unit():
+    """A machine that slows down tenfold for a turn changes no ratio."""
+    times = turns({"plain": [1.0, 10.0, 1.0], "other": [6.0, 60.0, 6.0]})
+    group = sections.Found("s", "g", baseline="plain", units={"other": 4.0}, goals={"other": 1.4})
+    rows = pd.DataFrame(bench.summarized(group, times))
+    assert found(rows, "other", "ratio") == (1.5, 1.5, 1.5)
+    assert found(rows, "plain", "ratio") == (1.0, 1.0, 1.0)
+    assert found(rows, "other", "seconds") == (1.5, 1.5, 8.25)
+    assert rows[rows["metric"] == "ratio"].set_index("case")["expected"]["other"] == 1.4
+
+
+def test_exponents_are_those_of_the_power_law_of_each_turn():
+    load = np.array([1.0, 30.0, 2.0])
+    times = turns({str(size): list(load * 1e-3 * size**2.5) for size in (8, 64, 512)})
+    group = sections.Found("s", "g", sizes={str(size): float(size) for size in (8, 64, 512)}, exponent=3)
+    rows = pd.DataFrame(bench.summarized(group, times))
+    assert found(rows, "g", "exponent") == pytest.approx((2.5, 2.5, 2.5))
+
+
+def test_cases_take_turns_in_both_orders_and_at_least_three_of_them():
+    calls = []
+    cases = {name: lambda name=name: calls.append(name) for name in "ab"}
+    times = bench.paired(cases, seconds=0.0)
+    assert "".join(calls) == "ba" + "ab" + "ba" + "ab"
+    assert times["turn"].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_shares_of_time_add_up():
+    assert sum(share for _, share, _ in bench.SHARES.values()) == pytest.approx(1)
