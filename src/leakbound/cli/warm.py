@@ -16,6 +16,7 @@ import atexit
 import ctypes
 import gc
 import importlib
+import logging
 import os
 import select
 import shutil
@@ -41,8 +42,11 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
 _WAITING = 128  # callers at a time
 _LATER = {
     "torch": ("torch._dynamo", "torch.func"),  # the former is loaded by the first step of any optimizer
+    "pandas": ("pyarrow.dataset", "pyarrow.parquet"),
+    "leakbound.storage": ("safetensors.numpy",),
     "leakbound.attacks": ("sklearn.metrics", "scipy.stats"),
-    "leakbound.figures": ("matplotlib.figure", "matplotlib.ticker"),
+    "leakbound.channels.covariance": ("sklearn.covariance",),
+    "leakbound.figures": ("matplotlib.figure", "matplotlib.style", "matplotlib.ticker"),
 }
 """Module to others that whoever uses it loads too, but not at once."""
 
@@ -108,14 +112,16 @@ def _load(modules: Iterable[str]) -> None:
     for name in modules:
         with suppress(ImportError):
             importlib.import_module(name)
+    for name in [name for package, later in _LATER.items() if package in sys.modules for name in later]:
+        with suppress(ImportError):
+            importlib.import_module(name)
     if "leakbound.tracking" in sys.modules:
         from leakbound.tracking import store
 
-        store.load()
-    for package in [package for package in _LATER if package in sys.modules]:
-        for name in _LATER[package]:
-            with suppress(ImportError):
-                importlib.import_module(name)
+        with suppress(ImportError):
+            store.load()
+    logging.root.handlers.clear()  # a library sets up its own, which would keep jobs from setting up theirs
+    logging.root.setLevel(logging.WARNING)
 
 
 def _leave(folder: Path, *_: object) -> NoReturn:

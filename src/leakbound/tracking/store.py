@@ -80,6 +80,7 @@ def connect(uri: str) -> Any:
 def load() -> None:
     """Load all of MLflow that a job uses."""
     _quieten()
+    import mlflow.db
     import mlflow.store.tracking.sqlalchemy_store
     import mlflow.tracking  # noqa: F401
 
