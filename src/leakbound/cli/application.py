@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,8 @@ from leakbound.cli import audit, configuration, plan, publish, reference, tracki
 from leakbound.cli.commands import as_command
 from leakbound.cli.files import check_outputs
 from leakbound.cli.job_list import all_steps
-from leakbound.jobs import coordination, usage
+from leakbound.jobs import coordination
+from leakbound.jobs.usage import write
 
 app = typer.Typer(
     help="Measure and bound how much a federated client's uploads tell about its data.",
@@ -36,6 +38,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
 )
 for command in COMMANDS:
     app.command()(command)
+_USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
 _DEFECT = (
     "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "
     "should end so. Please report all of these lines with the command."
@@ -52,18 +55,17 @@ def _show_version(asked: bool) -> bool:
 
 @app.callback()
 def _leakbound(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
     ] = False,
-    used: Annotated[
-        Path | None, typer.Option("--usage", help="Written when the command has succeeded: its time and memory, TSV.")
+    usage: Annotated[
+        Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
     ] = None,
 ) -> None:
     """Measure and bound how much a federated client's uploads tell about its data."""
-    if used is not None:
-        check_outputs(used)
-        context.ensure_object(list).append(used)
+    if usage is not None:
+        check_outputs(usage)
+    _USAGE.set(usage)
 
 
 def run(began: float) -> None:
@@ -76,14 +78,14 @@ def run(began: float) -> None:
         SystemExit: In any case but that of a defect.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
-    measured: list[Path] = []
+    _USAGE.set(None)
     try:
         coordination.follow()
         try:
-            app(standalone_mode=True, obj=measured)
+            app(standalone_mode=True)
         except SystemExit as ended:
-            for path in () if ended.code else measured:
-                usage.write(path, began)
+            if not ended.code and (path := _USAGE.get()) is not None:
+                write(path, began)
             raise
     except Exception as error:
         if not _explains_itself(error):

@@ -230,8 +230,8 @@ def _work(link: socket.socket, here: dict[str, object], parent: int) -> NoReturn
     os.environ.update(environment)
     sys.argv[:], sys.path[:], tempfile.tempdir = words, path, None
     _draw_anew()
-    name = " ".join([Path(words[0]).name, *words[1:2]])
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())  # for those who list processes
+    command = next((word for word in words[1::2] if not word.startswith("-")), "")  # after options with a value
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"leakbound {command}".encode())  # for those who list processes
     _end(_status_of(began))
 
 
