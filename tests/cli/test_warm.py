@@ -269,6 +269,17 @@ def test_without_a_warm_process_commands_start_by_themselves(run, monkeypatch, t
     assert not warm.available()
 
 
+def test_run_without_room_for_a_socket_goes_on_and_says_so(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.delenv(warm.WARM, raising=False)
+    warm.start([])
+    assert "leakbound: jobs start by themselves: " in capsys.readouterr().err
+    assert warm.WARM not in os.environ
+    assert not list(folder.iterdir())
+
+
 def test_start_of_a_command_loads_little():
     code = "import sys; from leakbound.cli import handover, main; print(*sorted(sys.modules))"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())

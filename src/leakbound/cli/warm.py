@@ -67,7 +67,12 @@ def start(modules: Iterable[str]) -> None:
     # Snakemake gives each job as many threads as it asks for; most ask for one.
     threads = {f"{name}_NUM_THREADS": "1" for name in _THREADS} | {"VECLIB_MAXIMUM_THREADS": "1"}
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(place))
+        try:
+            listener.bind(str(place))
+        except OSError as error:  # the name of the folder for temporary files may be too long for a socket
+            sys.stderr.write(f"leakbound: jobs start by themselves: {place}: {error}\n")
+            folder.rmdir()
+            return
         listener.listen(_WAITING)
         words = [sys.executable, "-c", _BEGIN, f"{os.getpid()}:{listener.fileno()}", *sorted(modules)]
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
@@ -214,7 +219,7 @@ def _work(link: socket.socket, here: dict[str, object], parent: int) -> NoReturn
     _end_after(parent, signal.SIGKILL)
     try:
         (there, words, path, folder, environment), streams = _request(link)
-        if there != here:
+        if there != here or not _has_devices():
             link.sendall(NO)
             os._exit(0)
         os.chdir(folder)
@@ -244,6 +249,12 @@ def _request(link: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
     if len(text) < length or len(streams) != 3:
         raise EOFError
     return ast.literal_eval(text.decode("ascii")), streams
+
+
+def _has_devices() -> bool:
+    """False if a library has opened a GPU while it was loaded: no process that is forked after that can use one."""
+    torch = sys.modules.get("torch")
+    return torch is None or not torch.cuda._is_in_bad_fork()
 
 
 def _draw_anew() -> None:
