@@ -129,8 +129,7 @@ def doomed(tmp_path):
     """A run whose processes may be killed."""
     one = begun(tmp_path)
     yield one
-    one.process.kill()
-    one.process.communicate()
+    one.process.communicate()  # ends it, if it has not been killed, and then it removes its folder
 
 
 def wait_until_gone(process: int) -> None:
