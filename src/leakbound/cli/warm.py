@@ -37,9 +37,10 @@ from typing import Any, NoReturn
 from leakbound.cli.handover import LENGTH, NO, STATUS, WARM, YES, circumstances, same_user
 
 _THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
-_BEGIN = "import sys; del sys.path[0]; from leakbound.cli.warm import serve; serve(sys.argv[1], sys.argv[2:])"
+_BEGIN = "import sys; del sys.path[0]; from leakbound.cli.warm import serve; serve(*map(int, sys.argv[1:]))"
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
 _WAITING = 128  # callers at a time
+_MODULES = "modules"  # file beside the socket: names of what is loaded
 _LATER = {
     "torch": ("torch._dynamo", "torch.func"),  # the former is loaded by the first step of any optimizer
     "pandas": ("pyarrow.dataset", "pyarrow.parquet"),
@@ -74,7 +75,8 @@ def start(modules: Iterable[str]) -> None:
             folder.rmdir()
             return
         listener.listen(_WAITING)
-        words = [sys.executable, "-c", _BEGIN, f"{os.getpid()}:{listener.fileno()}", *sorted(modules)]
+        (folder / _MODULES).write_text(" ".join(sorted(modules)), encoding="utf-8")
+        words = [sys.executable, "-c", _BEGIN, str(os.getpid()), str(listener.fileno())]
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         kept: dict[str, Any] = {"pass_fds": [listener.fileno()], "start_new_session": True}
         process = subprocess.Popen(words, env=os.environ | threads, **streams, **kept)
@@ -89,20 +91,20 @@ def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def serve(called: str, modules: list[str]) -> None:
+def serve(coordinator: int, number: int) -> None:
     """Be the warm process until the coordinator ends.
 
     Args:
-        called: Process number of the coordinator, a colon, the number of the socket that jobs come to.
-        modules: Loaded first.
+        coordinator: Its process number.
+        number: That of the socket that jobs come to.
     """
-    coordinator, _, number = called.partition(":")
     here = circumstances()
-    listener = socket.socket(fileno=int(number))
-    signal.signal(signal.SIGTERM, partial(_leave, Path(listener.getsockname()).parent))
-    _end_after(int(coordinator), signal.SIGTERM)
+    listener = socket.socket(fileno=number)
+    folder = Path(listener.getsockname()).parent
+    signal.signal(signal.SIGTERM, partial(_leave, folder))
+    _end_after(coordinator, signal.SIGTERM)
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # Arrow's second allocator, which jobs do not use
-    _load(("leakbound.cli.application", *modules))
+    _load(("leakbound.cli.application", *(folder / _MODULES).read_text(encoding="utf-8").split()))
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
         names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
         sys.stderr.write(f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n")
