@@ -25,6 +25,7 @@ onstart:
     in_turn(coordination.lead, Path(ROOT))
     keep_notes_of_secrets()
     drop_default_rate_limit()
+    start_warm_process()
 
 
 rule all:

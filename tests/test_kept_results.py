@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from leakbound import storage
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import verdict_counts
-from leakbound.cli.main import app
+from leakbound.cli.application import app
 from leakbound.config import reading
 
 ROOT = Path(__file__).parents[1]

@@ -1,12 +1,10 @@
 """Measure and bound how much a federated client's uploads tell about its data.
 
-Names for a training loop of one's own are imported when they are used: ``import leakbound`` loads no torch.
+Names for a training loop of one's own are imported when they are used: ``import leakbound`` loads no torch, and next to
+nothing else, because every job begins with it.
 """
 
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing is not loaded for that
 if TYPE_CHECKING:
     from leakbound.engine.accountant import Account, LeakageAccountant
     from leakbound.engine.engine import ChannelEngine
@@ -14,10 +12,7 @@ if TYPE_CHECKING:
     from leakbound.engine.targets import Capacity, Leakage, Naming, Reconstruction
     from leakbound.engine.transformer import Channel
 
-try:
-    __version__ = version("leakbound")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0.0.0"
+    __version__: str
 
 __all__ = [
     "Account",
@@ -41,14 +36,29 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """A public name, imported on first use (PEP 562)."""
-    if name not in _HOMES:
+    if name == "__version__":
+        found: object = _version()
+    elif name in _HOMES:
+        from importlib import import_module
+
+        found = getattr(import_module(f"leakbound.engine.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module 'leakbound' has no attribute {name!r}")
-    found = getattr(import_module(f"leakbound.engine.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    """Version of what is installed; looking it up takes longer than all else that a job's start needs."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("leakbound")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0.0.0"

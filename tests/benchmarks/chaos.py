@@ -254,10 +254,10 @@ def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def _kind(process: psutil.Process) -> str:
     """What a process is called in the table: the command that it runs."""
     words = process.cmdline()
-    for place, word in enumerate(words[:-1]):
+    for place, word in enumerate(words[:-3]):
         if Path(word).name == "leakbound":
-            return f"leakbound {words[place + 1]}"
-    return Path(words[0]).name if words else process.name()
+            return f"leakbound {words[place + 3]}"  # after --usage and its file
+    return process.name()  # a job that the warm process has forked has the name of its command
 
 
 def _longest_life(orphans: list[psutil.Process]) -> float:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from leakbound import storage
 from leakbound.claims.power import Design
-from leakbound.cli.main import app
+from leakbound.cli.application import app
 
 CONFIG = """
 preset: planned

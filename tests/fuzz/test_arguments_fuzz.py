@@ -22,8 +22,8 @@ from calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import storage
+from leakbound.cli.application import app
 from leakbound.cli.job_list import all_steps
-from leakbound.cli.main import app
 from leakbound.config import reading
 from leakbound.jobs.job import Files, JobList
 from leakbound.jobs.table import RunTable

@@ -17,7 +17,7 @@ import yaml
 from team_server import owned, unprivileged
 from typer.testing import CliRunner
 
-from leakbound.cli.main import app
+from leakbound.cli.application import app
 from leakbound.config import reading
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.messages import ConfigError, shown

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from leakbound import storage
+from leakbound.cli import warm
 
 from .conftest import WHOLE
 
@@ -200,10 +201,25 @@ def test_report_of_snakemake_is_one_page_without_the_network(finished):
     assert 'src="http' not in page
 
 
-def test_equal_inputs_give_equal_bytes(small, fresh):
+# Loaded by every process of a project: notes each that Python forks, which is none of those that it starts.
+FORKS = """
+import os, pathlib
+os.register_at_fork(after_in_child=lambda: pathlib.Path(__file__).with_name(f"forked-{os.getpid()}").touch())
+"""
+
+
+@pytest.mark.skipif(not warm.available(), reason="this system has no warm process")
+@pytest.mark.parametrize("forked", [True, False])
+def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(small, fresh, forked, monkeypatch):
     target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
+    (fresh.folder / "src" / "sitecustomize.py").write_text(FORKS)
+    if not forked:
+        monkeypatch.setenv(warm.WARM, "0")
     result = fresh.snakemake(target)
     assert result.returncode == 0, result.stderr[-3000:]
+    done = len(list((fresh.results / "benchmarks").rglob("*.tsv")))
+    assert done >= 5
+    assert len(list((fresh.folder / "src").glob("forked-*"))) == (done if forked else 0)
     for name in ("weights.safetensors", "training.parquet"):
         path = (fresh.folder / target).with_name(name)
         assert path.read_bytes() == (small.folder / target).with_name(name).read_bytes()

@@ -32,7 +32,8 @@ def replace(path, target):
             fault.unlink()
             if moment == "after":
                 unharmed(path, target)
-            os.kill(os.getppid() if victim == "coordinator" else os.getpid(), signal.SIGKILL)
+            own = os.getpid()
+            os.kill(int(os.environ["LEAKBOUND_COORDINATOR"]) if victim == "coordinator" else own, signal.SIGKILL)
             time.sleep(60)
     return unharmed(path, target)
 

@@ -4,11 +4,13 @@ import os
 import sys
 from pathlib import Path
 
+from leakbound.cli import warm
+from leakbound.cli.handover import WARM
 from leakbound.cli.job_list import job_list
 from leakbound.config import messages, reading
 from leakbound.jobs import coordination
 from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of
-from leakbound.storage.fingerprint import code_fingerprint
+from leakbound.storage.fingerprint import code_fingerprint, modules_behind
 
 
 def in_turn(enter, *arguments):
@@ -30,6 +32,14 @@ def drop_default_rate_limit():
         workflow.scheduler.job_rate_limiter = None
 
 
+def start_warm_process():
+    """Have one process load what the jobs of this machine need, if they are more than a few."""
+    due = [job for job in workflow.dag.needrun_jobs() if job.is_shell and workflow.is_local(job.rule)]
+    if len(due) > FEW and warm.available():
+        found = [(JOBS.steps[one.rule.name].module, job_of(JOBS.steps[one.rule.name], one.wildcards)) for one in due]
+        warm.start({name for step, job in found for name in (step, *modules_behind(step, *job.modules))})
+
+
 def keep_notes_of_secrets():
     """Let nobody else read Snakemake's notes where records are secret: hashes of the original files are in them."""
     if CONFIG.privacy_noise == "secure":
@@ -47,6 +57,8 @@ def checked_jobs():
         sys.exit(str(error))
 
 
+FEW = 4  # jobs, which take less time to start by themselves than a process that is ready for all of them
+
 in_turn(coordination.join)
 JOBS = checked_jobs()
 TABLE = JOBS.table
@@ -56,6 +68,8 @@ ROOT = str(CONFIG.root)
 # One process for each job, which ends with this one: a shell in between would live on when either is killed.
 shell.prefix("set -euo pipefail; exec ")
 os.environ[coordination.COORDINATOR] = str(os.getpid())
+if os.environ.get(WARM) != "0":
+    os.environ.pop(WARM, None)  # that of a run which this one is a job of
 
 if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
     os.environ |= {"LEAKBOUND_LIVE": CONFIG.tracking.uri, "LEAKBOUND_PRESET": CONFIG.preset}

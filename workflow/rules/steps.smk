@@ -11,8 +11,6 @@ for step in JOBS.steps.values():
             **patterns(step),
         log:
             f"{ROOT}/{log_and_benchmark(step.name)[0]}",
-        benchmark:
-            f"{ROOT}/{log_and_benchmark(step.name)[1]}"
         wildcard_constraints:
             name=names_of(step.name),
         group:
@@ -26,5 +24,6 @@ for step in JOBS.steps.values():
         params:
             **parameters(step),
             command=step.name.replace("_", "-"),
+            usage=f"{ROOT}/{log_and_benchmark(step.name)[1]}",
         shell:
-            "leakbound {params.command} --settings {params.settings:q} {params.files} > {log} 2>&1"
+            "leakbound --usage {params.usage} {params.command} --settings {params.settings:q} {params.files} > {log} 2>&1"

@@ -1,84 +1,14 @@
-"""Puts the commands together and turns mistakes of the user into one message each."""
+"""Start of the command line, which loads nothing that another process of the run has loaded already."""
 
-import logging
-import sys
-from collections.abc import Callable
-from typing import Annotated, Any
+import time
 
-import typer
-
-from leakbound import __version__
-from leakbound.cli import account, audit, configuration, plan, publish, reference, tracking, verify
-from leakbound.cli.commands import as_command
-from leakbound.cli.job_list import all_steps
-from leakbound.jobs import coordination
-
-app = typer.Typer(
-    help="Measure and bound how much a federated client's uploads tell about its data.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(as_command(step) for step in all_steps()),
-    plan.plan,
-    publish.publish,
-    audit.audit,
-    account.account,
-    tracking.sync,
-    tracking.ui,
-    tracking.tracking_server,
-    configuration.config,
-    reference.reference,
-    reference.figures,
-    verify.verify,
-)
-for command in COMMANDS:
-    app.command()(command)
-_DEFECT = (
-    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "
-    "should end so. Please report all of these lines with the command."
-)
-
-
-def _show_version(asked: bool) -> bool:
-    """Show the version and stop, if asked to; typer passes on what this returns."""
-    if asked:
-        sys.stdout.write(f"leakbound {__version__}\n")
-        raise typer.Exit
-    return asked
-
-
-@app.callback()
-def _leakbound(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
-    ] = False,
-) -> None:
-    """Measure and bound how much a federated client's uploads tell about its data."""
+from leakbound.cli.handover import hand_over
 
 
 def main() -> None:
-    """Run the command line; a mistake in what was given ends with its message and exit code 2, without a traceback."""
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
-    try:
-        coordination.follow()
-        app(standalone_mode=True)
-    except Exception as error:
-        if not _explains_itself(error):
-            error.add_note(_DEFECT)
-            raise
-        sys.stderr.write(f"leakbound: {error}\n")
-        raise SystemExit(2) from error
+    """Have the warm process of the run do the command; without one, do it here."""
+    began = time.monotonic()
+    hand_over()
+    from leakbound.cli.application import run
 
-
-def _explains_itself(error: Exception) -> bool:
-    """True if an error is a message to the user: raised by this package on purpose, or about a file or a module."""
-    if isinstance(error, OSError | ImportError):
-        return True
-    if not isinstance(error, ValueError):
-        return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("leakbound.")
+    run(began)

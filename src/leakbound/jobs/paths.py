@@ -78,7 +78,7 @@ def output(root: P, step: str, name: str, role: str) -> P:
 
 
 def log_and_benchmark(step: str) -> tuple[str, str]:
-    """Patterns, below the root, of the log of a step's jobs and of what Snakemake measures of them."""
+    """Patterns, below the root, of the log of a step's jobs and of the time and memory that they have used."""
     many = any("{name}" in pattern for pattern in OUTPUTS[step].values())
     inside = f"{step}/{{name}}" if many else step
     return f"logs/{inside}.log", f"benchmarks/{inside}.tsv"

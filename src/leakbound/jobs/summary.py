@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
+from leakbound.jobs import usage
 from leakbound.jobs.job import JobList
 from leakbound.jobs.paths import log_and_benchmark, output
 from leakbound.storage.provenance import settings_hash, versions
@@ -35,23 +36,15 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
 
 
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
-    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as Snakemake measured them."""
-    import pandas as pd
-
+    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as its jobs have measured them."""
     costs = {}
     for step in made.steps:
         files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]
-        found = [path for path in files if path.is_file()]
-        for path in found:
-            storage.limits.check(path, "bytes", path.stat().st_size, storage.limits.TEXT)
-        tables = [pd.read_csv(path, sep="\t").tail(1) for path in found]
-        if tables:
-            rows = pd.concat(tables)
-            numbers = {name: pd.to_numeric(rows[name], errors="coerce") for name in ("s", "cpu_time", "max_rss")}
+        if found := [usage.read(path) for path in files if path.is_file()]:
             costs[step] = {
-                "jobs": len(rows),
-                "seconds": round(float(numbers["s"].sum()), 1),
-                "cpu_seconds": round(float(numbers["cpu_time"].sum()), 1),
-                "max_rss_mib": round(float(numbers["max_rss"].max()), 1) if numbers["max_rss"].notna().any() else 0.0,
+                "jobs": len(found),
+                "seconds": round(sum(one.seconds for one in found), 1),
+                "cpu_seconds": round(sum(one.cpu_seconds for one in found), 1),
+                "max_rss_mib": round(max(one.max_rss_mib for one in found), 1),
             }
     return costs

@@ -9,7 +9,7 @@ from typing import Literal
 from leakbound import storage
 from leakbound.jobs.paths import OUTPUTS
 
-_OF_SNAKEMAKE = {"logs", "benchmarks"}
+_UNSEALED = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
 
 
@@ -37,7 +37,7 @@ def sealed_files(root: Path) -> Iterator[Path]:
     """Files that are sealed when they are written, in order."""
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
-        ours = inside.parts[0] not in _OF_SNAKEMAKE and not path.match(_OWN_DIGEST)
+        ours = inside.parts[0] not in _UNSEALED and not path.match(_OWN_DIGEST)
         if ours and path.is_file() and not path.name.startswith("."):
             yield path
 

@@ -51,13 +51,21 @@ def code_fingerprint(step: str, *others: str) -> str:
         ValueError: If the step has no command of its name.
     """
     digest = hashlib.sha256()
-    imports = set(others)
     for statement in _statements(step):
         digest.update(ast.dump(statement).encode())
-        imports |= _imports(statement)
-    for module, tree_hash in sorted(_closure(imports, others).items()):
+    for module, tree_hash in sorted(_reached(step, *others).items()):
         digest.update(f"{module}:{tree_hash};".encode())
     return digest.hexdigest()[:16]
+
+
+def modules_behind(step: str, *others: str) -> list[str]:
+    """Modules whose code counts for a job, which it loads sooner or later; arguments and errors are those above."""
+    return sorted(_reached(step, *others))
+
+
+def _reached(step: str, *others: str) -> dict[str, str]:
+    """Modules that a step's command reaches, and others with theirs, each with the hash of its syntax tree."""
+    return _closure({module for statement in _statements(step) for module in _imports(statement)} | {*others}, others)
 
 
 def _statements(step: str) -> list[ast.stmt]:

@@ -1,0 +1,108 @@
+"""Puts the commands together and turns mistakes of the user into one message each."""
+
+import logging
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from leakbound import __version__
+from leakbound.cli import account, audit, configuration, plan, publish, reference, tracking, verify
+from leakbound.cli.commands import as_command
+from leakbound.cli.files import check_outputs
+from leakbound.cli.job_list import all_steps
+from leakbound.jobs import coordination
+from leakbound.jobs.usage import write
+
+app = typer.Typer(
+    help="Measure and bound how much a federated client's uploads tell about its data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    *(as_command(step) for step in all_steps()),
+    plan.plan,
+    publish.publish,
+    account.account,
+    audit.audit,
+    tracking.sync,
+    tracking.ui,
+    tracking.tracking_server,
+    configuration.config,
+    reference.reference,
+    reference.figures,
+    verify.verify,
+)
+for command in COMMANDS:
+    app.command()(command)
+_USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
+_DEFECT = (
+    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "
+    "should end so. Please report all of these lines with the command."
+)
+
+
+def _show_version(asked: bool) -> bool:
+    """Show the version and stop, if asked to; typer passes on what this returns."""
+    if asked:
+        sys.stdout.write(f"leakbound {__version__}\n")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def _leakbound(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+    ] = False,
+    usage: Annotated[
+        Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
+    ] = None,
+) -> None:
+    """Measure and bound how much a federated client's uploads tell about its data."""
+    if usage is not None:
+        check_outputs(usage)
+    _USAGE.set(usage)
+
+
+def run(began: float) -> None:
+    """Run the command line; a mistake in what was given ends with its message and exit code 2, without a traceback.
+
+    Args:
+        began: Monotonic clock when this process began.
+
+    Raises:
+        SystemExit: In any case but that of a defect.
+    """
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
+    _USAGE.set(None)
+    try:
+        coordination.follow()
+        try:
+            app(standalone_mode=True)
+        except SystemExit as ended:
+            if not ended.code and (path := _USAGE.get()) is not None:
+                write(path, began)
+            raise
+    except Exception as error:
+        if not _explains_itself(error):
+            error.add_note(_DEFECT)
+            raise
+        sys.stderr.write(f"leakbound: {error}\n")
+        raise SystemExit(2) from error
+
+
+def _explains_itself(error: Exception) -> bool:
+    """True if an error is a message to the user: raised by this package on purpose, or about a file or a module."""
+    if isinstance(error, OSError | ImportError):
+        return True
+    if not isinstance(error, ValueError):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("leakbound.")

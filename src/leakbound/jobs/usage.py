@@ -1,0 +1,73 @@
+"""Time and memory that a job has used, as it measures itself: a table of one row, without a seal.
+
+Its columns are those of Snakemake's benchmarks that mean the same. Snakemake looks at a process from time to time, and
+sees nothing of one that is forked elsewhere.
+"""
+
+import csv
+import io
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from leakbound import storage
+from leakbound.storage import limits
+
+_COLUMNS = ("s", "max_rss", "cpu_time")
+_MEBIBYTE = 2**20
+
+
+class Usage(NamedTuple):
+    """Time and memory of a job; 0 where it is not known.
+
+    Attributes:
+        seconds: Wall time.
+        max_rss_mib: Most memory that one of its processes held at once, with what that shared with others.
+        cpu_seconds: Of all of its threads and ended processes, in the kernel too.
+    """
+
+    seconds: float
+    max_rss_mib: float
+    cpu_seconds: float
+
+
+def write(path: Path, began: float) -> None:
+    """Write what this process, and those that it has waited for, have used.
+
+    Args:
+        path: File to write.
+        began: Monotonic clock when this process began.
+    """
+    each = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    found = Usage(
+        time.monotonic() - began,
+        max(one.ru_maxrss for one in each) * unit / _MEBIBYTE,
+        sum(one.ru_utime + one.ru_stime for one in each),
+    )
+    with storage.atomic(path, sealed=False) as temporary:
+        numbers = "\t".join(f"{value:.3f}" for value in found)
+        temporary.write_text("\t".join(_COLUMNS) + f"\n{numbers}\n", encoding="utf-8")
+
+
+def read(path: Path) -> Usage:
+    """Time and memory of a job; a file that Snakemake has written for an earlier version of the workflow is read too.
+
+    Raises:
+        DamagedFileError: If the file is no such table.
+    """
+    text = storage.read_bytes(path, sealed=False, most=limits.TEXT).decode(errors="replace")
+    rows = list(csv.DictReader(io.StringIO(text), delimiter="\t"))
+    if not rows:
+        raise storage.DamagedFileError(path, "it has no row")
+    return Usage(*(_number(rows[-1].get(column)) for column in _COLUMNS))
+
+
+def _number(text: str | None) -> float:
+    """A number, 0 for what is none, as for a job that had ended before Snakemake looked."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0
