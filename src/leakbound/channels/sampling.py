@@ -188,8 +188,13 @@ class ChannelSampler:
 
 
 def _triangular(factor: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
-    """Upper triangular R with RᵀR = FᵀF; by reflections, which unlike FᵀF keep directions of little noise accurate."""
-    return linalg.qr(factor, mode="r", overwrite_a=True, check_finite=False)[0]
+    """Upper triangular R with RᵀR = FᵀF and no negative diagonal, which makes it unique.
+
+    By reflections, which unlike FᵀF keep directions of little noise accurate.
+    """
+    triangle = linalg.qr(factor, mode="r", overwrite_a=True, check_finite=False)[0]
+    triangle[np.diag(triangle) < 0] *= -1
+    return triangle
 
 
 def _times_triangular(normal: Float[Tensor, "count d"], triangle: Float[np.ndarray, "d d"]) -> Float[Tensor, "count d"]:
