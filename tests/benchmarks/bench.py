@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from leakbound import storage
 from leakbound.storage import provenance
+from leakbound.storage.folders import replaced
 from leakbound.training.efficiency import clock_of
 
 logger = logging.getLogger("leakbound")
@@ -122,10 +122,9 @@ def main() -> None:
     rows = measured(asked.sections, minutes, wide=not asked.quick)
     facts["seconds"] = round(time.perf_counter() - began, 3)
     asked.out.mkdir(parents=True, exist_ok=True)
-    with storage.atomic(asked.out / "bench.parquet", sealed=False) as temporary:
-        rows.to_parquet(temporary, index=False, compression="zstd")
-    with storage.atomic(asked.out / "bench.json", sealed=False) as temporary:
-        temporary.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    with replaced(asked.out) as folder:
+        rows.to_parquet(folder / "bench.parquet", index=False, compression="zstd")
+        (folder / "bench.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
     for row in rows.itertuples():
         bounds = "" if np.isnan(row.expected) else f"   expected {row.expected:g}"
         value = f"{row.value:10.4g} ({row.low:.4g} to {row.high:.4g})"

@@ -145,15 +145,13 @@ def describe(
         for replica in replicas
     )
     means = tuple(_means(values, len(replicas), bool(diverged)))
-    bounds, sentence = _bounds(provenance)
-    note = summary(facts, means, sentence, failed=bool(diverged))
     return record(
         facts.slug,
         facts.name,
         bool(diverged),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
-        tags={**_tags(facts, provenance, diverged), **bounds, "mlflow.note.content": note},
+        tags=_tags(facts, provenance, diverged) | _told(facts, provenance, means, failed=bool(diverged)),
         metrics=means,
         artifacts=tuple(map(Artifact.of, files)),
         data=tuple(_data(facts, provenance)),
@@ -302,6 +300,12 @@ def _data(facts: RunFacts, provenance: Mapping[str, Any]) -> Iterator[DataInput]
     digest = provenance.get("inputs", {}).get("dataset")
     if isinstance(digest, str):
         yield DataInput(facts.dataset, digest[:_DIGEST], "training" if facts.rounds else "attack")
+
+
+def _told(facts: RunFacts, provenance: Mapping[str, Any], means: Sequence[Point], *, failed: bool) -> dict[str, str]:
+    """Stated bounds of a training as tags, and the run's description."""
+    bounds, sentence = _bounds(provenance)
+    return {**bounds, "mlflow.note.content": summary(facts, means, sentence, failed=failed)}
 
 
 def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:

@@ -40,7 +40,7 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> 
 
 
 def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
-    """How the claims fared."""
+    """Counts of the claims' verdicts."""
     claims = sum(totals.get(name, 0) for name in VERDICTS)
     if claims:
         counts = ", ".join(f"{totals[name]} {name}" for name in VERDICTS if totals.get(name))
