@@ -26,7 +26,7 @@ LENGTHS = (150, 300, 600, 1200)
 
 def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
     rows = {"replica": replica, "variant": variant, "unit": np.arange(len(values)), "metric": metric, "value": values}
-    return pd.DataFrame(rows).assign(low=np.nan, high=np.nan, **UNTRAINED)
+    return pd.DataFrame({**rows, "low": np.nan, "high": np.nan, **UNTRAINED})
 
 
 def tried(replicas: int) -> pd.DataFrame:

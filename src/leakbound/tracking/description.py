@@ -146,9 +146,7 @@ def describe(
     )
     means = tuple(_means(values, len(replicas), bool(diverged)))
     return record(
-        facts.slug,
-        facts.name,
-        bool(diverged),
+        *(facts.slug, facts.name, bool(diverged)),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
         tags=_tags(facts, provenance, diverged) | _told(facts, provenance, means, failed=bool(diverged)),
