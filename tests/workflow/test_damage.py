@@ -175,7 +175,7 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     removed = advice.partition(" -- all ")[2].split()
     assert set(removed) == found
     table = "results/tiny/tables/capacity.parquet"
-    assert copied.planned("--", table, *removed) == {"train": 1, "attack": 2, "tabulate": 1}
+    assert copied.planned("--", table, *removed) == {"train": 1, "references": 1, "attack": 2, "tabulate": 1}
     made = copied.snakemake("--", table, *removed)
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
     assert deterministic(root) == expected == deterministic(whole.results)
