@@ -1,9 +1,10 @@
 """The engine in Flower: a client mod that counts the uses of each node's records, over all rounds.
 
-Flower needs an environment of its own (``make .venv-flower/ready``).
+Flower needs an environment of its own (``make .venv-flower/ready``)::
 
     engine = ChannelEngine.for_data(public, Leakage(300, uses=rounds))
     client_app = ClientApp()
+
     @client_app.train(mods=[ChannelMod(engine)])
     def train(message, context):
         loader = engine.protect(own_loader(context))  # in each round anew

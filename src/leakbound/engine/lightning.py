@@ -1,7 +1,9 @@
 """The engine in Lightning, which is no dependency: a callback that checks, logs, saves and stops.
 
-trainer = Trainer(callbacks=[ChannelCallback(engine)], max_epochs=epochs)
-trainer.fit(model, engine.protect(loader))
+In a script::
+
+    trainer = Trainer(callbacks=[ChannelCallback(engine)], max_epochs=epochs)
+    trainer.fit(model, engine.protect(loader))
 """
 
 from typing import Any
