@@ -16,7 +16,7 @@ from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord
 from leakbound.tracking.summary import summary
 
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
-_DIGEST = 36  # digits that MLflow keeps
+_DIGEST = 16  # hexadecimal digits, as in the report
 _LEVELS = {
     "channel": "{} nats",
     "dpsgd": "noise {}",

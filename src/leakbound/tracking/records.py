@@ -50,7 +50,7 @@ class DataInput:
 
     Attributes:
         name: Of the dataset.
-        digest: Beginning of the SHA-256 of its prepared images, at most 36 digits.
+        digest: Beginning of the SHA-256 of its prepared images; MLflow keeps 36 digits.
         context: Use that the run made of it, e.g. ``training``.
     """
 
