@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-FIRST = ("workflow", "attacks", "training", "storage", "fuzz", "tracking")
-"""Folders whose files take longest, in the order in which they begin, so that none of them is left for last."""
+FIRST = ("workflow", "test_planted_bugs.py", "attacks", "training", "storage", "fuzz", "tracking")
+"""Folders and files that take longest, in the order in which they begin, so that none of them is left for last."""
 SLOW = {"whole", "team"}
 """Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""
 CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
@@ -32,7 +32,7 @@ CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long, and mark what is slow."""
     rank = {name: place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: rank.get(item.path.parent.name, len(FIRST)))
+    items.sort(key=lambda item: rank.get(item.path.name, rank.get(item.path.parent.name, len(FIRST))))
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
         if "finished" in used:

@@ -120,7 +120,9 @@ def test_little_noise_on_gradients_hides_nothing(digits, moments):
 
 @pytest.mark.slow
 def test_gradients_of_a_deep_network_name_through_a_mild_channel(digits, moments):
-    values, _ = named(digits, moments, channel=calibrated(moments, "white", 30.0), model="lenet_sigmoid")
+    config = NamingConfig(candidates=(2, 50), uses=(1,), trials=20, gradients=20)
+    channel = calibrated(moments, "white", 30.0)
+    values, _ = named(digits, moments, channel=channel, config=config, model="lenet_sigmoid")
     assert values["gradients", "rate_1", 50] > 0.5
 
 
