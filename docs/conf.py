@@ -39,6 +39,7 @@ autoapi_ignore = [
         "federated",
     )
 ] + ["*/leakbound/attacks/*", "*/leakbound/training/*"]
+autoapi_file_patterns = ["*.py"]
 autoapi_root = "api"
 autoapi_options = ["members", "show-module-summary"]
 autoapi_add_toctree_entry = False

@@ -1,18 +1,8 @@
 """Measure and bound how much a federated client's uploads tell about its data.
 
 Names for a training loop of one's own are imported when they are used: ``import leakbound`` loads no torch, and next to
-nothing else, because every job begins with it.
+nothing else, because every job begins with it. ``__init__.pyi`` has them for type checkers.
 """
-
-TYPE_CHECKING = False  # typing is not loaded for that
-if TYPE_CHECKING:
-    from leakbound.engine.accountant import Account, LeakageAccountant
-    from leakbound.engine.engine import ChannelEngine
-    from leakbound.engine.refusals import BudgetError, GuaranteeError
-    from leakbound.engine.targets import Capacity, Leakage, Naming, Reconstruction
-    from leakbound.engine.transformer import Channel
-
-    __version__: str
 
 __all__ = [
     "Account",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +27,12 @@ def test_every_public_name_leads_somewhere():
         assert name in dir(leakbound)
     with pytest.raises(AttributeError, match="no attribute 'Chanel'"):
         _ = leakbound.Chanel
+
+
+def test_type_checkers_are_told_of_the_same_objects():
+    """The stub's imports, run as they stand, give what the package gives."""
+    told: dict[str, object] = {}
+    exec(Path(leakbound.__file__).with_suffix(".pyi").read_text(), told)
+    named = {name for name in told if not name.startswith("__")} | set(told["__annotations__"])
+    assert named == set(leakbound.__all__)
+    assert all(told[name] is getattr(leakbound, name) for name in named - {"__version__"})
