@@ -87,6 +87,12 @@ def test_pickle_is_no_weights_no_table_and_no_record(tmp_path, evil, reader, sea
         reader(path, sealed=sealed)
 
 
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_folder_is_no_file_even_one_without_a_name(path):
+    with pytest.raises(storage.DamagedFileError, match="no regular file"):
+        storage.read_json(Path(path))
+
+
 def test_pickle_is_no_checkpoint_though_its_identity_and_digest_are_right(tmp_path, evil, caplog):
     path = tmp_path / "checkpoint"
     path.write_bytes(IDENTITY.encode() + hashlib.sha256(evil).digest() + evil)

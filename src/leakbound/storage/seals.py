@@ -109,12 +109,12 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
 
     Looks twice: whoever reads while a record is replaced, as ``sync`` does, may meet the new seal beside the old file.
     """
-    seal = seal_of(path)
     for wait in (_REPLACING, 0.0):
         try:
             found = read(path)
-        except OSError as error:
+        except OSError as error:  # also for a folder, whose path may have no name that a seal could be called by
             raise DamagedFileError(path, error) from error
+        seal = seal_of(path)
         try:
             with seal.open("rb") as file:
                 expected = file.read(_LONGEST_SEAL)
