@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench.py [--minutes 18] [--quick] [--sections steps growth] [--out DIRECTORY]
 
-Writes ``bench.parquet`` and ``bench.json``, its provenance, and prints a table. Each section has a share of the minutes
-and goes through its cases in turns, every second one backwards, until the share is used up, with three turns at least.
+Writes ``bench.parquet``, ``bench.json``, its provenance, and pictures; prints a table. Each section has a share of the
+minutes and goes through its cases in turns, every second one backwards, until the share is used up, three at least.
 A ratio is taken within a turn, and so is an exponent of growth: load on the machine slows all cases alike. Values are
 medians over turns, with quartiles.
 """
@@ -14,17 +14,18 @@ import argparse
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import bench_sections as sections
 import numpy as np
 import pandas as pd
 import torch
+from bench_pictures import draw
 
+from leakbound.federated.growth import in_turns, slopes
 from leakbound.storage import provenance
 from leakbound.storage.folders import replaced
-from leakbound.training.efficiency import clock_of
 
 logger = logging.getLogger("leakbound")
 SHARES = {
@@ -38,31 +39,6 @@ SHARES = {
 }
 """Section to what measures it, its share of the time, and into how many groups that is divided."""
 OUT = Path("results/reference/benchmarks")
-_LEAST, _MOST = 3, 101  # turns
-
-
-def paired(cases: Mapping[str, Callable[[], object]], seconds: float) -> pd.DataFrame:
-    """Seconds of each case in each turn, of this process on one thread.
-
-    Args:
-        cases: Name to work; the first call of each does not count.
-        seconds: Time on the wall after which no turn begins.
-
-    Returns:
-        Columns ``case``, ``turn``, ``seconds``.
-    """
-    clock, rows = clock_of("cpu"), []
-    began = time.perf_counter()
-    for turn in range(-1, _MOST):
-        if turn >= _LEAST and time.perf_counter() - began > seconds:
-            break
-        order = list(cases.items())
-        for name, work in order if turn % 2 == 0 else reversed(order):
-            start = clock()
-            work()
-            if turn >= 0:
-                rows.append((name, turn, clock() - start))
-    return pd.DataFrame(rows, columns=["case", "turn", "seconds"])
 
 
 def summarized(found: sections.Found, times: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -78,11 +54,8 @@ def summarized(found: sections.Found, times: pd.DataFrame) -> Iterator[dict[str,
             goal = found.goals.get(case, np.nan)
             yield {**shared, "case": case, "size": size, "metric": "ratio", "expected": goal, **_quartiles(ratio)}
     if found.exponent is not None:
-        cases = list(found.sizes)
-        logs = np.log(turns[cases].to_numpy())
-        slopes = np.polyfit(np.log([found.sizes[case] for case in cases]), logs.T, 1)[0]
         exponent = {"case": found.group, "size": np.nan, "metric": "exponent", "expected": found.exponent}
-        yield {**shared, **exponent, **_quartiles(pd.Series(slopes))}
+        yield {**shared, **exponent, **_quartiles(slopes(times, found.sizes))}
 
 
 def _quartiles(values: pd.Series) -> dict[str, float]:
@@ -100,7 +73,7 @@ def measured(names: list[str], minutes: float, *, wide: bool) -> pd.DataFrame:
         for found in make(wide):
             seconds = 60 * minutes * share / total / groups
             logger.info("%s: %s", name, found.group)
-            times = paired(found.cases, seconds) if found.measure is None else found.measure(seconds)
+            times = in_turns(found.cases, seconds) if found.measure is None else found.measure(seconds)
             rows += summarized(found, times)
     return pd.DataFrame(rows)
 
@@ -123,6 +96,7 @@ def main() -> None:
     facts["seconds"] = round(time.perf_counter() - began, 3)
     asked.out.mkdir(parents=True, exist_ok=True)
     with replaced(asked.out) as folder:
+        draw(rows, folder)
         rows.to_parquet(folder / "bench.parquet", index=False, compression="zstd")
         (folder / "bench.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
     for row in rows.itertuples():

@@ -17,22 +17,16 @@ from leakbound.attacks.geiping import invert
 from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.recursive import solved_images
 from leakbound.attacks.signals import Queries, read_confidences
-from leakbound.channels import Moments, estimate_moments
+from leakbound.channels import Moments
 from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.federated import FederatedConfig
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset
-from leakbound.federated.averaging import FederatedRequest, Federation
-from leakbound.jobs.federated import FederatedRun
+from leakbound.federated.growth import boxes
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import BASELINE, measure_steps
-from leakbound.training.loop import StackLearner
-from leakbound.training.per_sample import PerSampleLearner
 from leakbound.training.request import TrainingRequest
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}
@@ -195,58 +189,8 @@ def references(wide: bool) -> Iterator[Found]:
 
 
 def growth(wide: bool) -> Iterator[Found]:
-    """Time over size, with the exponent that the algorithm has."""
-    dimensions = (512, 1024, 2048, 3072) if wide else (256, 512, 1024)
-    moments = {dimension: _moments(dimension) for dimension in dimensions}
-    natural = SHAPES.get("natural")
-    yield _grown("calibration over d", dimensions, lambda d: lambda: natural.decompose(moments[d]), 3)
-    source = SeededNoise(torch_generator(0, "bench"))
-    for name, exponent in (("natural", 1), ("white", 2)):
-        shape = SHAPES.get(name)
-        samplers = {
-            d: ChannelSampler(shape.calibrate(shape.decompose(moments[d]), 5.0), SHAPE[d], many_draws=True)
-            for d in dimensions
-        }
-        yield _grown(
-            f"{name} noise over d", dimensions, lambda d, own=samplers: lambda: own[d].noise(512, source), exponent
-        )
-    records = np.random.default_rng(0).normal(size=(8000 if wide else 2000, 1024)).astype(np.float32)
-    sizes = tuple(len(records) // part for part in (8, 4, 2, 1))
-    yield _grown("moments over records", sizes, lambda n: lambda: estimate_moments([records[:n]]), 1)
-    private = requests("lenet", 64, ["dpsgd"])["dpsgd"]
-    learners = {
-        n: PerSampleLearner(dataclasses.replace(private, batch_size=n), private.slots) for n in (32, 64, 128, 256)
-    }
-    yield _grown("DP-SGD step over records", tuple(learners), lambda n: learners[n].step, 1)
-    plain = requests("lenet", 64, [])[BASELINE]
-    stacks = {}
-    for count in (1, 2, 4, 8):
-        request = dataclasses.replace(plain, replicas=count, config=TrainingConfig(max_stack=1))
-        stacks[count] = [StackLearner(request, [slot]) for slot in request.slots]
-    yield _grown("steps over replicas", tuple(stacks), lambda n: lambda: [learner.step() for learner in stacks[n]], 1)
-    spectrum = natural.decompose(moments[dimensions[1]])
-    yield _grown(
-        "channels over levels",
-        (4, 16, 64),
-        lambda n: lambda: [natural.calibrate(spectrum, level) for level in np.geomspace(1, 500, n)],
-        1,
-    )
-    federations = {count: _federation(plain.dataset, count) for count in (2, 4, 8)}
-    yield _grown("rounds over clients", tuple(federations), lambda n: federations[n].advance, 1)
-
-
-def _grown(group: str, sizes: tuple[int, ...], work: Callable[[int], Callable[[], object]], exponent: float) -> Found:
-    """Cases of several sizes."""
-    cases = {f"{size}": work(size) for size in sizes}
-    return Found("growth", group, cases, sizes={f"{size}": float(size) for size in sizes}, exponent=exponent)
-
-
-def _federation(dataset: ImageDataset, clients: int) -> Federation:
-    """A federation that goes on for longer than it is measured, each client with as many records."""
-    run = FederatedRun(
-        dataset.name, "lenet", "client", n_clients=clients, max_param_norm=5.0, mi_budget=2000.0, budget_spread=None
-    )
-    config = FederatedConfig(
-        communication_rounds=1000, local_epochs=1, batch_size=32, learning_rate=1e-3, evaluations=2
-    )
-    return Federation(FederatedRequest(dataset=dataset, run=run, config=config, records=96, seed=0), 0)
+    """Time of each box of the chain over its sizes, with the exponent that the algorithm has."""
+    images = (3, 32, 32) if wide else (1, 32, 32)
+    for box in boxes(requests("lenet", 64, [], images)[BASELINE]):
+        sizes = {f"{size}": float(size) for size in box.work}
+        yield Found("growth", f"{box.name} over {box.over}", box.cases(), sizes=sizes, exponent=box.exponent)

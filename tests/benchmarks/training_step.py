@@ -41,10 +41,12 @@ def settings() -> dict[str, dict[str, object]]:
     }
 
 
-def requests(model: str, batch_size: int, defenses: list[str]) -> dict[str, TrainingRequest]:
-    """Runs on random images of CIFAR-10's size: what is in them costs no time."""
+def requests(
+    model: str, batch_size: int, defenses: list[str], shape: tuple[int, int, int] = (3, 32, 32)
+) -> dict[str, TrainingRequest]:
+    """Runs on random images, by default of CIFAR-10's size: what is in them costs no time."""
     generator = np.random.default_rng(0)
-    images = generator.uniform(-1, 1, (2000, 3, 32, 32)).astype(np.float32)
+    images = generator.uniform(-1, 1, (2000, *shape)).astype(np.float32)
     split = Split(images, generator.integers(0, 10, 2000))
     dataset = ImageDataset("random", tuple("0123456789"), split, split, split, Drawing(900, 200, seed=0))
     return {

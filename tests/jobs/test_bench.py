@@ -1,10 +1,17 @@
 """Arithmetic of the benchmark: ratios and exponents within a turn, turns in both orders."""
 
+from pathlib import Path
+
 import bench
 import bench_sections as sections
 import numpy as np
 import pandas as pd
 import pytest
+from bench_pictures import draw
+
+from leakbound.federated.growth import in_turns
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def turns(seconds: dict[str, list[float]]) -> pd.DataFrame:
@@ -39,10 +46,23 @@ def test_exponents_are_those_of_the_power_law_of_each_turn():
 def test_cases_take_turns_in_both_orders_and_at_least_three_of_them():
     calls = []
     cases = {name: lambda name=name: calls.append(name) for name in "ab"}
-    times = bench.paired(cases, seconds=0.0)
+    times = in_turns(cases, seconds=0.0)
     assert "".join(calls) == "ba" + "ab" + "ba" + "ab"
     assert times["turn"].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_shares_of_time_add_up():
     assert sum(share for _, share, _ in bench.SHARES.values()) == pytest.approx(1)
+
+
+def test_pictures_show_ratios_with_their_goals_and_growth_with_its_exponents(tmp_path):
+    """Drawn from the kept rows, as docs/performance.md shows them."""
+    rows = pd.read_parquet(REPOSITORY / "results" / "reference" / "benchmarks" / "bench.parquet")
+    draw(rows, tmp_path)
+    found = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    assert set(found) == {"steps.svg", "noise.svg", "growth.svg"}
+    steps = rows[(rows["section"] == "steps") & (rows["metric"] == "ratio")]
+    for case in set(steps["case"]) - {"none"}:
+        assert case.replace("_", " ") in found["steps.svg"]
+    assert "goal" in found["steps.svg"]
+    assert "expected growth" in found["growth.svg"]

@@ -22,10 +22,11 @@ from leakbound.training.trainers import check
 
 BASELINE = "none"
 """The defense that all times are compared with."""
-_COLUMNS = [
+COLUMNS = [
     *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate", "chosen"),
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 ]
+"""Columns of the table of training times."""
 
 
 def measure_steps(
@@ -62,7 +63,7 @@ def measure_steps(
         for name, request in requests.items()
     }
     found = []
-    with _one_thread():
+    with one_thread():
         for repetition in range(-1, repeats):
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
@@ -75,7 +76,7 @@ def measure_steps(
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """One thread for this process's work on the CPU, and as many as before at the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -152,4 +153,4 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     )
     table = pd.concat([shared.assign(metric=metric, value=value) for metric, value in values.items()])
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return table.sort_values(order, ignore_index=True)[_COLUMNS]
+    return table.sort_values(order, ignore_index=True)[COLUMNS]

@@ -1,0 +1,62 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from images import gathered
+from leakbound.claims.tables import COLUMNS
+from leakbound.config.defenses import Undefended
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import Split
+from leakbound.federated.growth import growth_rows, slopes
+from leakbound.training import TrainingRequest
+
+
+@pytest.fixture(scope="module")
+def plain() -> TrainingRequest:
+    """Training of the smallest network on random images."""
+    generator = np.random.default_rng(0)
+    split = Split(generator.uniform(-1, 1, (900, 1, 32, 32)).astype(np.float32), generator.integers(0, 10, 900))
+    dataset = gathered(split, test=split, aux=split, members=400, validation=100, name="random", secret="s" * 64)
+    return TrainingRequest(
+        dataset=dataset,
+        model="mlp",
+        defense=Undefended(),
+        level=None,
+        rounds=1,
+        batch_size=32,
+        learning_rates=(1e-4,),
+        config=TrainingConfig(),
+        seed=0,
+        slug="growth",
+        replicas=2,
+    )
+
+
+def test_every_box_has_its_sizes_and_the_exponent_of_its_algorithm(plain):
+    rows = growth_rows(plain, 1e-9)
+    assert tuple(rows.columns) == COLUMNS
+    expected = rows[(rows["metric"] == "exponent") & (rows["variant"] == "expected")]
+    assert expected.groupby(["dataset", "model"])["value"].first().to_dict() == {
+        ("values of a record", "calibration"): 3,
+        ("values of a record", "natural noise"): 1,
+        ("values of a record", "white noise"): 2,
+        ("records", "covariance"): 1,
+        ("records", "step of DP-SGD"): 1,
+        ("replicas", "step"): 1,
+        ("levels", "channels of one spectrum"): 1,
+        ("clients", "federated round"): 1,
+    }
+    times = rows[rows["metric"] == "seconds"]
+    assert (times["value"] > 0).all()
+    assert set(times.groupby(["model", "level", "variant"]).size()) == {3}
+    for _, box in times.groupby("model"):
+        smallest = box[box["level"] == box["level"].min()].pivot(index="replica", columns="variant", values="value")
+        assert (smallest["taken"] == smallest["expected"]).all()
+    assert set(times[times["model"] == "calibration"]["level"]) == {256, 512, 768, 1024}
+
+
+def test_exponents_are_those_of_work_that_grows_so():
+    sizes = {"1": 1.0, "2": 2.0, "8": 8.0}
+    rows = [(case, turn, (turn + 1) * size**1.5) for case, size in sizes.items() for turn in range(2)]
+    found = slopes(pd.DataFrame(rows, columns=["case", "turn", "seconds"]), sizes)
+    assert found.to_numpy() == pytest.approx([1.5, 1.5], rel=1e-12)
