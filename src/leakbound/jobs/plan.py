@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from leakbound.jobs.costs import UnitCosts
 from leakbound.jobs.job import Job, JobList
+from leakbound.jobs.schedule import makespan
 
 _HOUR = 3600.0
 _COLUMNS = ("study", "jobs", "CPU hours", "GPU hours", "disk")
@@ -58,17 +59,18 @@ class Machine:
     gpu_jobs: int = 1
 
     def wall_seconds(self, estimates: Sequence[Estimate]) -> float | None:
-        """Least time that all jobs take, if none has to wait for another's result; None if one's is not known.
+        """Time until the last job is done, if each begins once what it reads is there and a place is free.
 
-        Jobs that share the GPU are taken not to slow each other down: right for small networks, whose time on a GPU is
-        that of starting its kernels, and too short for large ones.
+        None if one's time is not known. Memory is taken to be enough, and jobs that share the GPU not to slow each
+        other down: right for small networks, whose time on a GPU is that of starting its kernels, and too short for
+        large ones.
         """
-        times = [(one.cpu_seconds, one.gpu_seconds) for one in estimates]
-        if any(gpu is None for _, gpu in times):
+        if any(one.gpu_seconds is None for one in estimates):
             return None
-        held = sum(cpu + (gpu or 0.0) for cpu, gpu in times if gpu) / min(self.gpu_jobs, self.jobs)
-        longest = max((cpu + (gpu or 0.0) for cpu, gpu in times), default=0.0)
-        return max(held, sum(cpu for cpu, _ in times) / self.jobs, longest)
+        seconds = [one.cpu_seconds + (one.gpu_seconds or 0.0) for one in estimates]
+        maker = {path: number for number, one in enumerate(estimates) for path in one.job.outputs.values()}
+        needs = [{maker[path] for path in one.job.input_files() if path in maker} for one in estimates]
+        return makespan(seconds, needs, [bool(one.gpu_seconds) for one in estimates], self.jobs, self.gpu_jobs)
 
 
 def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) -> str:
@@ -122,4 +124,6 @@ def _duration(seconds: float | None) -> str:
         return _UNKNOWN
     if seconds < 120:
         return f"about {seconds:.0f} seconds"
+    if seconds < 600:
+        return f"about {seconds / 60:.1f} minutes"
     return f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"
