@@ -152,3 +152,17 @@ def test_epsilon_refuses_events_it_was_not_derived_for(changes, message):
 def test_arguments_out_of_range_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_trainings_compose_to_what_opacus_composes_step_by_step_whatever_their_order():
+    from opacus.accountants import RDPAccountant
+
+    other = dataclasses.replace(EVENT, noise_multiplier=1.3, batch_size=500, steps=700)
+    events = [EVENT, other, EVENT, other, EVENT]
+    keeper = RDPAccountant()
+    keeper.history = [(one.noise_multiplier, one.sample_rate, one.steps) for one in events]
+    whole = keeper.get_epsilon(delta=1e-5)
+    assert accounting.composed_epsilon(events, 1e-5) == pytest.approx(whole, rel=1e-12)
+    assert accounting.composed_epsilon(sorted(events, key=repr), 1e-5) == pytest.approx(whole, rel=1e-12)
+    longer = dataclasses.replace(EVENT, steps=3 * EVENT.steps)
+    assert accounting.composed_epsilon([EVENT] * 3, 1e-5) == accounting.epsilon(longer, 1e-5)

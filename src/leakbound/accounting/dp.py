@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -227,15 +228,18 @@ def _history_epsilon(
         raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
     if orders is not None and accountant != "rdp":
         raise ValueError("orders belong to the 'rdp' accountant; leave them out")
-    done = [one for one in history if one[2]]
+    done: Counter[tuple[float, float]] = Counter()
+    for noise_multiplier, sample_rate, steps in history:
+        done[noise_multiplier, sample_rate] += steps  # equal steps of several trainings cost what those of one do
+    done = +done
     if not done:
         return 0.0
-    if not all(noise_multiplier for noise_multiplier, _, _ in done):
+    if not all(noise_multiplier for noise_multiplier, _ in done):
         return math.inf
     from opacus.accountants import create_accountant
 
     keeper = create_accountant(mechanism=accountant)
-    keeper.history = done
+    keeper.history = [(*kind, steps) for kind, steps in done.items()]
     options = {} if orders is None else {"alphas": list(orders)}
     with warnings.catch_warnings():
         # At an end of the range of orders ε is a valid bound still, only not the tightest.
