@@ -217,41 +217,39 @@ def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Output
     Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) = gradient. Both
     are scaled to like size, and the unknowns so that each column of the system has norm 1.
     """
-    layer, count = cast(nn.Conv2d, link.layer), len(slopes)
+    layer = cast(nn.Conv2d, link.layer)
     stride, padding, dilation = _geometry(layer)
     weight = layer.weight.detach().double()
     bias = 0.0 if layer.bias is None else layer.bias.detach().double()[:, None, None]
     kernel, size = layer.kernel_size, link.input_shape[1:]
-    shape = (count, *link.input_shape)
     before = cast(Callable[[Tensor], Tensor], outputs.activation.inverse)(outputs.values)
     held = outputs.activation.slope(outputs.values)
     held = held / _norms(held).clamp(min=_INSIDE) * held[0].numel() ** 0.5
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
-    flat = (factor * slopes).flatten(2)
+    held, flat, taps = held.flatten(2), (factor * slopes).flatten(2), weight.flatten(1)
 
     def forward(a: Tensor) -> tuple[Tensor, Tensor]:
-        """Both sides of the system for inputs."""
+        """Both sides of the system for inputs, from one set of patches."""
         patches = F.unfold(a, kernel, dilation, padding, stride)
-        return held * F.conv2d(a, weight, None, stride, padding, dilation), flat @ patches.transpose(1, 2)
+        return held * (taps @ patches), flat @ patches.transpose(1, 2)
 
     def backward(first: Tensor, second: Tensor) -> Tensor:
         """Transpose of ``forward``."""
-        patches = F.fold(second.transpose(1, 2) @ flat, size, kernel, dilation, padding, stride)
-        return conv2d_input(shape, weight, held * first, stride, padding, dilation) + patches
+        patches = taps.T @ (held * first) + second.transpose(1, 2) @ flat
+        return F.fold(patches, size, kernel, dilation, padding, stride)
 
-    columns = conv2d_input(shape, weight.square(), held.square(), stride, padding, dilation)
-    taps = flat.square().sum(1, keepdim=True).expand(-1, weight[0].numel(), -1)
-    columns = (columns + F.fold(taps, size, kernel, dilation, padding, stride)).clamp(min=_INSIDE).rsqrt()
-    first, second = held * (before - bias), factor[:, 0] * gradient.flatten(2)
+    squares = taps.T.square() @ held.square() + flat.square().sum(1, keepdim=True)
+    columns = F.fold(squares, size, kernel, dilation, padding, stride).clamp(min=_INSIDE).rsqrt()
+    first, second = held * (before - bias).flatten(2), factor[:, 0] * gradient.flatten(2)
     found = torch.zeros_like(columns)
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()
     enough = _TOLERANCE**2 * energy
     for _ in range(_ITERATIONS):
         moved = forward(columns * direction)
-        step = energy / (_norms(moved[0]).square() + _norms(moved[1][:, None]).square()).clamp(min=_LEAST)
+        step = energy / (_norms(moved[0]).square() + _norms(moved[1]).square()).clamp(min=_LEAST)
         found = found + step * direction
-        first, second = first - step * moved[0], second - step[:, 0] * moved[1]
+        first, second = first - step[:, 0] * moved[0], second - step[:, 0] * moved[1]
         residual = columns * backward(first, second)
         before_step, energy = energy, _norms(residual).square()
         if bool((energy <= enough).all()):
