@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_origin
 
-import click
 import numpy as np
 import pandas as pd
 import pytest
@@ -143,7 +143,7 @@ class Place:
 
     def words(self, example: Example, settings: str, inputs: dict[str, str]) -> list[str]:
         """The words of a command line."""
-        found = [example.command, "--settings", settings]
+        found = ["step", example.command, "--settings", settings]
         found += [f"--{option}={self.file(kind)}" for option, kind in inputs.items()]
         return found + [f"--{option}={self.out / example.name_of(option)}" for option in example.outputs]
 
@@ -199,10 +199,10 @@ def _apart(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAKBOUND_DATA", str(place.file("folder")))
 
 
-def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All commands with the words that lead to them."""
     for name, command in group.commands.items():
-        if isinstance(command, click.Group):
+        if hasattr(command, "commands"):
             yield from commands(command, (*before, name))
         else:
             yield (*before, name), command
@@ -212,16 +212,21 @@ TEXTS = ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 
 COMMANDS = tuple(commands(typer.main.get_command(app)))
 
 
+def is_number_or_choice(kind: Any) -> bool:
+    """Whether no word is a value of an option."""
+    return kind in (int, float) or get_origin(kind) is Literal
+
+
 @st.composite
 def wrong_options(draw: st.DrawFn) -> list[str]:
     """A command with options that it cannot take, whatever their values."""
     names, command = draw(st.sampled_from(COMMANDS))
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [one for one in command.params if one.opts[0].startswith("-")]
     required = [one for one in options if one.required]
-    texts = st.sampled_from(("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 300, "../../x", "*"))
+    texts = st.sampled_from(TEXTS)
     ways = ["unknown option", "argument"]
     ways += ["missing"] if required else []
-    numbers = [one for one in options if isinstance(one.type, click.IntRange | click.FloatRange | click.Choice)]
+    numbers = [one for one in options if is_number_or_choice(one.type_descriptor.annotation)]
     ways += ["type"] if numbers else []
     way = draw(st.sampled_from(ways))
     left_out = draw(st.sampled_from(required)) if way == "missing" else None
@@ -374,7 +379,7 @@ def test_arrays_of_foreign_types_and_strings_are_refused(place, kind, strings):
     text = json.dumps(header).encode()
     place.keep("foreign", struct.pack("<Q", len(text)) + text + bytes(size))
     place.clear()
-    outcome = called("covariance", "--dataset", place.file("foreign"), "--out", place.out / "out")
+    outcome = called("step", "covariance", "--dataset", place.file("foreign"), "--out", place.out / "out")
     assert_refused(outcome, place.out)
     assert f"{place.file('foreign')}: cannot be read" in outcome.message
 
@@ -388,19 +393,19 @@ def test_json_that_is_nested_too_deeply_is_refused(place):
     assert f"{place.file('deep')}: cannot be read (its values are nested too deeply)" in outcome.message
 
 
-CALIBRATE = ("calibrate", "--members", "{moments}", "--out", "{out}", "--provenance", "{out}.json")
+CALIBRATE = ("step", "calibrate", "--members", "{moments}", "--out", "{out}", "--provenance", "{out}.json")
 PROGRAMS = [
     ["no-such-command"],
     ["plan", "--configfile", "{noise}"],
     ["plan", "-j", "9" * 30],
     ["config", "--configfile", "{dataset}"],
-    ["covariance", "--dataset", "{weights}", "--out", "{out}"],
-    ["covariance", "--dataset", "{cut}", "--out", "{out}"],
-    ["covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
+    ["step", "covariance", "--dataset", "{weights}", "--out", "{out}"],
+    ["step", "covariance", "--dataset", "{cut}", "--out", "{out}"],
+    ["step", "covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
     [*CALIBRATE, "--settings", '{"shape": "natural", "capacity": NaN}', "--spectrum", "{spectrum}"],
     [*CALIBRATE, "--settings", '{"shape": "natural", "capacity": 4}', "--spectrum", "{moments}"],
     [*CALIBRATE, "--settings", "[" * 5000, "--spectrum", "{spectrum}"],
-    ["report", "--settings", '{"preset": 1}'],
+    ["step", "report", "--settings", '{"preset": 1}'],
     ["ui", "--port", "70000"],
 ]
 

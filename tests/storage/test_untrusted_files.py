@@ -99,7 +99,7 @@ def test_pickle_is_no_checkpoint_though_its_identity_and_digest_are_right(tmp_pa
 def test_pickle_is_no_dataset(tmp_path, evil, monkeypatch):
     offered(tmp_path / "images.safetensors", evil)
     given = ["--dataset", str(tmp_path / "images.safetensors"), "--out", str(tmp_path / "moments")]
-    result = CliRunner().invoke(app, ["covariance", *given])
+    result = CliRunner().invoke(app, ["step", "covariance", *given])
     assert isinstance(result.exception, storage.DamagedFileError)
     assert not (tmp_path / "moments").exists()
 
