@@ -143,7 +143,7 @@ def test_picture_that_pillow_would_hand_to_another_program_is_refused(tmp_path, 
     assert made.exists()
     made.unlink()
     with pytest.raises(DatasetError, match=r"mine\.parquet: row 3: the image cannot be decoded"):
-        decode(drawing, row=3, origin="mine.parquet")
+        decode(drawing, "mine.parquet: row 3")
 
 
 def test_configuration_makes_plain_values_only(tmp_path, made):

@@ -32,7 +32,7 @@ class Place:
         """The function behind the command, imported."""
         found: Any = getattr(importlib.import_module(f"leakbound.cli.{self.module}"), self.name)
         if self.name != "STEP":
-            return found  # type: ignore[no-any-return]
+            return found
         from leakbound.cli.commands import as_command
 
         return as_command(found)

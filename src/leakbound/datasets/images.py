@@ -218,6 +218,6 @@ def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str) -> np.ndar
     pixels: list[np.ndarray] = []
     for row, chunk in zip(rows.tolist(), (np.searchsorted(starts, rows, "right") - 1).tolist(), strict=True):
         value = encoded.chunk(chunk)[row - int(starts[chunk])].as_py()
-        pixels.append(decode((value or {}).get("bytes"), row=row, origin=origin))
-        check_alike(pixels[-1].shape, row, pixels[0].shape, int(rows[0]), origin)
+        pixels.append(decode((value or {}).get("bytes"), f"{origin}: row {row}"))
+        check_alike(pixels[-1].shape, f"{origin}: row {row}", pixels[0].shape, f"row {rows[0]}")
     return np.stack(pixels)
