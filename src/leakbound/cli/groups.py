@@ -39,6 +39,8 @@ class Place:
 
 
 COMMANDS: Mapping[str, Place] = {
+    "protect": Place("protect", "protect", PEOPLE),
+    "calibrate": Place("calibrate", "calibrate", PEOPLE),
     "account": Place("account", "account", PEOPLE),
     "audit": Place("audit", "audit", PEOPLE),
     "publish": Place("publish", "publish", PEOPLE),

@@ -34,18 +34,14 @@ def decode(encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height widt
                 image.load()
                 pixels = np.asarray(image)
     except Exception as error:  # decoders of damaged images raise anything
-        raise DatasetError(
-            f"{place}: the image cannot be decoded ({error}). Replace it or leave it out."
-        ) from error
+        raise DatasetError(f"{place}: the image cannot be decoded ({error}). Replace it or leave it out.") from error
     if pixels is None:
         raise DatasetError(
             f"{place}: the image has {size[0]}×{size[1]} pixels, allowed are {largest} in all. Make it smaller, leave "
             f"it out, or set {limits.VARIABLE}."
         )
     if mode not in ("L", "RGB"):
-        raise DatasetError(
-            f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it."
-        )
+        raise DatasetError(f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it.")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
