@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Place] = {
     "calibrate": Place("calibrate", "calibrate", PEOPLE),
     "account": Place("account", "account", PEOPLE),
     "audit": Place("audit", "audit", PEOPLE),
+    "demo": Place("demo", "demo", PEOPLE),
     "publish": Place("publish", "publish", PEOPLE),
     "plan": Place("plan", "plan", RUNS),
     "config": Place("configuration", "config", RUNS),

@@ -24,13 +24,13 @@ _WAYS = "--kappa NATS, --leakage NATS[:USES], --mse ERROR[:USES] or --naming PRO
 _BOX = re.compile(r"(\d{1,6}):(\d{1,6}),(\d{1,6}):(\d{1,6}),(.+)")
 
 
-def path_of(text: str) -> Path:
+def path_of(text: str | Path) -> Path:
     """A path, which must not be empty: that would mean the folder one happens to be in.
 
     Raises:
         BadParameter: If it is empty or holds what no path can.
     """
-    if not text.strip() or "\0" in text:
+    if not str(text).strip() or "\0" in str(text):
         raise typer.BadParameter(f"{text!r} is no path; name a file or folder, . for the one you are in")
     return Path(text)
 
