@@ -1,6 +1,7 @@
 """Whatever follows `leakbound` on the command line, it does its work or says what is wrong, and leaves nothing half."""
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import typer
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from PIL import Image
 
 from calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
@@ -148,6 +150,8 @@ class Place:
         return found + [f"--{option}={self.out / example.name_of(option)}" for option in example.outputs]
 
 
+OWN = ("pictures", "array.npy", "pictures.parquet")
+"""Records of one's own, as people keep them."""
 KINDS = ("dataset", "moments", "spectrum", "channel", "rates", "weights", "table", "record", "costs", "configuration")
 WRONG = ("missing", "empty", "noise", "folder", "no-parquet.parquet", "cut", "arrays", "list", "below-a-file")
 
@@ -188,6 +192,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     made.file("below-a-file").symlink_to(made.file("empty") / "x")
     storage.write_json(made.file("list"), [1, "x", None])
     storage.write_arrays(made.file("arrays"), {"x": np.zeros((2, 2))}, {"classes": "7", "name": "x"})
+    generator = np.random.default_rng(0)
+    for number in range(8):
+        path = made.file("pictures") / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (4, 4), dtype=np.uint8)).save(path)
+    images = [{"bytes": path.read_bytes(), "path": None} for path in sorted(made.file("pictures").rglob("*.png"))]
+    pd.DataFrame({"image": images, "label": [0, 1] * 4}).to_parquet(made.file("pictures.parquet"))
+    np.save(made.file("array.npy"), generator.standard_normal((30, 3)))
     made.clear()
     return made
 
@@ -231,6 +243,7 @@ def wrong_options(draw: st.DrawFn) -> list[str]:
     way = draw(st.sampled_from(ways))
     left_out = draw(st.sampled_from(required)) if way == "missing" else None
     words = list(names)
+    words += [draw(st.sampled_from((*TEXTS, "."))) for one in command.params if not one.opts[0].startswith("-")]
     for one in options:
         if one is left_out or one.name == "help" or not draw(st.booleans() | st.just(one.required)):
             continue
@@ -255,6 +268,95 @@ def test_options_that_a_command_cannot_take_are_refused(place):
 
     check()
     assert COUNTS["options"] >= asked("options")
+
+
+NUMBERS = ("1", "60:10", "0.02", "0.5:100", "0.5:100:3", "0.9:2", "", ":", "1:", "1e400", "nan", "-1", "0", "1e-300")
+NUMBERS += (
+    "1e300",
+    "5:999999999",
+    "1:99999999999",
+    "0x1",
+    "\uff11",
+    "1_0",
+    "1:-1",
+    "inf",
+    "0.01:2",
+    "1e9:7",
+    "-",
+    "--",
+)
+BOXES = (
+    None,
+    None,
+    None,
+    "0:2,0:4,5",
+    "0:4,0:4,1",
+    "",
+    "0:9,0:9,1",
+    "1:1,1:1,1",
+    "0:2,0:2,nan",
+    "0:2,0:2,-1",
+    "a:b,c:d,e",
+)
+
+
+@st.composite
+def own_records(draw: st.DrawFn) -> list[str]:
+    """A command on records of one's own, with targets, shapes and paths good and bad; {kind} is a file of that kind."""
+    anything = st.sampled_from(("", ".", "*", "-", *(f"{{{kind}}}" for kind in (*OWN, *OWN, *OWN, *KINDS, *WRONG))))
+    command = draw(st.sampled_from(("protect", "calibrate")))
+    words = [command, draw(anything), draw(st.sampled_from(("--kappa", "--leakage", "--mse", "--naming")))]
+    words.append(draw(st.sampled_from(NUMBERS)))
+    if draw(st.sampled_from((False, False, True))):
+        words += ["--shape", draw(st.sampled_from(("white", "least_power", "rate_distortion", "personalized", "x")))]
+    if (box := draw(st.sampled_from(BOXES))) is not None:
+        words += ["--shape", "personalized", "--box", box]
+    if draw(st.sampled_from((False, False, True))):
+        words += ["--public", draw(anything)]
+    if draw(st.sampled_from((False, False, True))):
+        words += ["--label", draw(st.sampled_from(("label", "image", "", "\x1b")))]
+    if command == "calibrate":
+        return words + draw(st.sampled_from(([], ["--json"], ["--out", "{out}/c.safetensors"])))
+    words += draw(st.sampled_from(([], ["--seed", "1"], ["--values", "npy"])))
+    return [*words, "--out", draw(st.sampled_from(("{out}/own", "{out}/own", "", ".", "{folder}", "{empty}/x")))]
+
+
+def no_number(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")
+
+
+def test_own_records_are_protected_or_the_reason_is_said(place):
+    named = {kind: str(place.file(kind)) for kind in (*OWN, *KINDS, *WRONG)} | {"out": str(place.out)}
+    done: Counter[str] = Counter()
+
+    @tried("own records")
+    @given(own_records())
+    def check(words):
+        count("own records")
+        place.clear()
+        shutil.rmtree(place.out / "own", ignore_errors=True)
+        before = files_in(place.folder)
+        for kind, path in named.items():
+            words = [word.replace(f"{{{kind}}}", path) for word in words]
+        outcome = called(*words)
+        if outcome.code:
+            assert_refused(outcome, place.out)
+            assert files_in(place.folder) == before
+            return
+        done[words[0]] += 1
+        if "--json" in words:
+            json.loads(outcome.out, parse_constant=no_number)
+        if words[0] == "protect":
+            text = (place.out / "own" / "protection.json").read_text(encoding="utf-8")
+            stated = json.loads(text, parse_constant=no_number)
+            assert stated["leakage"]["record"] >= 0
+            assert [name for name in files_in(place.out) if not name.startswith("own/")] == []
+
+    check()
+    shutil.rmtree(place.out / "own", ignore_errors=True)
+    place.clear()
+    assert COUNTS["own records"] >= asked("own records")
+    assert set(done) == {"protect", "calibrate"} or asked("own records") < SHARES["own records"]
 
 
 def assert_done_or_refused(place: Place, words: list[str], example: Example) -> bool:

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from leakbound.attacks.demonstration import Shown
     from leakbound.datasets import ImageDataset
 
-_CAPACITIES = {1: (32.0, 8.0, 2.0), 3: (800.0, 80.0, 8.0)}  # by the number of colors
-_TRIALS, _TEST = 300, 100
+_CAPACITIES = {1: (32.0, 8.0, 2.0), 3: (800.0, 60.0, 4.0)}  # by the number of colors
+_TRIALS, _PICTURES, _TEST = 300, 5, 100
 _MOST_AUX = 31_000  # beyond ten records for each value the covariance is taken as it is
 _ENLARGED = 3
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
     "table{border-collapse:collapse}td,th{padding:.3rem .7rem;text-align:left;vertical-align:middle}"
+    "td:first-child{white-space:nowrap}"
     "tr{border-bottom:1px solid #ccc}img{image-rendering:pixelated;display:block}.wide{overflow-x:auto}"
 )
 
@@ -81,7 +82,7 @@ def _attacked(name: str, seed: int) -> tuple[ImageDataset, np.ndarray, list[Show
         images = datasets.prepare(name, DatasetConfig(members=_TRIALS, test=_TEST, aux=aux), seed)
         moments = population_moments(images.aux.images)
         each(1)
-        truth, shown = demonstration(images, moments, levels, trials=_TRIALS, seed=seed, each=each)
+        truth, shown = demonstration(images, moments, levels, pictures=_PICTURES, trials=_TRIALS, seed=seed, each=each)
     return images, truth, shown
 
 
@@ -102,7 +103,15 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
 
 def _page(images: ImageDataset, truth: np.ndarray, shown: Sequence[Shown]) -> str:
     """The page as HTML, its pictures inside."""
-    heads = ("upload", "what the network saw", "what the attacker recovers", "error", "linear bound", "named", "bound")
+    heads = (
+        "upload",
+        "what the network saw",
+        "what the attacker recovers",
+        "error",
+        "least linear error",
+        "named",
+        "bound",
+    )
     rows = [f"<tr><td>true records</td><td>{_picture(truth, 'true records')}</td>{'<td></td>' * 5}</tr>"]
     for one in shown:
         name = "undefended" if one.capacity is None else f"behind κ = {one.capacity:g} nats"
@@ -127,11 +136,11 @@ def _notes(images: ImageDataset, count: int, missed: float) -> str:
         f"Each upload is the gradient of one record of {images.name} in an untrained sigmoid LeNet, its label known. "
         "The attacker solves it for the picture that the network saw, which it misses by "
         f"{missed:.1g} at most, and takes the best linear estimate of the record. Error: mean over {count} records, "
-        "pixels from 0 to 1. Linear bound: error of that estimate in expectation before it is clipped to black and "
-        "white; of linear estimates it is the least, and of all if records are Gaussian. Named: share of the records "
-        f"whose noisy picture is nearest to themselves, of {count}; bound: Fano's, which holds for every attacker on "
-        "average over records. The noise is natural, the same on every pixel, seeded for this page, and calibrated to "
-        f"{len(images.aux)} other records."
+        "pixels from 0 to 1. Least linear error: that of the estimate in expectation, the least of all linear ones, "
+        "and of all if records are Gaussian; clipping to black and white lowers it a little. Named: share of the "
+        f"records whose noisy picture is nearest to themselves, of {count}; bound: Fano's, which holds for every "
+        "attacker on average over records. The noise is natural, the same on every pixel, seeded for this page, and "
+        f"calibrated to {len(images.aux)} other records."
     )
 
 
