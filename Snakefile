@@ -1,4 +1,4 @@
-# leakbound: from images to figures. Each job is one call of the command line; `leakbound --help` lists the same steps.
+# leakbound: from images to figures. Each job is one call of the command line; `leakbound step --help` lists the same steps.
 #
 #   prepare -> covariance -> spectrum -> calibrate -> train -> references -> attack -> tabulate -> claims, plot -> log -> report
 #

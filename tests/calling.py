@@ -52,7 +52,7 @@ def called(*words: object) -> Outcome:
 
 def words_of(job: Job) -> list[str]:
     """What the workflow would call: the command of a job, its settings and its files."""
-    return [job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
+    return ["step", job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
 
 
 def files_in(folder: Path) -> list[str]:

@@ -144,7 +144,7 @@ def test_report_is_the_same_page_from_a_file_and_from_settings():
     assert call("report", "--configfile", path)[0] == 0
     page = Path("results/shown/report.html").read_bytes()
     settings = json.dumps(reading.load(path).model_dump(mode="json"))
-    assert call("report", "--settings", settings, "--out", "other.html")[0] == 0
+    assert call("step", "report", "--settings", settings, "--out", "other.html")[0] == 0
     assert Path("other.html").read_bytes() == page
     assert b"tan2024/fig05" in page
 
@@ -157,10 +157,10 @@ def test_configuration_survives_being_passed_as_settings(name):
 
 def test_report_needs_one_configuration():
     path = finish("digits", "digits")
-    for words in ([], ["--configfile", path, "--settings", "{}"]):
-        code, output = call("report", *words)
+    for words in (["step", "report"], ["report", "--configfile", path, "--settings", "{}"]):
+        code, output = call(*words)
         assert code == 2
-        assert "--configfile" in output
+        assert "--settings" in output
 
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():

@@ -123,6 +123,7 @@ DATASETS = Registry(
         "svhn": "leakbound.datasets.images:read_svhn",
         "celeba": "leakbound.datasets.images:read_celeba",
         "parquet": "leakbound.datasets.images:read_parquet",
+        "folders": "leakbound.datasets.folders:read_folders",
     },
 )
 

@@ -254,9 +254,9 @@ def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def _kind(process: psutil.Process) -> str:
     """What a process is called in the table: the command that it runs."""
     words = process.cmdline()
-    for place, word in enumerate(words[:-3]):
+    for place, word in enumerate(words[:-4]):
         if Path(word).name == "leakbound":
-            return f"leakbound {words[place + 3]}"  # after --usage and its file
+            return f"leakbound {words[place + 4]}"  # after --usage, its file and `step`
     return process.name()  # a job that the warm process has forked has the name of its command
 
 

@@ -44,7 +44,7 @@ LATE = 600.0  # seconds for a record to be stored before the server is killed
 
 
 class Trainings:
-    """Trainings of one size, by `leakbound train`, each of a preset of its own.
+    """Trainings of one size, by `leakbound step train`, each of a preset of its own.
 
     Args:
         folder: Where their files go.
@@ -59,7 +59,7 @@ class Trainings:
         self.dataset = folder / "digits.safetensors"
         settings = {"dataset": "digits", "config": {"members": 400, "test": 400, "aux": 400}, "seed": 0}
         outputs = ["--out", self.dataset, "--provenance", folder / "digits.json"]
-        _call("prepare", "--settings", json.dumps(settings), *outputs)
+        _call("step", "prepare", "--settings", json.dumps(settings), *outputs)
 
     def train(self, preset: str, live: bool, disturb: Callable[[float], None] | None = None) -> float:
         """Train; returns seconds.
@@ -92,7 +92,7 @@ class Trainings:
         words += ["--live", self.server.uri, "--preset", preset] if live else []
         began = time.monotonic()
         with _on(self.core):
-            process = subprocess.Popen([*COMMAND, "train", *map(str, words)], stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([*COMMAND, "step", "train", *map(str, words)], stderr=subprocess.PIPE, text=True)
         if disturb is not None:
             disturb(began)
         _, said = process.communicate()

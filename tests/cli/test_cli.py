@@ -47,11 +47,11 @@ def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("chain")
     settings = {"dataset": "digits", "config": {"members": 60, "pool": 160, "test": 60, "aux": 60}, "seed": 0}
     images, provenance = folder / "digits.safetensors", folder / "digits.json"
-    run("prepare", "--settings", json.dumps(settings), "--out", images, "--provenance", provenance)
-    run("covariance", "--dataset", images, "--out", folder / "moments.safetensors")
+    run("step", "prepare", "--settings", json.dumps(settings), "--out", images, "--provenance", provenance)
+    run("step", "covariance", "--dataset", images, "--out", folder / "moments.safetensors")
     shape = {"shape": "natural", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
     source = ["--moments", folder / "moments.safetensors", "--out", folder / "spectrum.safetensors"]
-    run("spectrum", "--settings", json.dumps(shape), *source)
+    run("step", "spectrum", "--settings", json.dumps(shape), *source)
     return folder
 
 
@@ -63,7 +63,7 @@ def trained(folder: Path, rates: list[float], kept: str = "chosen", *more: objec
     }  # fmt: skip
     outputs = {"weights": "w.safetensors", "rates": "rates.parquet", "rows": "rows.parquet", "provenance": "p.json"}
     files = [word for role, name in outputs.items() for word in (f"--{role}", folder / name)]
-    run("train", "--settings", json.dumps(settings), "--dataset", folder / "digits.safetensors", *files, *more)
+    run("step", "train", "--settings", json.dumps(settings), "--dataset", folder / "digits.safetensors", *files, *more)
     return storage.read_json(folder / "p.json")
 
 
@@ -99,7 +99,7 @@ def test_calibrated_channel_states_what_it_reaches(prepared):
     out = prepared / "channel.safetensors"
     settings = json.dumps({"shape": "natural", "capacity": 8.0})
     read = ["--spectrum", prepared / "spectrum.safetensors", "--members", prepared / "moments.safetensors"]
-    run("calibrate", "--settings", settings, *read, "--out", out, "--provenance", prepared / "channel.json")
+    run("step", "calibrate", "--settings", settings, *read, "--out", out, "--provenance", prepared / "channel.json")
     metadata = storage.read_metadata(out)
     assert 8.0 * (1 - 1e-9) <= float(metadata["reached"]) <= 8.0
     assert metadata["covariance_of"] == storage.read_json(prepared / "channel.json")["covariance_of"] == "aux"
@@ -108,12 +108,17 @@ def test_calibrated_channel_states_what_it_reaches(prepared):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["covariance", "--dataset", "{folder}/spectrum.safetensors", "--out", "{folder}/x"], "`leakbound prepare`"),
-        (["covariance", "--dataset", "{folder}/none.safetensors", "--out", "{folder}/x"], "cannot be read"),
-        (["prepare", "--settings", "{}}", "--out", "{folder}/x", "--provenance", "{folder}/y"], "is not JSON"),
-        (["prepare", "--settings", "[]", "--out", "{folder}/x", "--provenance", "{folder}/y"], "JSON object"),
+        (
+            ["step", "covariance", "--dataset", "{folder}/spectrum.safetensors", "--out", "{folder}/x"],
+            "`leakbound step prepare`",
+        ),
+        (["step", "covariance", "--dataset", "{folder}/none.safetensors", "--out", "{folder}/x"], "cannot be read"),
+        (["step", "prepare", "--settings", "{}}", "--out", "{folder}/x", "--provenance", "{folder}/y"], "is not JSON"),
+        (["step", "prepare", "--settings", "[]", "--out", "{folder}/x", "--provenance", "{folder}/y"], "JSON object"),
         (["config", "--configfile", "{folder}/none.yaml"], "cannot be read"),
         (["calibrat"], "No such command"),
+        (["step", "calibrat"], "Did you mean 'calibrate'?"),
+        (["prepare", "--settings", "{}"], "No such command"),
     ],
 )
 def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, capsys, words, message):
@@ -129,7 +134,7 @@ def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, capsys, word
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ([], "membership compares with reference networks: give --references, written by `references`"),
+        ([], "membership compares with reference networks: give --references, written by `step references`"),
         (["--references", "{folder}/none"], "--references and --trained come together"),
     ],
 )
@@ -140,7 +145,7 @@ def test_attack_on_membership_asks_for_its_references_before_it_reads_weights(pr
     files += ["--rows", "x", "--arrays", "y", "--provenance", "z", *(word.replace("{folder}/", "") for word in more)]
     words = [word if word.startswith("--") else prepared / word for word in files]
     with pytest.raises(SystemExit) as ended:
-        run("attack", "--settings", json.dumps(settings), *words)
+        run("step", "attack", "--settings", json.dumps(settings), *words)
     assert ended.value.code == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
@@ -149,7 +154,7 @@ def test_defect_of_ours_keeps_its_traceback(prepared, monkeypatch):
     """Only what explains itself is turned into a message; a bug is not hidden."""
     monkeypatch.setattr(storage, "read_arrays_and_metadata", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run_raw("covariance", "--dataset", prepared / "digits.safetensors", "--out", prepared / "x")
+        run_raw("step", "covariance", "--dataset", prepared / "digits.safetensors", "--out", prepared / "x")
 
 
 def run_raw(*words: object) -> None:

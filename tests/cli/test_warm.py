@@ -71,7 +71,8 @@ def words(reader: str) -> list[str]:
     sizes = {"members": 10, "pool": 30, "test": 10, "aux": 10}
     settings = {"dataset": "odd", "config": {"reader": "odd", **sizes}, "seed": 0}
     settings["plugins"] = {"datasets": {"odd": f"readers_for_test:{reader}"}}
-    return ["prepare", "--settings", json.dumps(settings), "--out", "odd.safetensors", "--provenance", "odd.json"]
+    files = ["--out", "odd.safetensors", "--provenance", "odd.json"]
+    return ["step", "prepare", "--settings", json.dumps(settings), *files]
 
 
 @dataclass
@@ -167,7 +168,7 @@ def test_command_ends_as_if_it_had_been_started_by_itself(run, reader):
 
 
 def test_mistake_and_defect_end_with_the_same_words(run):
-    for command in (["prepare", "--settings", "[]"], ["prepar"]):
+    for command in (["step", "prepare", "--settings", "[]"], ["step", "prepar"]):
         assert run.ended(*command) == run.ended(*command, env=run.direct())
     code, out, err = run.ended(*words("defect"))
     expected = run.ended(*words("defect"), env=run.direct())
@@ -290,7 +291,7 @@ def test_start_of_a_command_loads_little():
 def test_time_and_memory_are_those_of_the_job(run):
     usage = run.folder / "usage.tsv"
     began = time.monotonic()
-    code, _, err = run.ended("--usage", str(usage), "theory", "--help")
+    code, _, err = run.ended("--usage", str(usage), "step", "theory", "--help")
     assert code == 0, err
     header, row = (line.split("\t") for line in usage.read_text().splitlines())
     assert header == ["s", "max_rss", "cpu_time"]

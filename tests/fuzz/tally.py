@@ -21,6 +21,7 @@ SHARES = {
     "options": 240,
     "settings": 140,
     "input files": 110,
+    "own records": 120,
     "whole programs": 12,
 }
 """Property to its part of the cases; they are as many together as FUZZ says, by default a sample of a tenth."""

@@ -1,6 +1,7 @@
 """Whatever follows `leakbound` on the command line, it does its work or says what is wrong, and leaves nothing half."""
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -8,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_origin
 
-import click
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,6 +18,7 @@ import typer
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from PIL import Image
 
 from calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
@@ -143,11 +145,13 @@ class Place:
 
     def words(self, example: Example, settings: str, inputs: dict[str, str]) -> list[str]:
         """The words of a command line."""
-        found = [example.command, "--settings", settings]
+        found = ["step", example.command, "--settings", settings]
         found += [f"--{option}={self.file(kind)}" for option, kind in inputs.items()]
         return found + [f"--{option}={self.out / example.name_of(option)}" for option in example.outputs]
 
 
+OWN = ("pictures", "array.npy", "pictures.parquet")
+"""Records of one's own, as people keep them."""
 KINDS = ("dataset", "moments", "spectrum", "channel", "rates", "weights", "table", "record", "costs", "configuration")
 WRONG = ("missing", "empty", "noise", "folder", "no-parquet.parquet", "cut", "arrays", "list", "below-a-file")
 
@@ -188,6 +192,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     made.file("below-a-file").symlink_to(made.file("empty") / "x")
     storage.write_json(made.file("list"), [1, "x", None])
     storage.write_arrays(made.file("arrays"), {"x": np.zeros((2, 2))}, {"classes": "7", "name": "x"})
+    generator = np.random.default_rng(0)
+    for number in range(8):
+        path = made.file("pictures") / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (4, 4), dtype=np.uint8)).save(path)
+    images = [{"bytes": path.read_bytes(), "path": None} for path in sorted(made.file("pictures").rglob("*.png"))]
+    pd.DataFrame({"image": images, "label": [0, 1] * 4}).to_parquet(made.file("pictures.parquet"))
+    np.save(made.file("array.npy"), generator.standard_normal((30, 3)))
     made.clear()
     return made
 
@@ -199,10 +211,10 @@ def _apart(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAKBOUND_DATA", str(place.file("folder")))
 
 
-def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All commands with the words that lead to them."""
     for name, command in group.commands.items():
-        if isinstance(command, click.Group):
+        if hasattr(command, "commands"):
             yield from commands(command, (*before, name))
         else:
             yield (*before, name), command
@@ -212,20 +224,26 @@ TEXTS = ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 
 COMMANDS = tuple(commands(typer.main.get_command(app)))
 
 
+def is_number_or_choice(kind: Any) -> bool:
+    """Whether no word is a value of an option."""
+    return kind in (int, float) or get_origin(kind) is Literal
+
+
 @st.composite
 def wrong_options(draw: st.DrawFn) -> list[str]:
     """A command with options that it cannot take, whatever their values."""
     names, command = draw(st.sampled_from(COMMANDS))
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [one for one in command.params if one.opts[0].startswith("-")]
     required = [one for one in options if one.required]
-    texts = st.sampled_from(("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 300, "../../x", "*"))
+    texts = st.sampled_from(TEXTS)
     ways = ["unknown option", "argument"]
     ways += ["missing"] if required else []
-    numbers = [one for one in options if isinstance(one.type, click.IntRange | click.FloatRange | click.Choice)]
+    numbers = [one for one in options if is_number_or_choice(one.type_descriptor.annotation)]
     ways += ["type"] if numbers else []
     way = draw(st.sampled_from(ways))
     left_out = draw(st.sampled_from(required)) if way == "missing" else None
     words = list(names)
+    words += [draw(st.sampled_from((*TEXTS, "."))) for one in command.params if not one.opts[0].startswith("-")]
     for one in options:
         if one is left_out or one.name == "help" or not draw(st.booleans() | st.just(one.required)):
             continue
@@ -250,6 +268,95 @@ def test_options_that_a_command_cannot_take_are_refused(place):
 
     check()
     assert COUNTS["options"] >= asked("options")
+
+
+NUMBERS = ("1", "60:10", "0.02", "0.5:100", "0.5:100:3", "0.9:2", "", ":", "1:", "1e400", "nan", "-1", "0", "1e-300")
+NUMBERS += (
+    "1e300",
+    "5:999999999",
+    "1:99999999999",
+    "0x1",
+    "\uff11",
+    "1_0",
+    "1:-1",
+    "inf",
+    "0.01:2",
+    "1e9:7",
+    "-",
+    "--",
+)
+BOXES = (
+    None,
+    None,
+    None,
+    "0:2,0:4,5",
+    "0:4,0:4,1",
+    "",
+    "0:9,0:9,1",
+    "1:1,1:1,1",
+    "0:2,0:2,nan",
+    "0:2,0:2,-1",
+    "a:b,c:d,e",
+)
+
+
+@st.composite
+def own_records(draw: st.DrawFn) -> list[str]:
+    """A command on records of one's own, with targets, shapes and paths good and bad; {kind} is a file of that kind."""
+    anything = st.sampled_from(("", ".", "*", "-", *(f"{{{kind}}}" for kind in (*OWN, *OWN, *OWN, *KINDS, *WRONG))))
+    command = draw(st.sampled_from(("protect", "calibrate")))
+    words = [command, draw(anything), draw(st.sampled_from(("--kappa", "--leakage", "--mse", "--naming")))]
+    words.append(draw(st.sampled_from(NUMBERS)))
+    if draw(st.sampled_from((False, False, True))):
+        words += ["--shape", draw(st.sampled_from(("white", "least_power", "rate_distortion", "personalized", "x")))]
+    if (box := draw(st.sampled_from(BOXES))) is not None:
+        words += ["--shape", "personalized", "--box", box]
+    if draw(st.sampled_from((False, False, True))):
+        words += ["--public", draw(anything)]
+    if draw(st.sampled_from((False, False, True))):
+        words += ["--label", draw(st.sampled_from(("label", "image", "", "\x1b")))]
+    if command == "calibrate":
+        return words + draw(st.sampled_from(([], ["--json"], ["--out", "{out}/c.safetensors"])))
+    words += draw(st.sampled_from(([], ["--seed", "1"], ["--values", "npy"])))
+    return [*words, "--out", draw(st.sampled_from(("{out}/own", "{out}/own", "", ".", "{folder}", "{empty}/x")))]
+
+
+def no_number(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")
+
+
+def test_own_records_are_protected_or_the_reason_is_said(place):
+    named = {kind: str(place.file(kind)) for kind in (*OWN, *KINDS, *WRONG)} | {"out": str(place.out)}
+    done: Counter[str] = Counter()
+
+    @tried("own records")
+    @given(own_records())
+    def check(words):
+        count("own records")
+        place.clear()
+        shutil.rmtree(place.out / "own", ignore_errors=True)
+        before = files_in(place.folder)
+        for kind, path in named.items():
+            words = [word.replace(f"{{{kind}}}", path) for word in words]
+        outcome = called(*words)
+        if outcome.code:
+            assert_refused(outcome, place.out)
+            assert files_in(place.folder) == before
+            return
+        done[words[0]] += 1
+        if "--json" in words:
+            json.loads(outcome.out, parse_constant=no_number)
+        if words[0] == "protect":
+            text = (place.out / "own" / "protection.json").read_text(encoding="utf-8")
+            stated = json.loads(text, parse_constant=no_number)
+            assert stated["leakage"]["record"] >= 0
+            assert [name for name in files_in(place.out) if not name.startswith("own/")] == []
+
+    check()
+    shutil.rmtree(place.out / "own", ignore_errors=True)
+    place.clear()
+    assert COUNTS["own records"] >= asked("own records")
+    assert set(done) == {"protect", "calibrate"} or asked("own records") < SHARES["own records"]
 
 
 def assert_done_or_refused(place: Place, words: list[str], example: Example) -> bool:
@@ -374,7 +481,7 @@ def test_arrays_of_foreign_types_and_strings_are_refused(place, kind, strings):
     text = json.dumps(header).encode()
     place.keep("foreign", struct.pack("<Q", len(text)) + text + bytes(size))
     place.clear()
-    outcome = called("covariance", "--dataset", place.file("foreign"), "--out", place.out / "out")
+    outcome = called("step", "covariance", "--dataset", place.file("foreign"), "--out", place.out / "out")
     assert_refused(outcome, place.out)
     assert f"{place.file('foreign')}: cannot be read" in outcome.message
 
@@ -388,19 +495,19 @@ def test_json_that_is_nested_too_deeply_is_refused(place):
     assert f"{place.file('deep')}: cannot be read (its values are nested too deeply)" in outcome.message
 
 
-CALIBRATE = ("calibrate", "--members", "{moments}", "--out", "{out}", "--provenance", "{out}.json")
+CALIBRATE = ("step", "calibrate", "--members", "{moments}", "--out", "{out}", "--provenance", "{out}.json")
 PROGRAMS = [
     ["no-such-command"],
     ["plan", "--configfile", "{noise}"],
     ["plan", "-j", "9" * 30],
     ["config", "--configfile", "{dataset}"],
-    ["covariance", "--dataset", "{weights}", "--out", "{out}"],
-    ["covariance", "--dataset", "{cut}", "--out", "{out}"],
-    ["covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
+    ["step", "covariance", "--dataset", "{weights}", "--out", "{out}"],
+    ["step", "covariance", "--dataset", "{cut}", "--out", "{out}"],
+    ["step", "covariance", "--dataset", "{dataset}", "--out", "{empty}/x"],
     [*CALIBRATE, "--settings", '{"shape": "natural", "capacity": NaN}', "--spectrum", "{spectrum}"],
     [*CALIBRATE, "--settings", '{"shape": "natural", "capacity": 4}', "--spectrum", "{moments}"],
     [*CALIBRATE, "--settings", "[" * 5000, "--spectrum", "{spectrum}"],
-    ["report", "--settings", '{"preset": 1}'],
+    ["step", "report", "--settings", '{"preset": 1}'],
     ["ui", "--port", "70000"],
 ]
 

@@ -163,7 +163,7 @@ class Prepared:
             (self.out / name).unlink()
         given = {"dataset": "pets", "config": {"reader": "parquet", "aux": 10, **config}, "seed": 0}
         out = ["--out", self.out / "pets.safetensors", "--provenance", self.out / "pets.json"]
-        return called("prepare", "--settings", json.dumps(given), *out)
+        return called("step", "prepare", "--settings", json.dumps(given), *out)
 
     def assert_written_or_named(self, outcome: Outcome, *names: str) -> bool:
         """Whether a dataset was written; if not, the message names the file and all else that it should."""

@@ -141,7 +141,7 @@ def test_preparing_under_secure_noise_lets_no_label_say_who_is_a_member(tmp_path
         told = {"dataset": "unlabelled", "config": SIZES.model_dump(), "seed": SEED, "privacy_noise": "secure"}
         out = tmp_path / f"{label}.safetensors"
         done = called(
-            "prepare", "--settings", json.dumps(told), "--out", out, "--provenance", tmp_path / f"{label}.json"
+            "step", "prepare", "--settings", json.dumps(told), "--out", out, "--provenance", tmp_path / f"{label}.json"
         )
         assert done.code == 0, done.err
         kept.append(read_dataset(out))

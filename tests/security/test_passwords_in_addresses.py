@@ -125,9 +125,9 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
         assert isinstance(result.exception, ConfigError)
         assert SECRET not in result.output
     settings = json.dumps({"preset": "x", "uri": REFUSED[0]})
-    result = CliRunner().invoke(app, ["log-figures", "--settings", settings, "--marker", str(tmp_path / "marker")])
+    result = CliRunner().invoke(app, ["step", "log-figures", "--settings", settings, "--marker", str(tmp_path / "m")])
     assert SECRET not in f"{result.output} {result.exception}"
-    assert not (tmp_path / "marker").exists()
+    assert not (tmp_path / "m").exists()
     run = [sys.executable, "-m", "snakemake", "-n", "-p", "-j1", "--configfile", path, "--directory", tmp_path]
     workflow = subprocess.run(
         [*run, "-s", ROOT / "Snakefile", "--workflow-profile", "none"], capture_output=True, text=True, timeout=120

@@ -105,7 +105,7 @@ def test_pickle_is_no_checkpoint_though_its_identity_and_digest_are_right(tmp_pa
 def test_pickle_is_no_dataset(tmp_path, evil, monkeypatch):
     offered(tmp_path / "images.safetensors", evil)
     given = ["--dataset", str(tmp_path / "images.safetensors"), "--out", str(tmp_path / "moments")]
-    result = CliRunner().invoke(app, ["covariance", *given])
+    result = CliRunner().invoke(app, ["step", "covariance", *given])
     assert isinstance(result.exception, storage.DamagedFileError)
     assert not (tmp_path / "moments").exists()
 
@@ -149,7 +149,7 @@ def test_picture_that_pillow_would_hand_to_another_program_is_refused(tmp_path, 
     assert made.exists()
     made.unlink()
     with pytest.raises(DatasetError, match=r"mine\.parquet: row 3: the image cannot be decoded"):
-        decode(drawing, row=3, origin="mine.parquet")
+        decode(drawing, "mine.parquet: row 3")
 
 
 def test_configuration_makes_plain_values_only(tmp_path, made):

@@ -88,6 +88,7 @@ def small_results(root: Path) -> None:
 
 
 TABULATE = [
+    "step",
     "tabulate",
     "--settings",
     json.dumps({"study": "x", "runs": {ONE: ["membership"], OTHER: ["membership"]}}),
@@ -95,7 +96,11 @@ TABULATE = [
     ".",
 ]
 READS = {
-    "safetensors": (["covariance", "--dataset", "data/0.safetensors"], "data/0.safetensors", "data/1.safetensors"),
+    "safetensors": (
+        ["step", "covariance", "--dataset", "data/0.safetensors"],
+        "data/0.safetensors",
+        "data/1.safetensors",
+    ),
     "parquet": (TABULATE, f"attacks/{ONE}/membership.parquet", f"attacks/{OTHER}/membership.parquet"),
     "json": (TABULATE, f"runs/{ONE}/provenance.json", f"runs/{OTHER}/provenance.json"),
 }

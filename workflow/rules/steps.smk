@@ -26,4 +26,4 @@ for step in JOBS.steps.values():
             command=step.name.replace("_", "-"),
             usage=f"{ROOT}/{log_and_benchmark(step.name)[1]}",
         shell:
-            "leakbound --usage {params.usage} {params.command} --settings {params.settings:q} {params.files} > {log} 2>&1"
+            "leakbound --usage {params.usage} step {params.command} --settings {params.settings:q} {params.files} > {log} 2>&1"

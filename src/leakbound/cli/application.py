@@ -2,43 +2,30 @@
 
 import logging
 import sys
-from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leakbound import __version__
-from leakbound.cli import account, audit, configuration, plan, publish, reference, tracking, verify
-from leakbound.cli.commands import as_command
-from leakbound.cli.files import check_outputs
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.groups import WORKFLOW, AllCommands, StepCommands
 from leakbound.jobs import coordination
 from leakbound.jobs.usage import write
 
 app = typer.Typer(
+    cls=AllCommands,
     help="Measure and bound how much a federated client's uploads tell about its data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-COMMANDS: tuple[Callable[..., Any], ...] = (
-    *(as_command(step) for step in all_steps()),
-    plan.plan,
-    publish.publish,
-    account.account,
-    audit.audit,
-    tracking.sync,
-    tracking.ui,
-    tracking.tracking_server,
-    configuration.config,
-    reference.reference,
-    reference.figures,
-    verify.verify,
+app.add_typer(
+    typer.Typer(cls=StepCommands, no_args_is_help=True),
+    name="step",
+    help="The steps of the workflow, as its rules call them; `leakbound step --help` lists them.",
+    rich_help_panel=WORKFLOW,
 )
-for command in COMMANDS:
-    app.command()(command)
 _USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
 _DEFECT = (
     "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "
@@ -65,6 +52,8 @@ def _leakbound(
 ) -> None:
     """Measure and bound how much a federated client's uploads tell about its data."""
     if usage is not None:
+        from leakbound.cli.files import check_outputs
+
         check_outputs(usage)
     _USAGE.set(usage)
 

@@ -120,7 +120,7 @@ def check_outputs(*paths: Path) -> None:
 
 
 def read_dataset(path: Path) -> ImageDataset:
-    """Images as `prepare` wrote them."""
+    """Images as `step prepare` wrote them."""
     from leakbound.datasets import ImageDataset
 
     with _expected(path, "prepare"):
@@ -147,7 +147,7 @@ def _drawing(values: Any) -> Drawing:
 
 
 def read_spectrum(path: Path) -> Spectrum:
-    """Spectrum as `spectrum` wrote it."""
+    """Spectrum as `step spectrum` wrote it."""
     from leakbound.channels.channel import Spectrum
 
     with _expected(path, "spectrum"):
@@ -155,7 +155,7 @@ def read_spectrum(path: Path) -> Spectrum:
 
 
 def read_moments(path: Path) -> Moments:
-    """Mean and covariance as `covariance` wrote them."""
+    """Mean and covariance as `step covariance` wrote them."""
     from leakbound.channels.covariance import Moments
 
     with _expected(path, "covariance"):
@@ -171,7 +171,7 @@ def covariance_of(path: Path) -> str:
 
 
 def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel | None, Spectrum | None]:
-    """Channel as `calibrate` wrote it, with the axes of its spectrum; nothing for a defense without one.
+    """Channel as `step calibrate` wrote it, with the axes of its spectrum; nothing for a defense without one.
 
     Raises:
         typer.BadParameter: If only one of the two files is given.
@@ -189,7 +189,7 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
 
 
 def read_estimator(path: Path, images: ImageDataset) -> Estimator:
-    """Learned estimate as `estimator` wrote it.
+    """Learned estimate as `step estimator` wrote it.
 
     Raises:
         typer.BadParameter: If it was trained on images of another shape.

@@ -104,7 +104,8 @@ def serve(coordinator: int, number: int) -> None:
     signal.signal(signal.SIGTERM, partial(_leave, folder))
     _end_after(coordinator, signal.SIGTERM)
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # Arrow's second allocator, which jobs do not use
-    _load(("leakbound.cli.application", *(folder / _MODULES).read_text(encoding="utf-8").split()))
+    needed = (folder / _MODULES).read_text(encoding="utf-8").split()
+    _load(("leakbound.cli.application", "leakbound.cli.commands", *needed))
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
         names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
         sys.stderr.write(f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n")
@@ -237,8 +238,10 @@ def _work(link: socket.socket, here: dict[str, object], parent: int) -> NoReturn
     os.environ.update(environment)
     sys.argv[:], sys.path[:], tempfile.tempdir = words, path, None
     _draw_anew()
-    command = next((word for word in words[1::2] if not word.startswith("-")), "")  # after options with a value
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"leakbound {command}".encode())  # for those who list processes
+    after = words.index("step") + 1 if "step" in words else len(words)
+    ctypes.CDLL(None).prctl(
+        _PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode()
+    )  # for lists of processes
     _end(_status_of(began))
 
 

@@ -70,7 +70,8 @@ class ImageReader:
             )
         if paths := self.originals(name, config):
             label = config.label or "label"
-            return _dataset({str(path): _table_of_file(path, label) for path in paths}, "image", label)
+            classes, splits = _splits({str(path): _table_of_file(path, label) for path in paths}, "image", label)
+            return RawDataset(classes, *splits)
         if self.hub is None:
             raise DatasetError(
                 f"datasets.{name}: its reader knows no copy on the hub. Set {FOLDER_VARIABLE} to the folder that holds "
@@ -89,7 +90,8 @@ class ImageReader:
             f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, sizes.get(split))
             for split in _SPLITS
         }
-        return _dataset(tables, self.hub.image, config.label or self.hub.label)
+        classes, splits = _splits(tables, self.hub.image, config.label or self.hub.label)
+        return RawDataset(classes, *splits)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
         """Files that are read, training split first, whether or not they are there; none if the hub is asked."""
@@ -97,6 +99,17 @@ class ImageReader:
         if not folder or config.source == "hub":
             return ()
         return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in _SPLITS)
+
+
+def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
+    """Names of the classes, and records, of one Parquet file; its images are decoded when they are asked for.
+
+    Raises:
+        DatasetError: If it is damaged or not of the expected layout.
+        TooLargeError: If it would take more memory than is allowed.
+    """
+    classes, (records,) = _splits({str(path): _table_of_file(path, label)}, "image", label)
+    return classes, records
 
 
 read_parquet = ImageReader()  # anybody's images
@@ -150,7 +163,7 @@ def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: in
     return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 
-def _dataset(tables: Mapping[str, pa.Table], image: str, label: str) -> RawDataset:
+def _splits(tables: Mapping[str, pa.Table], image: str, label: str) -> tuple[tuple[str, ...], list[Records]]:
     """Splits by their origins, with one list of classes, which the first one, for training, decides."""
     classes: tuple[str, ...] = ()
     splits = []
@@ -160,7 +173,7 @@ def _dataset(tables: Mapping[str, pa.Table], image: str, label: str) -> RawDatas
         labels = checked_labels(_column(table, label), classes=len(classes) or None, column=label, origin=origin)
         classes = classes or _made_up_names(label, int(labels.max()) + 1)
         splits.append(Records(origin, labels, partial(_decoded, table[image], origin=origin)))
-    return RawDataset(classes, *splits)
+    return classes, splits
 
 
 def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> None:
@@ -218,6 +231,6 @@ def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str) -> np.ndar
     pixels: list[np.ndarray] = []
     for row, chunk in zip(rows.tolist(), (np.searchsorted(starts, rows, "right") - 1).tolist(), strict=True):
         value = encoded.chunk(chunk)[row - int(starts[chunk])].as_py()
-        pixels.append(decode((value or {}).get("bytes"), row=row, origin=origin))
-        check_alike(pixels[-1].shape, row, pixels[0].shape, int(rows[0]), origin)
+        pixels.append(decode((value or {}).get("bytes"), f"{origin}: row {row}"))
+        check_alike(pixels[-1].shape, f"{origin}: row {row}", pixels[0].shape, f"row {rows[0]}")
     return np.stack(pixels)

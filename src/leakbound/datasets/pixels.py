@@ -13,14 +13,18 @@ from leakbound.storage import limits
 _FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
 
 
-def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray, "height width colors"]:
+def decode(encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height width colors"]:
     """Decode one PNG, WebP or JPEG file to uint8 pixels.
+
+    Args:
+        encoded: Bytes of the file.
+        place: File, or file and row, for messages.
 
     Raises:
         DatasetError: If the bytes are missing or no image, or the image is too large or neither grey nor RGB.
     """
     if not encoded:
-        raise DatasetError(f"{origin}: row {row}: there is no image. Make the file again without this row.")
+        raise DatasetError(f"{place}: there is no image. Replace it or leave it out.")
     largest = limits.PIXELS * limits.factor()
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
@@ -30,18 +34,14 @@ def decode(encoded: bytes | None, *, row: int, origin: str) -> Shaped[np.ndarray
                 image.load()
                 pixels = np.asarray(image)
     except Exception as error:  # decoders of damaged images raise anything
-        raise DatasetError(
-            f"{origin}: row {row}: the image cannot be decoded ({error}). Make the file again or drop this row."
-        ) from error
+        raise DatasetError(f"{place}: the image cannot be decoded ({error}). Replace it or leave it out.") from error
     if pixels is None:
         raise DatasetError(
-            f"{origin}: row {row}: the image has {size[0]}×{size[1]} pixels, allowed are {largest} in all, and only "
-            f"{IMAGE_SIDE}×{IMAGE_SIDE} are made of them. Make it smaller, drop this row, or set {limits.VARIABLE}."
+            f"{place}: the image has {size[0]}×{size[1]} pixels, allowed are {largest} in all. Make it smaller, leave "
+            f"it out, or set {limits.VARIABLE}."
         )
     if mode not in ("L", "RGB"):
-        raise DatasetError(
-            f"{origin}: row {row}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it."
-        )
+        raise DatasetError(f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it.")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 

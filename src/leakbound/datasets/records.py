@@ -1,6 +1,6 @@
 """Records as a reader returns them: labels of all, and pixels only of those that are asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +21,20 @@ class Records:
         origin: Where the records come from, for messages: a file, a hub dataset or a package.
         labels: Class index of each record.
         decode: Row indices (k,) to pixels (k, height, width, colors) on the scale 0 to 255, all of one size.
+        names: File of each record, if each has one of its own.
     """
 
     origin: str
     labels: Int[np.ndarray, " n"]
     decode: Callable[[np.ndarray], np.ndarray]
+    names: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def place(self, row: int) -> str:
+        """Place of a record, for messages."""
+        return f"{self.origin}: row {row}" if self.names is None else self.names[row]
 
 
 @dataclass(frozen=True)
@@ -91,8 +97,8 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
     return labels
 
 
-def check_alike(shape: tuple[int, ...], row: int, first: tuple[int, ...], first_row: int, origin: str) -> None:
-    """Refuse an image of another (height, width, colors) than the first one.
+def check_alike(shape: tuple[int, ...], place: str, first: tuple[int, ...], first_place: str) -> None:
+    """Refuse an image of another (height, width, colors) than the first one; places are for the message.
 
     Raises:
         DatasetError: If they differ.
@@ -102,6 +108,6 @@ def check_alike(shape: tuple[int, ...], row: int, first: tuple[int, ...], first_
             f"{tall}×{wide} with {n} {'color' if n == 1 else 'colors'}" for tall, wide, n in (shape, first)
         )
         raise DatasetError(
-            f"{origin}: row {row}: image is {found}, but the one in row {first_row} is {wanted}. "
+            f"{place}: image is {found}, but that of {first_place} is {wanted}. "
             "All images of a dataset must be alike; convert them."
         )

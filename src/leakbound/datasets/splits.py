@@ -239,7 +239,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
             pixels = records.decode(rows[start : start + step])
-            check_alike(pixels.shape[1:], int(rows[start]), first, int(rows[0]), records.origin)
+            check_alike(pixels.shape[1:], records.place(int(rows[start])), first, records.place(int(rows[0])))
             images[start : start + step] = resized(pixels)
         return Split(images, records.labels[rows])
 

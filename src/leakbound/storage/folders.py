@@ -82,6 +82,41 @@ def replaced(folder: Path) -> Iterator[Path]:
             before.rename(new.with_name("replaced"))
 
 
+def check_new(folder: Path) -> None:
+    """Refuse a folder that is there already, unless it is empty; nothing is written.
+
+    Raises:
+        ValueError: If it is a link or a file, or holds anything.
+    """
+    taken = folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir())))
+    if taken:
+        raise ValueError(f"{folder}: is there already. Name a folder that is missing or empty; nothing is overwritten.")
+
+
+@contextmanager
+def created(folder: Path) -> Iterator[Path]:
+    """An empty folder that becomes ``folder`` when the block ends well, and vanishes when it does not.
+
+    Everybody may read what is in it, and all of it is on the disk before it gets its name.
+
+    Raises:
+        ValueError: As :func:`check_new`.
+    """
+    folder = Path(os.path.abspath(folder))
+    check_new(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    with scratch(folder) as new:
+        new.mkdir()
+        yield new
+        for path in (one for one in new.rglob("*") if one.is_file()):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        new.chmod(0o755)
+        check_new(folder)  # what came meanwhile
+        new.replace(folder)
+
+
 def _line(folder: Path, path: Path) -> str:
     """Line of the manifest for a file as it is."""
     return f"{file_hash(path)}  {path.relative_to(folder).as_posix()}"

@@ -78,4 +78,4 @@ def read_record(path: Path, command: str) -> dict[str, Any]:
 
 def other_file(path: Path, reason: str, command: str) -> DamagedFileError:
     """The error for a file that can be read but is not what a command writes."""
-    return DamagedFileError(path, f"{reason}, so `leakbound {command}` did not write it")
+    return DamagedFileError(path, f"{reason}, so `leakbound step {command}` did not write it")

@@ -266,7 +266,7 @@ def _references(
 
     if path is None or rates is None:
         raise typer.BadParameter(
-            f"{asked.attack} compares with reference networks: give --references, written by `references`"
+            f"{asked.attack} compares with reference networks: give --references, written by `step references`"
         )
     network = build(
         asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references")

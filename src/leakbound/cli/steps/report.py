@@ -15,7 +15,7 @@ from leakbound.cli.files import check_outputs, plain_settings, register_plugins
 from leakbound.cli.job_list import job_list
 from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.config.execution import TrackingConfig
-from leakbound.config.reading import check, load
+from leakbound.config.reading import check
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
@@ -49,17 +49,24 @@ def page_hash(job: Job, table: RunTable) -> str:
 
 
 def report(
-    configfile: Annotated[Path | None, typer.Option(help="Configuration that has been run.")] = None,
-    settings: Annotated[str | None, typer.Option(help="The same as JSON, in place of a file.")] = None,
+    settings: Annotated[str, typer.Option(help="Configuration that has been run, as JSON.")],
     root: Annotated[Path | None, typer.Option(help="Folder of its results; by default results/<preset>.")] = None,
     out: Annotated[Path | None, typer.Option(help="Page; by default report.html in that folder.")] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
+    write_page(check(plain_settings(settings), "--settings"), root, out)
+
+
+def write_page(config: Config, root: Path | None, out: Path | None) -> None:
+    """Write the page of a configuration, and say where and how large it is.
+
+    Args:
+        config: Configuration that has been run.
+        root: Folder of its results; None for its own.
+        out: The page; None for report.html in that folder.
+    """
     from leakbound.figures.report.page import Report, page
 
-    if (configfile is None) == (settings is None):
-        raise typer.BadParameter("give either --configfile or --settings")
-    config = load(configfile) if configfile else check(plain_settings(settings or ""), "--settings")
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
     table = made.table

@@ -1,0 +1,120 @@
+"""A few records, what a client uploads of them, and what an attacker makes of the uploads, with a channel and without.
+
+Each record is a batch of its own, the network is untrained and its labels are known: the attacker's best case. It
+solves the equations of the gradient for the picture that the network saw, and takes the best linear estimate of the
+record. That takes a second for each, so a few gradients are solved; errors behind a channel are those of estimates from
+what the network saw, of many more records: solving finds just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from leakbound import metrics
+from leakbound.accounting.naming import naming_bound
+from leakbound.attacks.images import LARGEST_PIXEL
+from leakbound.attacks.recursive import solved_images
+from leakbound.channels.channel import channel_capacity
+from leakbound.channels.covariance import Moments
+from leakbound.channels.estimation import linear_estimate
+from leakbound.channels.shapes import Natural
+from leakbound.config.defenses import ChannelDefense, Undefended
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.client_steps import client_step
+
+_MODEL = "lenet_sigmoid"  # its gradients can be solved for their picture
+_SCALE = 4.0  # squared units of pixels on [-1, 1] in one of [0, 1]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Uploads behind one channel, and what an attacker has made of them.
+
+    Attributes:
+        capacity: κ, nats of a use; None for an upload without a channel.
+        seen: What the network saw of the first records, on [-1, 1] and beyond it.
+        found: The attacker's estimates of them, solved from gradients, on [-1, 1].
+        missed: Largest difference of a pixel that was solved for from what the network saw.
+        mse: Mean squared error of estimates of all records, of the first ones without a channel; on the scale [0, 1].
+        least: Error of the best linear estimate of what the network saw, in expectation; 0 without a channel.
+        named: Share of the records that the attacker names rightly among all of them.
+        most: Largest probability of that for any attacker; 1 without a channel.
+    """
+
+    capacity: float | None
+    seen: Float[np.ndarray, "pictures colors height width"]
+    found: Float[np.ndarray, "pictures colors height width"]
+    missed: float
+    mse: float
+    least: float
+    named: float
+    most: float
+
+
+def demonstration(
+    dataset: ImageDataset,
+    moments: Moments,
+    capacities: Sequence[float],
+    *,
+    pictures: int = 5,
+    trials: int = 300,
+    seed: int = 0,
+    each: Callable[[int], None] = lambda count: None,
+) -> tuple[Float[np.ndarray, "pictures colors height width"], list[Shown]]:
+    """Attack single records' gradients, first without a defense and then behind natural noise.
+
+    Args:
+        dataset: Prepared images; the first members of the first replica are attacked.
+        moments: Mean and covariance of its auxiliary records, to which noise is calibrated.
+        capacities: κ of each channel, nats, > 0.
+        pictures: Records whose gradients are solved.
+        trials: Records, these among them, that errors are measured on, and candidates for a name; not more than there
+            are members.
+        seed: Of the network and the noise.
+        each: Told that one more of the 1 + len(capacities) attacks is done.
+
+    Returns:
+        The first records, on [-1, 1], and what is shown of each attack.
+    """
+    members, words = dataset.members(0), (dataset.name, "demonstration")
+    truth, labels = members.images[:trials], torch.from_numpy(members.labels[:trials])[:, None]
+    network = build(_MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network")).eval()
+    spectrum = Natural.decompose(moments)
+    shown = []
+    for capacity in (None, *capacities):
+        channel = None if capacity is None else Natural.calibrate(spectrum, capacity)
+        defense = Undefended() if channel is None else ChannelDefense(shape="natural")
+        client = client_step(defense, capacity, channel)
+        source = torch_generator(seed, *words, "noise")
+        sent = client.upload(network, torch.from_numpy(truth)[:, None], labels, source)
+        gradients, seen = {name: one[:pictures] for name, one in sent.gradients.items()}, sent.images.numpy()
+        solved = solved_images(network, gradients, truth.shape[1:]).numpy()
+        found, least, most = [solved, seen], 0.0, 1.0
+        if channel is not None:
+            found = [linear_estimate(images, channel, moments) for images in found]
+            noise = channel.variances[0]
+            least = float(np.mean(spectrum.eigenvalues * noise / (spectrum.eigenvalues + noise))) / _SCALE
+            most = naming_bound(channel_capacity(channel, spectrum), len(truth))
+        few, all_of_them = (np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL) for images in found)
+        missed = float(np.abs(solved - seen[:pictures]).max())
+        guesses = few if channel is None else all_of_them
+        error = float(metrics.mse(truth[: len(guesses)], guesses).mean())
+        shown.append(Shown(capacity, seen[:pictures], few, missed, error, least, _named(truth, seen), most))
+        each(1)
+    return truth[:pictures], shown
+
+
+def _named(
+    truth: Float[np.ndarray, "n colors height width"], noisy: Float[np.ndarray, "n colors height width"]
+) -> float:
+    """Share of noisy pictures whose nearest record is their own: the most probable one, as all noise is alike."""
+    flat, seen = (one.reshape(len(one), -1).astype(np.float64) for one in (truth, noisy))
+    distances = np.square(flat).sum(axis=1) - 2 * seen @ flat.T
+    return float(np.mean(distances.argmin(axis=1) == np.arange(len(flat))))

@@ -1,0 +1,179 @@
+"""Records of one's own as they lie on the disk: class folders, a Parquet file of images, or an array.
+
+Unlike the datasets of the workflow they keep their size, and others can be written in their place.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from jaxtyping import Float, Int
+from PIL import Image
+
+from leakbound.datasets.folders import ClassFolders
+from leakbound.datasets.images import read_file
+from leakbound.datasets.records import DatasetError, Records, check_alike
+from leakbound.storage import limits
+
+Kind = Literal["folders", "parquet", "array"]
+_WHITE = np.float32(255)  # level of a pixel that is 1
+_CHUNK = 256  # images decoded or written at a time
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Records of one's own.
+
+    Attributes:
+        origin: Where they lie.
+        kind: Form that they have there.
+        values: (n, colors, height, width), pixels on [0, 1], or an array (n, ...) in its own units; float32, finite.
+        labels: Class of each; None of an array.
+        classes: Names of the classes; none of an array.
+        names: Path of each picture below the folder, of class folders.
+        column: Column of the labels, of Parquet.
+    """
+
+    origin: Path
+    kind: Kind
+    values: Float[np.ndarray, "n ..."]
+    labels: Int[np.ndarray, " n"] | None = None
+    classes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    column: str = "label"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def pictures(self) -> bool:
+        """True of images, whose scale is known."""
+        return self.kind != "array"
+
+
+def read_collection(
+    path: Path, *, label: str = "label", each: Callable[[int], None] = lambda count: None
+) -> Collection:
+    """Records of one's own.
+
+    Args:
+        path: Folder of class folders, file ``.parquet`` with images in the Hugging Face layout, or file ``.npy``.
+        label: Column of the labels, of Parquet.
+        each: Told how many images more have been read.
+
+    Raises:
+        DatasetError: If it is something else, damaged, holds records of different forms, or fewer than two.
+        TooLargeError: If it would take more memory than is allowed.
+    """
+    if path.is_dir():
+        found = ClassFolders.of(path)
+        names = tuple(file.relative_to(path).with_suffix(".png").as_posix() for file in found.files)
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DatasetError(f"{path}: two files would both become {twice}. Rename one of them.")
+        pixels = _pixels(found.records(path), each)
+        return Collection(path, "folders", pixels, found.labels, found.classes, names)
+    if not path.is_file():
+        raise DatasetError(f"{path}: there is no such file or folder.")
+    if path.suffix == ".parquet":
+        classes, records = read_file(path, label)
+        return Collection(path, "parquet", _pixels(records, each), records.labels, classes, column=label)
+    if path.suffix == ".npy":
+        return Collection(path, "array", _array(path))
+    raise DatasetError(
+        f"{path}: give a folder with a subfolder of images for each class, a file .parquet in the Hugging Face layout, "
+        "or an array .npy"
+    )
+
+
+def _pixels(records: Records, each: Callable[[int], None]) -> Float[np.ndarray, "n colors height width"]:
+    """All images, on [0, 1]."""
+    first = records.decode(np.arange(1)).shape[1:]
+    tall, wide, colors = first
+    limits.check(records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, limits.ARRAYS // 2)
+    values = np.empty((len(records), colors, tall, wide), np.float32)
+    for start in range(0, len(records), _CHUNK):
+        pixels = records.decode(np.arange(start, min(start + _CHUNK, len(records))))
+        check_alike(pixels.shape[1:], records.place(start), first, records.place(0))
+        values[start : start + _CHUNK] = np.moveaxis(pixels, -1, 1) / _WHITE
+        each(len(pixels))
+    return _several(Path(records.origin), values)
+
+
+def _array(path: Path) -> Float[np.ndarray, "n ..."]:
+    """An array as float32."""
+    limits.check(path, "bytes", path.stat().st_size, limits.ARRAYS)
+    try:
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise DatasetError(f"{path}: cannot be read as an array ({error}). Write it by numpy.save.") from error
+    if not isinstance(stored, np.ndarray) or stored.dtype.kind not in "biuf" or stored.ndim < 2 or not stored.size:
+        held = f"{stored.dtype} of shape {stored.shape}" if isinstance(stored, np.ndarray) else "several arrays"
+        raise DatasetError(f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each")
+    with np.errstate(over="ignore"):
+        values = stored.astype(np.float32, order="C")
+    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if not finite.all():
+        raise DatasetError(f"{path}: record {int(np.argmin(finite))} holds NaN, infinity or more than float32 can hold")
+    return _several(path, values)
+
+
+def _several(path: Path, values: np.ndarray) -> np.ndarray:
+    """The values, if they are at least two records."""
+    if len(values) < 2:
+        raise DatasetError(
+            f"{path}: holds {len(values)} record; a covariance takes at least 2, better 10 for each value"
+        )
+    return values
+
+
+def levels(values: Float[np.ndarray, "n colors height width"]) -> np.ndarray:
+    """Pixels on [0, 1], or beyond it, as whole numbers from 0 to 255: rounded, and clipped at both ends."""
+    return np.clip(np.rint(values * _WHITE), 0, 255).astype(np.uint8)
+
+
+def write_pictures(
+    folder: Path, like: Collection, values: np.ndarray, each: Callable[[int], None] = lambda count: None
+) -> None:
+    """Write pictures, PNG, in the layout of a collection of pictures: class folders, or one Parquet file.
+
+    Args:
+        folder: Where they go; it is there.
+        like: The collection whose names, labels and order they have.
+        values: (n, colors, height, width), on [0, 1] or beyond it.
+        each: Told how many pictures more have been written.
+    """
+    encoded: list[bytes] = []
+    for start in range(0, len(values), _CHUNK):
+        for row, picture in enumerate(levels(values[start : start + _CHUNK]), start):
+            plain = np.moveaxis(picture, 0, -1)
+            file = io.BytesIO()
+            Image.fromarray(plain[..., 0] if plain.shape[-1] == 1 else plain).save(file, "PNG")
+            if like.kind == "parquet":
+                encoded.append(file.getvalue())
+            else:
+                (folder / like.names[row]).parent.mkdir(exist_ok=True)
+                (folder / like.names[row]).write_bytes(file.getvalue())
+        each(min(_CHUNK, len(values) - start))
+    if like.kind == "parquet":
+        pq.write_table(_table(encoded, like), folder / like.origin.name)
+
+
+def _table(encoded: list[bytes], like: Collection) -> pa.Table:
+    """Images and labels in the Hugging Face layout; no other column of the original."""
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    columns: dict[str, Any] = {
+        "image": pa.array([{"bytes": one, "path": None} for one in encoded], kind),
+        like.column: pa.array(like.labels),
+    }
+    label = {"_type": "ClassLabel", "names": list(like.classes)}
+    features = {"info": {"features": {"image": {"_type": "Image"}, like.column: label}}}
+    return pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(features)})

@@ -1,0 +1,148 @@
+"""Folders of image files with a subfolder for each class, as many people keep their pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from leakbound.config.data import DatasetConfig
+from leakbound.datasets.images import FOLDER_VARIABLE
+from leakbound.datasets.pixels import decode
+from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
+from leakbound.storage import limits
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+"""Suffixes of image files, in lower case."""
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """Image files below a folder.
+
+    Attributes:
+        classes: Names of the subfolders, sorted.
+        files: Image files by class, and by name within each.
+        labels: Class of each file, an index into the classes.
+    """
+
+    classes: tuple[str, ...]
+    files: tuple[Path, ...]
+    labels: Int[np.ndarray, " n"]
+
+    @classmethod
+    def of(cls, folder: Path) -> ClassFolders:
+        """Image files of a folder; hidden files and folders do not count.
+
+        Raises:
+            DatasetError: If there are no subfolders, one of them holds no image or something else than image files, or
+                images lie beside them.
+        """
+        if not folder.is_dir():
+            raise DatasetError(f"{folder}: there is no such folder. Images lie in subfolders, one for each class.")
+        inside = list(_visible(folder))
+        homes = [path for path in inside if path.is_dir()]
+        if loose := [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
+            raise DatasetError(f"{loose[0]}: lies beside the class folders. Move it into the folder of its class.")
+        if not homes:
+            raise DatasetError(f"{folder}: has no subfolders. Put images into one subfolder for each class.")
+        held = [_files(home) for home in homes]
+        labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
+        return cls(tuple(home.name for home in homes), tuple(path for files in held for path in files), labels)
+
+    def records(self, folder: Path) -> Records:
+        """The images, decoded when they are asked for."""
+        return Records(str(folder), self.labels, self._decoded, [str(path) for path in self.files])
+
+    def _decoded(self, rows: np.ndarray) -> np.ndarray:
+        """Pixels of some files, which must be alike."""
+        pixels: list[np.ndarray] = []
+        for row in rows.tolist():
+            pixels.append(decode(_content(self.files[row]), str(self.files[row])))
+            check_alike(pixels[-1].shape, str(self.files[row]), pixels[0].shape, str(self.files[int(rows[0])]))
+        return np.stack(pixels)
+
+
+class FolderReader:
+    """Reader of class folders: ``reader(name, config)`` gives the original records; nobody knows who may see them."""
+
+    publishable = False
+
+    def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
+        """List the images of ``<name>_train`` and ``<name>_test``, or of ``<name>`` alone, and read those asked for.
+
+        Raises:
+            DatasetError: If a folder is missing or is no folder of class folders, both splits have other classes, or
+                the settings ask for a source or a label column, of which there is none.
+        """
+        if config.source == "hub" or config.label is not None:
+            field, value = ("source", config.source) if config.source == "hub" else ("label", config.label)
+            raise DatasetError(
+                f"datasets.{name}.{field} = {value!r}: class folders lie on this machine, and their names are the "
+                f"labels; leave {field} out"
+            )
+        if not os.environ.get(FOLDER_VARIABLE):
+            raise DatasetError(
+                f"datasets.{name}: the environment variable {FOLDER_VARIABLE} is not set. Set it to the folder that "
+                f"holds {name}, or {name}_train and {name}_test, with a subfolder of images for each class."
+            )
+        folders = self.originals(name, config)
+        found = [ClassFolders.of(folder) for folder in folders]
+        if len({one.classes for one in found}) > 1:
+            odd = sorted(set(found[0].classes) ^ set(found[1].classes))[0]
+            raise DatasetError(f"{folders[0]} and {folders[1]}: only one has the class {odd!r}. Both need all classes.")
+        train, *test = (one.records(folder) for one, folder in zip(found, folders, strict=True))
+        return RawDataset(found[0].classes, train, test[0] if test else None)
+
+    def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
+        """Folders that are read, training split first, whether or not they are there."""
+        home = os.environ.get(FOLDER_VARIABLE)
+        if not home:
+            return ()
+        split = tuple(Path(home) / f"{name}_{part}" for part in ("train", "test"))
+        return split if any(folder.exists() for folder in split) else (Path(home) / name,)
+
+
+read_folders = FolderReader()
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """What lies in a folder, by name, but for hidden things."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise DatasetError(f"{folder}: cannot be read ({error.strerror}).") from error
+    for name in names:
+        if not name.startswith("."):
+            if not name.isprintable():
+                raise DatasetError(f"{folder}: holds the name {name!r}, which cannot be printed. Rename it.")
+            yield folder / name
+
+
+def _files(home: Path) -> list[Path]:
+    """Image files of a class."""
+    files = list(_visible(home))
+    for path in files:
+        if path.suffix.lower() not in SUFFIXES or not path.is_file():
+            raise DatasetError(
+                f"{path}: is no image file. A class folder holds files with the suffix {', '.join(SUFFIXES)} alone; "
+                "move it elsewhere."
+            )
+    if not files:
+        raise DatasetError(f"{home}: is a class without images. Put some into it, or remove it.")
+    return files
+
+
+def _content(path: Path) -> bytes:
+    """Bytes of an image file."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            limits.check(path, "bytes", size, limits.TEXT)
+            return file.read(size)
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read ({error.strerror}). Replace it or leave it out.") from error

@@ -1,0 +1,325 @@
+"""Commands on records of one's own: what they write is what the channel releases, and what they tell is what leaks."""
+
+import base64
+import hashlib
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from scipy import stats
+from sklearn.datasets import load_digits
+
+from calling import assert_refused, called, files_in
+from leakbound.accounting.naming import identification_information
+from leakbound.cli import bars, demo
+from leakbound.cli.files import read_channel
+from leakbound.datasets.collection import read_collection
+
+COUNT = 120
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Digits as class folders, as a Parquet file and as arrays; others of them in ``public``."""
+    monkeypatch.chdir(tmp_path)
+    digits = load_digits()
+    pixels = (digits.images * 15.9375).astype(np.uint8)
+    for name, first in (("mine", 0), ("public", COUNT)):
+        rows = []
+        for number in range(first, first + COUNT):
+            folder = tmp_path / name / f"digit {digits.target[number]}"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{number}.png"
+            Image.fromarray(pixels[number]).save(path)
+            image = {"bytes": path.read_bytes(), "path": path.name}
+            rows.append({"image": image, "label": digits.target[number], "name": "x"})
+        pd.DataFrame(rows).to_parquet(f"{name}.parquet")
+        np.save(f"{name}.npy", digits.data[first : first + COUNT])
+    return tmp_path
+
+
+def told(*words) -> dict:
+    """What a command states, in JSON."""
+    outcome = called(*words)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def protected(*words) -> dict:
+    """The statement of what was written to ``out``."""
+    outcome = called("protect", *words, "--out", "out")
+    assert outcome.code == 0, outcome.err
+    with open("out/protection.json", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def test_noise_of_an_array_has_the_covariance_of_the_channel(tmp_path, monkeypatch):
+    """White noise at κ is Σ/(e^{2κ/d} − 1); false alarm 1e-6 for all its variances together, 1e-6 for the others."""
+    monkeypatch.chdir(tmp_path)
+    count, width, kappa = 4000, 5, 3.0
+    generator = np.random.default_rng(1)
+    records = generator.standard_normal((count, width)) @ generator.standard_normal((width, width)) + 7.0
+    np.save("mine.npy", records)
+    protected("mine.npy", "--kappa", kappa, "--shape", "white")
+    noise = np.load("out/mine.npy").astype(float) - records.astype(np.float32)
+    law = np.cov(records.T, bias=True) / (math.exp(2 * kappa / width) - 1)
+    plain = noise @ np.linalg.inv(np.linalg.cholesky(law)).T
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], count * width)
+    assert low < np.square(plain).sum() < high
+    others = np.corrcoef(plain.T)[np.triu_indices(width, 1)]
+    assert np.abs(others).max() < stats.norm.isf(1e-6 / 2 / len(others)) / math.sqrt(count)
+    assert np.abs(plain.mean(axis=0)).max() < stats.norm.isf(1e-6 / 2 / width) / math.sqrt(count)
+
+
+def test_pictures_are_the_released_values_clipped_and_rounded_under_the_same_names(place):
+    shape = ("--shape", "personalized", "--box", "0:8,0:4,9")
+    stated = protected("mine", "--kappa", 20, *shape, "--seed", 5, "--values", "npy")
+    values, labels = np.load("out/images.npy"), np.load("out/labels.npy")
+    assert (stated["noise"], values.shape) == ("seeded", (COUNT, 1, 8, 8))
+    shutil.rmtree("out")
+    stated = protected("mine", "--kappa", 20, *shape, "--seed", 5)
+    assert files_in(place / "out") == sorted([*files_in(place / "mine"), "protection.json"])
+    after, before = read_collection(place / "out"), read_collection(place / "mine")
+    assert np.array_equal(after.labels, labels)
+    assert np.array_equal(np.rint(after.values * 255), np.clip(np.rint(values * 255), 0, 255))
+    assert stated["written"]["clipped"] == pytest.approx(np.mean((values < 0) | (values > 1)))
+    assert "no bound gets worse" in stated["written"]["remark"]
+    left, right = (np.std((values - before.values)[..., part]) for part in (slice(4), slice(4, None)))
+    assert 2.5 < left / right < 3.5  # three times the standard deviation, on 3,840 values
+    lines = [
+        f"{hashlib.sha256((place / 'out' / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in files_in(place / "out")
+    ]
+    listed = "".join(line for line in lines if "protection.json" not in line)
+    assert stated["digest"] == hashlib.sha256(listed.encode()).hexdigest()
+
+
+def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
+    first = protected("mine.npy", "--kappa", 5)
+    copy = np.load("out/mine.npy")
+    shutil.rmtree("out")
+    assert protected("mine.npy", "--kappa", 5)["noise"] == first["noise"] == "secure"
+    assert not (copy == np.load("out/mine.npy")).all(axis=1).any()
+    outcome = called("protect", "mine.npy", "--kappa", 5, "--seed", 1, "--out", "again")
+    assert "warning: --seed 1: THE NOISE IS SEEDED" in outcome.message
+
+
+def test_parquet_keeps_its_labels_and_loses_all_other_columns(place):
+    stated = protected("mine.parquet", "--leakage", "30:3", "--public", "public.parquet")
+    table = pq.read_table("out/mine.parquet")
+    assert table.column_names == ["image", "label"]
+    before, after = read_collection(place / "mine.parquet"), read_collection(place / "out" / "mine.parquet")
+    assert np.array_equal(before.labels, after.labels)
+    assert before.values.shape == after.values.shape
+    assert {one["path"] for one in table["image"].to_pylist()} == {None}
+    assert stated["channel"]["calibrated_to"] == "public records"
+
+
+@pytest.mark.parametrize("public", [[], ["--public", "public"]])
+def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
+    stated = protected("mine", "--leakage", "30:3", *public)
+    law = read_collection(place / (public[1] if public else "mine")).values.reshape(COUNT, -1).astype(float)
+    covariance, shrinkage = np.cov(law.T, bias=True), stated["channel"]["shrinkage"]
+    covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / 64 * np.eye(64)
+    ratios = np.linalg.eigvalsh(covariance).clip(0) / stated["channel"]["std"]["mean"] ** 2
+    one, three = (0.5 * np.log1p(uses * ratios).sum() for uses in (1, 3))
+    assert three == pytest.approx(30, rel=1e-6)
+    leakage = stated["leakage"]
+    assert leakage["values"] == pytest.approx(one, rel=1e-6)
+    assert leakage["record"] == pytest.approx(one + math.log(10), rel=1e-6)
+    assert leakage["all_records"] == pytest.approx(COUNT * leakage["record"])
+    assert ("--public PATH takes" in stated["assumed"][0]) == (not public)
+    row = told("calibrate", "mine", "--leakage", "30:3", *public, "--json", "--shape", "natural")["shapes"][0]
+    assert (row["capacity"], row["values"]) == pytest.approx((one, 30), rel=1e-6)
+    assert row["std"] == pytest.approx(stated["channel"]["std"]["mean"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [
+        (("--kappa", "12"), lambda row: (row["capacity"], 12)),
+        (("--mse", "0.02:4"), lambda row: (row["mse"], 0.02)),
+        (("--naming", "0.5:50:2"), lambda row: (row["values"], identification_information(0.5, 50))),
+    ],
+)
+def test_every_shape_reaches_every_target(place, target, reached):
+    rows = told("calibrate", "mine", *target, "--json")["shapes"]
+    assert [row["shape"] for row in rows] == ["natural", "white", "least_power", "rate_distortion"]
+    for row in rows:
+        found, wanted = reached(row)
+        assert found == pytest.approx(wanted, rel=1e-6)
+    assert "natural" in called("calibrate", "mine", *target).out
+
+
+def test_a_channel_is_kept_as_the_workflow_keeps_it_on_its_scale(place):
+    row = told("calibrate", "mine", "--kappa", 12, "--shape", "white", "--out", "c.safetensors", "--json")["shapes"][0]
+    channel, spectrum = read_channel(place / "c.safetensors", place / "c.spectrum.safetensors")
+    assert (channel.shape, spectrum.shape, channel.capacity) == ("white", "white", 12.0)
+    assert math.sqrt(channel.noise_power / 64) == pytest.approx(2 * row["std"])  # pixels from -1 to 1
+    outcome = called("calibrate", "mine", "--kappa", 12, "--shape", "white", "--out", "c.safetensors")
+    assert outcome.code == 2
+    assert "c.safetensors: is there already" in outcome.message
+
+
+GOOD = ("protect", "mine", "--out", "out")
+BAD = [
+    ((*GOOD,), "given by none: give exactly one of --kappa NATS"),
+    ((*GOOD, "--kappa", "1", "--mse", "1"), "given by --kappa and --mse: give exactly one"),
+    ((*GOOD, "--kappa", "1:2"), "--kappa '1:2': give --kappa NATS"),
+    ((*GOOD, "--kappa", "-1"), "--kappa '-1': Capacity(nats=-1.0): give a finite number above 0"),
+    ((*GOOD, "--leakage", "60:0"), "'0' is no whole number from 1"),
+    ((*GOOD, "--leakage", "60:1.5"), "'1.5' is no whole number from 1"),
+    ((*GOOD, "--naming", "0.5"), "give --naming PROBABILITY:CANDIDATES[:USES]"),
+    ((*GOOD, "--naming", "0.5:1"), "naming takes at least 2"),
+    ((*GOOD, "--naming", "0.001:100"), "give one between 0.01"),
+    ((*GOOD, "--mse", "nan"), "--mse 'nan': 'nan' is no finite number"),
+    ((*GOOD, "--mse", "0.9"), "--mse 0.9: guessing the mean of mine already errs by 0.07"),
+    ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance"),
+    ((*GOOD, "--kappa", "1", "--shape", "personalized"), "the shape personalized needs a box"),
+    ((*GOOD, "--kappa", "1", "--box", "0:1,0:1,2"), "no other shape takes one"),
+    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "0:9,0:1,2"), "rows = (0, 9)"),
+    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "a"), "give ROW:ROW,COLUMN:COLUMN,WEIGHT"),
+    ((*GOOD, "--kappa", "1", "--public", "mine"), "these are the records to protect"),
+    ((*GOOD, "--kappa", "1", "--public", "copy"), "holds the very records of mine"),
+    ((*GOOD, "--kappa", "1", "--public", "wide"), "images of 8×9 with 1 color, mine holds images of 8×8 with 1 color"),
+    ((*GOOD, "--kappa", "1", "--public", "public.npy"), "public.npy: holds arrays of shape (64,), mine holds images"),
+    (
+        ("protect", "mine.npy", "--out", "out", "--kappa", "1", "--public", "scaled.npy"),
+        "bring both into the same units",
+    ),
+    (("protect", "mine", "--out", "full", "--kappa", "1"), "--out full: is there already"),
+    (("protect", "mine", "--out", "mine/out", "--kappa", "1"), "--out mine/out: lies in mine"),
+    (("protect", "mine", "--out", "", "--kappa", "1"), "'' is no path"),
+    (("protect", "", "--out", "out", "--kappa", "1"), "'' is no path"),
+    (("protect", ".", "--out", "../out", "--kappa", "1"), "broken/a: is no image file"),
+    (("protect", "none", "--out", "out", "--kappa", "1"), "none: there is no such file or folder"),
+    (("protect", "full/text.txt", "--out", "out", "--kappa", "1"), "give a folder with a subfolder of images"),
+    (("protect", "full", "--out", "out", "--kappa", "1"), "full: has no subfolders"),
+    (("protect", "flat", "--out", "out", "--kappa", "1"), "flat/1.png: lies beside the class folders"),
+    (("protect", "mixed", "--out", "out", "--kappa", "1"), "mixed/a/2.png: image is 8×9 with 1 color, but that of"),
+    (("protect", "colored", "--out", "out", "--kappa", "1"), "with 3 colors, but that of colored/a/1.png is"),
+    (("protect", "hollow", "--out", "out", "--kappa", "1"), "hollow/b: is a class without images"),
+    (("protect", "broken", "--out", "out", "--kappa", "1"), "broken/a/1.png: the image cannot be decoded"),
+    (("protect", "twice", "--out", "out", "--kappa", "1"), "two files would both become a/1.png"),
+    (("protect", "equal.npy", "--out", "out", "--kappa", "1"), "all records are equal"),
+    (("protect", "one.npy", "--out", "out", "--kappa", "1"), "one.npy: holds 1 record"),
+    (("protect", "line.npy", "--out", "out", "--kappa", "1"), "holds float64 of shape (3,)"),
+    (("protect", "words.npy", "--out", "out", "--kappa", "1"), "cannot be read as an array"),
+    (("protect", "gaps.npy", "--out", "out", "--kappa", "1"), "record 1 holds NaN"),
+    (("protect", "large.npy", "--out", "out", "--kappa", "1"), "to at most 20000 values"),
+    (("protect", "bad.parquet", "--out", "out", "--kappa", "1"), "bad.parquet: cannot be read as Parquet"),
+    (("protect", "mine.parquet", "--out", "out", "--kappa", "1", "--label", "labl"), "has no column 'labl'"),
+    (("calibrate", "mine", "--kappa", "1", "--out", "c"), "a file holds one channel; give --shape, too"),
+    (("calibrate", "mine", "--kappa", "1", "--shape", "white", "--out", "full"), "full: is a folder"),
+    (("demo", "--out", "full/text.txt"), "full/text.txt: is there already"),
+    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are digits, mnist"),
+]
+
+
+@pytest.fixture
+def wrong(place):
+    """Files and folders with one thing wrong in each."""
+
+    def picture(name, shape=(8, 8), kind="L"):
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(len(name)).integers(0, 256, shape, dtype=np.uint8)
+        Image.fromarray(noise).convert(kind).save(path)
+
+    shutil.copytree("mine", "copy")
+    for name in ("wide/a/1.png", "wide/a/2.png"):
+        picture(name, (8, 9))
+    for name in ("flat/1.png", "flat/a/1.png", "mixed/a/1.png", "colored/a/1.png", "hollow/a/1.png", "twice/a/1.png"):
+        picture(name)
+    picture("mixed/a/2.png", (8, 9))
+    picture("colored/a/2.png", kind="RGB")
+    (place / "hollow/b").mkdir()
+    picture("twice/a/1.jpg")
+    picture("broken/a/1.png")
+    (place / "broken/a/1.png").write_bytes((place / "broken/a/1.png").read_bytes()[:60])
+    (place / "full").mkdir()
+    (place / "full/text.txt").write_text("x")
+    (place / "bad.parquet").write_bytes(b"PAR1")
+    arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2)), "line": np.arange(3.0), "large": np.eye(2, 20001)}
+    arrays |= {"words": np.array([["a"], [None]], dtype=object), "gaps": np.array([[1.0], [math.nan]])}
+    for name, array in (arrays | {"scaled": np.load("public.npy") / 255}).items():
+        np.save(f"{name}.npy", array)
+    return place
+
+
+def test_mistakes_are_named_before_anything_is_written(wrong):
+    before = files_in(wrong)
+    for words, message in BAD:
+        outcome = called(*words)
+        assert_refused(outcome, wrong / "out")
+        assert message in outcome.message, words
+        assert files_in(wrong) == before, words
+
+
+def test_demo_is_one_page_whose_pictures_decode_and_whose_errors_grow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "_PICTURES", 1)
+    monkeypatch.setattr(demo, "_CAPACITIES", {1: (30.0, 2.0)})
+    outcome = called("demo")
+    assert outcome.code == 0, outcome.err
+    page = (tmp_path / "demo.html").read_text(encoding="utf-8")
+    assert page.count("<p>") == 4
+    pictures = [base64.b64decode(one) for one in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
+    true, same, again, _, strong, _, weak = (np.asarray(Image.open(io.BytesIO(one)), float) for one in pictures)
+    assert true.shape == (32, 32)
+    assert np.abs(true - again).max() <= 1  # solved from the gradient; one level of 255
+    assert np.array_equal(true, same)
+    assert 0 < np.abs(true - strong).mean() < np.abs(true - weak).mean()
+    assert not re.search(r"(src|href)=\"(?!data:)|https?:", page)
+    cells = re.findall(r"<td>([0-9.]+)</td><td>([0-9.]+)</td><td>([0-9]+)%</td><td>([0-9]+)%</td>", page)
+    errors, least, named, most = np.array(cells, float).T
+    assert errors[0] == 0 < errors[1] < errors[2]
+    assert np.all(np.abs(errors - least) < 0.2 * least + 1e-9)
+    assert np.all(named <= most)
+
+
+HIDDEN = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("matplotlib", "jinja2", "datasets", "mlflow", "snakemake", "pynvml"):
+            raise ModuleNotFoundError(f"{name} is hidden", name=name)
+sys.meta_path.insert(0, Hidden())
+from leakbound.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["protect", "mine.npy", "--out", "out", "--kappa", "3"],
+        pytest.param(["calibrate", "mine", "--naming", "0.5:100"], marks=pytest.mark.slow),
+        pytest.param(["demo"], marks=pytest.mark.slow),
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_package_without_extras_is_enough(place, words):
+    done = subprocess.run([sys.executable, "-c", HIDDEN, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_alone(monkeypatch, terminal):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with bars.counted("reading", 3) as each:
+        each(3)
+    assert ("reading" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
+    assert bool(stream.getvalue()) == terminal

@@ -1,0 +1,108 @@
+"""Folders of class folders: what is read of them, and what is refused by the name of the file."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from leakbound import storage
+from leakbound.config.data import DatasetConfig
+from leakbound.datasets import DatasetError, prepare
+from leakbound.datasets.folders import read_folders
+from leakbound.datasets.originals import describe_originals, original_hashes
+
+MINE = DatasetConfig(reader="folders", members=10, pool=40, test=10, aux=10)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """60 grey images of 8×8 in three classes, one of them WebP without loss; image i holds the value i everywhere."""
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    home = tmp_path / "mine"
+    for number in range(60):
+        folder = home / ("owl", "cat", "dog")[number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{number:02}.{'webp' if number == 7 else 'png'}"
+        Image.fromarray(np.full((8, 8), number, np.uint8)).convert("RGB").save(path, lossless=True)
+    return home
+
+
+def test_classes_are_the_sorted_folders_and_images_keep_their_pixels(mine):
+    raw = read_folders("mine", MINE)
+    assert (raw.classes, raw.test) == (("cat", "dog", "owl"), None)
+    numbers = raw.train.decode(np.arange(60))[:, 0, 0, 0]
+    assert sorted(numbers) == list(range(60))
+    assert np.array_equal(raw.train.labels, (numbers.astype(int) + 2) % 3)
+
+
+def test_a_configuration_takes_them_with_one_folder_or_two(mine):
+    alone = prepare("mine", MINE, 0)
+    assert (len(alone.pool), len(alone.test), len(alone.aux), alone.colors) == (40, 10, 10, 3)
+    mine.rename(mine.with_name("mine_train"))
+    shutil.copytree(mine.with_name("mine_train"), mine.with_name("mine_test"))
+    both = prepare("mine", MINE.model_copy(update={"pool": 50, "test": 60}), 0)
+    assert (len(both.pool), len(both.test)) == (50, 60)
+    shutil.rmtree(mine.with_name("mine_test") / "cat")
+    with pytest.raises(DatasetError, match="only one has the class 'cat'"):
+        prepare("mine", MINE, 0)
+
+
+def test_originals_are_known_by_names_and_bytes(mine, tmp_path):
+    record = tmp_path / "record.json"
+    storage.write_json(record, {"originals": describe_originals("mine", MINE)})
+    before = original_hashes("mine", MINE, record)
+    os.utime(mine / "cat" / "01.png")
+    (mine / ".hidden").write_bytes(b"x")
+    assert original_hashes("mine", MINE, record) == before
+    shutil.move(mine / "cat" / "01.png", mine / "dog" / "01.png")
+    moved = original_hashes("mine", MINE, record)
+    assert moved.keys() == before.keys() == {"mine"}
+    assert moved != before
+
+
+def broken(home, name, content):
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).write_bytes(content)
+
+
+def piped(home):
+    (home / "cat" / "01.png").unlink()
+    os.mkfifo(home / "cat" / "01.png")
+
+
+def huge(home):
+    (home / "cat" / "01.png").unlink()
+    Image.new("1", (2**12, 2**11)).save(home / "cat" / "01.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda home: broken(home, "cat/01.png", b"GIF89a"), r"cat/01.png: the image cannot be decoded"),
+        (lambda home: broken(home, "cat/01.png", b""), r"cat/01.png: there is no image"),
+        (lambda home: broken(home, "cat/notes.txt", b"x"), r"cat/notes.txt: is no image file"),
+        (lambda home: broken(home, "00.png", b"x"), r"mine/00.png: lies beside the class folders"),
+        (lambda home: (home / "ant").mkdir(), r"mine/ant: is a class without images"),
+        (lambda home: (home / "cat" / "kitten.png").mkdir(), r"cat/kitten.png: is no image file"),
+        (lambda home: (home / "cat" / "away.png").symlink_to("nowhere"), r"cat/away.png: is no image file"),
+        (lambda home: (home / "a\nb").mkdir(), r"holds the name 'a\\nb', which cannot be printed"),
+        (lambda home: shutil.rmtree(home), r"mine: there is no such folder"),
+        (lambda home: [shutil.rmtree(home / one) for one in ("cat", "dog", "owl")], r"mine: has no subfolders"),
+        (lambda home: Image.new("RGB", (9, 8)).save(home / "cat" / "01.png"), r"8×9 with 3 colors, but that of .*png"),
+        (lambda home: Image.new("L", (8, 8)).save(home / "cat" / "01.png"), r"8×8 with 1 color, but that of .*png"),
+        (piped, r"cat/01.png: is no image file"),
+        (huge, r"cat/01.png: the image has 4096×2048 pixels, allowed are 4194304"),
+    ],
+)
+def test_what_is_no_folder_of_class_folders_is_refused_by_name(mine, change, words):
+    change(mine)
+    with pytest.raises(DatasetError, match=words):
+        prepare("mine", MINE.model_copy(update={"pool": 39}), 0)
+
+
+@pytest.mark.parametrize("setting", [{"source": "hub"}, {"label": "smiling"}])
+def test_settings_without_effect_on_folders_are_refused(mine, setting):
+    with pytest.raises(DatasetError, match=rf"datasets.mine.{next(iter(setting))} = "):
+        prepare("mine", MINE.model_copy(update=setting), 0)
