@@ -107,8 +107,8 @@ tracking-load: .venv/ready
 tracking-faults: .venv/ready
 	python tests/benchmarks/tracking_faults.py --out results/tracking-faults.json
 
-# The documentation as a site, site/index.html; a link that leads nowhere is an error.
-site: .venv-site/ready
+# The documentation as a site, site/index.html; its notebooks are run in .venv. A link that leads nowhere is an error.
+site: .venv-site/ready .venv/ready
 	.venv-site/bin/sphinx-build -q -E -W --keep-going -b html docs site
 
 # Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
