@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run bench test test-all test-long fuzz test-flower test-slurm slurm-faults chaos plan report ui sync verify check \
+.PHONY: run bench test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults chaos plan report ui sync verify check \
   lock site reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
 
 run: .venv/ready
@@ -32,7 +32,12 @@ fuzz: .venv/ready
 
 # Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
 test-flower: .venv-flower/ready
-	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py
+	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py \
+	  tests/engine/test_flower_example.py
+
+# Lightning and transformers are no dependencies, so what is made for them is tested in an environment that has both.
+test-frameworks: .venv-frameworks/ready
+	.venv-frameworks/bin/python -m pytest -q tests/engine/test_lightning.py tests/engine/test_examples.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
@@ -102,8 +107,8 @@ tracking-load: .venv/ready
 tracking-faults: .venv/ready
 	python tests/benchmarks/tracking_faults.py --out results/tracking-faults.json
 
-# The documentation as a site, site/index.html; a link that leads nowhere is an error.
-site: .venv-site/ready
+# The documentation as a site, site/index.html; its notebooks are run in .venv. A link that leads nowhere is an error.
+site: .venv-site/ready .venv/ready
 	.venv-site/bin/sphinx-build -q -E -W --keep-going -b html docs site
 
 # Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
@@ -137,7 +142,7 @@ sbom: .venv/ready # the checkout first on the path, or its folder would be named
 	PYTHONPATH=src cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o results/sbom.json .venv/bin/python
 
 # Resolve with pip where torch resolves to its CPU build, then list the hashes of all files of each release;
-# docs/development.md says why. Flower's pins are kept, and hashed anew.
+# docs/development.md says why. Pins of the other environments are kept, and hashed anew.
 HASHED := uv pip compile -q --no-deps --generate-hashes --python-version 3.11 --no-header --no-annotate
 PINS := .venv/pins.txt
 lock: SHELL := bash
@@ -157,6 +162,8 @@ lock: .venv/ready
 	mv .venv/torch.lock requirements-torch.lock
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-flower.lock | $(HASHED) - > .venv/flower.lock
 	mv .venv/flower.lock requirements-flower.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-frameworks.lock | $(HASHED) - > .venv/frameworks.lock
+	mv .venv/frameworks.lock requirements-frameworks.lock
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-site.lock | $(HASHED) - > .venv/site.lock
 	mv .venv/site.lock requirements-site.lock
 
@@ -180,6 +187,9 @@ LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock
 
 .venv-flower/ready: requirements-flower.lock $(LOCKS) pyproject.toml
 	$(call ENVIRONMENT,.venv-flower,requirements-flower.lock)
+
+.venv-frameworks/ready: requirements.lock requirements-frameworks.lock $(LOCKS) pyproject.toml
+	$(call ENVIRONMENT,.venv-frameworks,requirements.lock -r requirements-frameworks.lock)
 
 .venv-site/ready: requirements-site.lock
 	$(PYTHON) -m venv .venv-site

@@ -1,13 +1,20 @@
 """Sphinx settings of the documentation site; `make site` builds it."""
 
+import atexit
+import json
+import os
 import re
+import shutil
+import sysconfig
+import tempfile
+from pathlib import Path
 
 from sphinx.application import Sphinx
 
 project = "leakbound"
 project_copyright = author = "The leakbound authors"
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx_design",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
@@ -18,6 +25,8 @@ extensions = [
 html_theme = "furo"
 html_title = "leakbound"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
@@ -46,8 +55,36 @@ autoapi_add_toctree_entry = False
 napoleon_use_ivar = True
 suppress_warnings = ["autoapi.python_import_resolution", "ref.python"]
 
+# Notebooks run in this checkout's environment; what Jupyter needs beside it is that of the site, last on the path.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+_ROOT = Path(__file__).parents[1]
+_KERNEL = f"import sys; sys.path.append({sysconfig.get_path('platlib')!r}); from ipykernel import kernelapp; "
+_SPEC = {
+    "argv": [
+        str(_ROOT / ".venv/bin/python"),
+        "-c",
+        f"{_KERNEL}kernelapp.launch_new_instance()",
+        "-f",
+        "{connection_file}",
+        "--log-level=40",
+    ],
+    "display_name": "leakbound",
+    "language": "python",
+    "env": {"PYTHONPATH": str(_ROOT / "src"), "OMP_NUM_THREADS": "1"},
+}
+_JUPYTER = Path(tempfile.mkdtemp(prefix="leakbound-site-"))
+atexit.register(shutil.rmtree, _JUPYTER, ignore_errors=True)
+(_JUPYTER / "kernels/leakbound").mkdir(parents=True)
+(_JUPYTER / "kernels/leakbound/kernel.json").write_text(json.dumps(_SPEC), encoding="utf-8")
+os.environ["JUPYTER_PATH"] = str(_JUPYTER)
+
 _ANCHOR = re.compile(r'^<a id="([^"]+)"></a>$', re.MULTILINE)
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./(?:results|src|tests|config|examples|workflow)[^)#]*(?<!png)(?<!svg)\)")
+_OUTSIDE = re.compile(
+    r"\[([^\]]+)\]\(\.\./(?:docs/pictures|results|src|tests|config|examples|workflow)[^)#]*(?<!png)(?<!svg)\)"
+)
 
 
 def _as_on_the_site(_app: Sphinx, _name: str, content: list[str]) -> None:

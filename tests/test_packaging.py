@@ -42,6 +42,12 @@ def test_flower_lock_pins_the_extra():
     assert {name_of(requirement) for requirement in wanted} <= lock("-flower").keys()
 
 
+def test_frameworks_lock_pins_the_extra_beside_all_the_rest():
+    wanted = {name_of(requirement) for requirement in PROJECT["optional-dependencies"]["frameworks"]}
+    assert wanted <= lock("-frameworks").keys()
+    assert lock("-frameworks").keys().isdisjoint(lock() | lock("-torch"))
+
+
 def test_site_lock_has_hashes():
     assert {"sphinx", "furo", "myst-parser"} <= lock("-site").keys()
 

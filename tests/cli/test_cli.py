@@ -55,11 +55,11 @@ def prepared(tmp_path_factory) -> Path:
     return folder
 
 
-def trained(folder: Path, rates: list[float], kept: str = "chosen", *more: object) -> dict:
+def trained(folder: Path, rates: list[float], kept: str = "chosen", *more: object, **changed: object) -> dict:
     """Provenance of a short training."""
     settings = {
-        **MODEL, "training": {"evaluations": 1, "learning_rates": rates}, "rates": kept,
-        "rounds": 6, "replicas": 2, "slug": "digits/lenet/none/n6-b16",
+        **MODEL, "training": {"evaluations": 3 if changed else 1, "learning_rates": rates}, "rates": kept,
+        "rounds": 6, "replicas": 2, "slug": "digits/lenet/none/n6-b16", **changed,
     }  # fmt: skip
     outputs = {"weights": "w.safetensors", "rates": "rates.parquet", "rows": "rows.parquet", "provenance": "p.json"}
     files = [word for role, name in outputs.items() for word in (f"--{role}", folder / name)]
@@ -88,6 +88,27 @@ def test_diverged_candidate_is_recorded_in_the_provenance(prepared):
     assert all((row["validation_accuracy"] is None) == row["diverged"] for row in found["rates"])
     assert found["diverged"] == [False, False]
     assert len(found["events"]) == 4  # candidates that nobody keeps have seen the records too
+
+
+@pytest.mark.parametrize("mechanism", ["channel", "dpsgd", "none"])
+def test_the_accountant_s_curve_ends_at_the_bound_that_the_provenance_states(prepared, mechanism):
+    channel, spectrum = prepared / "four.safetensors", prepared / "spectrum.safetensors"
+    settings = json.dumps({"shape": "natural", "capacity": 4.0})
+    read = ["--spectrum", spectrum, "--members", prepared / "moments.safetensors"]
+    run("calibrate", "--settings", settings, *read, "--out", channel, "--provenance", prepared / "four.json")
+    files = ["--channel", channel, "--spectrum", spectrum] if mechanism == "channel" else []
+    defense = {"mechanism": mechanism, **({"shape": "natural"} if files else {})}
+    level = {"channel": 4.0, "dpsgd": 1.0, "none": None}[mechanism]
+    found = trained(prepared, [0.01, 0.1], "all", *files, defense=defense, level=level)
+    rows = pd.read_parquet(prepared / "rows.parquet").query("metric == 'leakage'")
+    if mechanism == "none":
+        assert rows.empty
+        assert found["leakage"] is None
+        return
+    curves = [own["value"].tolist() for _, own in rows.groupby(["replica", "learning_rate"])]
+    assert len(curves) == 4
+    assert all(len(curve) == 3 and curve == sorted(curve) and curve[0] > 0 for curve in curves)
+    assert max(curve[-1] for curve in curves) == found["leakage"]["replica"]["record"]
 
 
 def test_finished_training_leaves_no_checkpoint(prepared):

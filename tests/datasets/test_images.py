@@ -2,12 +2,12 @@
 
 import shutil
 
+import datasets
 import huggingface_hub
 import numpy as np
 import pytest
 from PIL import Image
 
-import datasets
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, may_be_published, prepare
 from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10

@@ -20,7 +20,10 @@ def blocks(text: str) -> list[str]:
     return re.findall(r"```py\n(.*?)```", text, re.S)
 
 
-@pytest.mark.parametrize("block", [*blocks(PAGE), *blocks((ROOT / "README.md").read_text(encoding="utf-8"))])
+SHOWN = [PAGE, *((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/start.md"))]
+
+
+@pytest.mark.parametrize("block", [block for page in SHOWN for block in blocks(page)])
 def test_blocks_run_as_written(block, capsys):
     moments = population_moments(gaussian(400))
     rows = gaussian(60, 3)

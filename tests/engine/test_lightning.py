@@ -7,7 +7,7 @@ from torch import nn
 
 from leakbound import ChannelEngine, GuaranteeError, Leakage
 
-lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is no dependency: pip install lightning")
+lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is no dependency: run `make test-frameworks`")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 from leakbound.engine.lightning import ChannelCallback  # noqa: E402

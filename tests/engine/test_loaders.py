@@ -2,6 +2,7 @@
 
 from collections import namedtuple
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -9,7 +10,6 @@ from gaussians import RANGE, gaussian, private
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler, default_collate
 
-import datasets
 from leakbound import Capacity, ChannelEngine
 
 PUBLIC, ROWS = gaussian(200), gaussian(12, 4)

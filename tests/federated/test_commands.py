@@ -116,4 +116,4 @@ def test_a_run_is_shown_in_mlflow(config, jobs):
     assert job.name == f"federated/{jobs.of('federate')[0].name}"
     assert shown.data.tags["figures"] == "pmidp/fig09"
     assert shown.data.metrics["federated/leak_round"] > 0
-    assert len(client.get_metric_history(shown.info.run_id, "test_accuracy")) == 2
+    assert len(client.get_metric_history(shown.info.run_id, "curves/test_accuracy")) == 2

@@ -1,11 +1,11 @@
 """What the hub serves under one name can change; only the commit that the configuration names is read."""
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-import datasets
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError
 from leakbound.datasets.images import HubSource, ImageReader

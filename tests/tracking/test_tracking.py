@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from leakbound.claims.tables import accounting_rows
 from leakbound.storage import write_arrays
 from leakbound.tracking import (
     LiveCurves,
@@ -30,6 +31,7 @@ from leakbound.tracking import (
     describe,
     describe_figures,
     log,
+    pages,
     push,
     sync,
     upgrade_store,
@@ -90,6 +92,17 @@ INVERSION = attack_rows([(r, "printed", unit, "mse", value) for r in range(2) fo
 def record(scale: float = 1.0, *, facts: RunFacts = FACTS, files: tuple[Path, ...] = ()) -> RunRecord:
     attacks = {"membership": MEMBERSHIP, "model_inversion": INVERSION}
     return describe(facts, curves(scale), attacks, PROVENANCE, channel={"shape": "natural"}, files=files)
+
+
+def accounted() -> RunRecord:
+    """The same with the accountant's curve and its bounds."""
+    told = pd.DataFrame(
+        [(replica, step, "leakage", nats) for replica in range(2) for step, nats in ((100, 5.0), (200, 9.0))],
+        columns=["replica", "step", "metric", "value"],
+    )
+    bounds = accounting_rows({"replica": {"record": 9.0, "linear": 16.0}, "replicas": {"record": 13.0}})
+    scores = {"membership": MEMBERSHIP, "leakage": bounds}
+    return describe(FACTS, pd.concat([curves(), told]), scores, PROVENANCE)
 
 
 def values(run: RunRecord) -> dict[str, list[tuple[int, int, float]]]:
@@ -174,15 +187,40 @@ def server(template: Path, tmp_path: Path) -> Iterator[str]:
 def test_record_has_means_and_spread_over_replicas():
     found = values(record())
     both = np.array([201 / 300, 201 / 310])
-    assert found["test_accuracy"][1] == (200, START + 20_000, pytest.approx(both.mean()))
-    assert found["test_accuracy_std"][1][2] == pytest.approx(both.std(ddof=1))
+    assert found["curves/test_accuracy"][1] == (200, START + 20_000, pytest.approx(both.mean()))
+    assert found["spread/curves/test_accuracy"][1][2] == pytest.approx(both.std(ddof=1))
     assert found["membership/white_box/auc"] == [(0, START + 20_000, pytest.approx(0.75))]
+
+
+def test_record_opens_with_headlines_that_all_other_groups_sort_after():
+    made = accounted()
+    brief = {key: points for key, points in values(made).items() if key.startswith("brief/")}
+    others = [point.key for point in made.metrics if point.key not in brief]
+    assert [point.key for point in made.metrics[: len(brief)]] == list(brief)
+    assert max(brief, key=str.lower).lower() < min(others, key=str.lower).lower()
+    assert {key: points[0][2] for key, points in brief.items()} == {
+        "brief/accuracy": values(made)["curves/test_accuracy"][-1][2],
+        "brief/leakage_nats": 9.0,
+        "brief/membership_auc": pytest.approx(0.75),
+    }
+    assert {point.step for point in made.metrics[: len(brief)]} == {0}
+    assert all("/" in key for key in values(made))
+
+
+def test_record_shows_the_accountant_s_curve_beside_its_bound():
+    found = values(accounted())
+    assert [(step, value) for step, _, value in found["leakage/so_far"]] == [(100, 5.0), (200, 9.0)]
+    assert found["leakage/replica/record"][0][2] == found["leakage/so_far"][-1][2]
+    assert values(accounted().children[0])["brief/leakage_nats"][0][2] == 9.0
 
 
 def test_record_has_intervals_only_below_single_replicas():
     assert not [key for key in values(record()) if key.endswith(("_low", "_high"))]
     child = values(record().children[1])
-    ends = [child[f"membership/white_box/auc{end}"][0][2] for end in ("_low", "", "_high")]
+    names = [
+        f"{above}membership/white_box/auc{end}" for above, end in (("spread/", "_low"), ("", ""), ("spread/", "_high"))
+    ]
+    ends = [child[name][0][2] for name in names]
     assert ends == pytest.approx([0.75, 0.8, 0.85])
 
 
@@ -208,8 +246,9 @@ def test_record_of_a_diverged_replica_is_failed_and_shows_no_mean_of_its_attacks
     found = describe(FACTS, broken, {"membership": MEMBERSHIP}, PROVENANCE)
     assert (found.status, [child.status for child in found.children]) == ("FAILED", ["FINISHED", "FAILED"])
     assert found.tags["diverged_replicas"] == "1"
-    assert values(found).keys() == {"test_accuracy", "test_accuracy_std", "train_loss", "train_loss_std"}
-    assert [step for step, _, _ in values(found)["test_accuracy"]] == [100]
+    curves_alone = {"curves/test_accuracy", "curves/train_loss"}
+    assert values(found).keys() == curves_alone | {f"spread/{key}" for key in curves_alone}
+    assert [step for step, _, _ in values(found)["curves/test_accuracy"]] == [100]
     assert "membership/white_box/auc" in values(found.children[0])
     assert "membership/white_box/auc" not in values(found.children[1])
 
@@ -320,6 +359,20 @@ def test_experiment_of_an_earlier_version_gets_its_kind(uri):
     made = connect(uri).create_experiment("quick/digits")
     assert experiment_id(connect(uri), uri, "quick/digits", "about") == made
     assert connect(uri).get_experiment(made).tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
+    made = connect(uri).create_experiment("quick/digits")  # by an earlier version
+    connect(uri).create_experiment("quicker/digits")
+    push(accounted(), uri)
+    page = f"/#/experiments/{made}/runs?workflowType=machine_learning&viewStateShareKey=leakbound"
+    assert pages(uri, "quick") == {"quick/digits": page}
+    view = json.loads(connect(uri).get_experiment(made).tags["mlflow.sharedViewState.leakbound"])
+    runs = connect(uri).search_runs([made], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
+    (run,) = runs
+    assert run.data.metrics.keys() >= {"brief/accuracy", "brief/leakage_nats", "brief/membership_auc"}
+    shown = {f"metrics.`{key}`" for key in run.data.metrics if key.startswith("brief/")} | {"tags.`defense`"}
+    assert shown <= set(view["selectedColumns"]) == set(view["columnWidths"])
 
 
 def test_push_finishes_a_run_that_broke_off(uri, tmp_path):
@@ -502,9 +555,11 @@ def test_server_gets_live_curves_that_the_finished_run_replaces(server, tmp_path
     (tmp_path / "figure.svg").write_text("<svg/>")
     with LiveCurves(server, FACTS, pause=0.2, patience=30.0) as live:
         live.on_rows(curves().query("replica == 0"))
-        live.on_rows(curves())
+        told = pd.DataFrame({"replica": 0, "step": [100, 200], "metric": "leakage", "value": [5.0, 9.0]})
+        live.on_rows(pd.concat([curves(), told]))
     (shown,), _ = stored_runs(server)
     assert shown.data.metrics["replica 1/test_accuracy"] == pytest.approx(201 / 310)
+    assert shown.data.metrics["leakage/so_far/replica 0"] == 9.0
     assert {len(history) for history in stored_values(server, shown).values()} == {2}
     made = record(files=(tmp_path / "figure.svg",))
     outcome = log(made, server, tmp_path / "tracking" / "run.json")

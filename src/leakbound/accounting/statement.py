@@ -97,6 +97,20 @@ def stated_bounds(
     return {"count": len(events), "labels": labels, "replica": found[0], "replicas": found[1]}
 
 
+def stated_leakage(
+    event: PrivacyEvent,
+    ratios: Float[np.ndarray, " d"] | None = None,
+    delta: float | None = None,
+    accountant: Accountant = "rdp",
+) -> float | None:
+    """Nats that a network tells of one record after ``event``, by the rule of :func:`stated_bounds`; None without one.
+
+    At the end of a training it is the ``record`` that the run states, before it what has been told so far.
+    """
+    bounds = stated_bounds([event], ratios, delta, accountant, classes=1)
+    return None if bounds is None else float(bounds["replica"]["record"])
+
+
 def dp_bounds(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant) -> dict[str, Any]:
     """Bounds of DP trainings together: ``epsilon``, ``delta``, ``accountant``, ``record`` (nats), ``stated`` (words).
 

@@ -108,7 +108,7 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
     frames = [frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)]
     if run.curves is not None and not run.curves.empty:
         last = run.curves.sort_values("step", kind="stable").groupby([*_NETWORK, "metric"], as_index=False).last()
-        source = np.where(last["metric"] == "epsilon", "accounting", "training")
+        source = np.where(last["metric"].isin(["epsilon", "leakage"]), "accounting", "training")
         ends = last[[*_NETWORK, "metric", "value"]].assign(source=source)
         attacks = [ends.merge(tried[[*_NETWORK, "chosen"]], on=_NETWORK), *attacks]
     failed = pd.MultiIndex.from_frame(tried.loc[tried["diverged"], _NETWORK])

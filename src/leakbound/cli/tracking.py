@@ -4,7 +4,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -55,14 +55,23 @@ def ui(
     from leakbound.config import reading
     from leakbound.tracking.store import is_server, sqlite_file
 
-    uri = reading.load(configfile).tracking.uri
+    config = reading.load(configfile)
+    uri = config.tracking.uri
     if is_server(uri):
         sys.stdout.write(f"The runs are at {uri}\n")
         return
     file = sqlite_file(uri)
-    said = f"Runs: http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n"
+    store, server = uri if file is None else f"sqlite:///{file}", f"http://127.0.0.1:{port}"
+
+    def said() -> str:
+        from leakbound import tracking
+
+        runs = tracking.pages(store, config.preset)
+        lines = (f"{name}: {server}{page}\n" for name, page in runs.items())
+        return f"Runs: {server}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
+
     _serve(
-        uri if file is None else f"sqlite:///{file}",
+        store,
         folder,
         Path("mlruns") if file is None else file.parent / "mlartifacts",
         port=port,
@@ -91,7 +100,7 @@ def tracking_server(
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
     called = socket.getfqdn() if host in ("0.0.0.0", "::") else host
-    said = _NOTES.format(address=f"http://{bracketed(called)}:{port}")
+    notes = _NOTES.format(address=f"http://{bracketed(called)}:{port}")
     _serve(
         database,
         folder,
@@ -102,7 +111,7 @@ def tracking_server(
         passwords=passwords,
         admin=admin,
         names=name or [],
-        said=said,
+        said=lambda: notes,
         jobs=_JOBS,
     )
 
@@ -115,7 +124,7 @@ def _serve(
     port: int,
     workers: int,
     passwords: bool,
-    said: str,
+    said: Callable[[], str],
     host: str = "127.0.0.1",
     admin: str = "admin",
     names: Sequence[str] = (),
@@ -134,10 +143,11 @@ def _serve(
     server.prepare_database(database)
     for kept in (folder, artifacts):
         server.prepare_folder(kept)
+    text = said()
     if passwords:
         environment = server.prepare_accounts(folder, admin, password, environment)
-        said += _LOGIN.format(admin=admin, file=folder / "admin-password", variable=server.PASSWORD) + jobs
-    sys.stdout.write(said)
+        text += _LOGIN.format(admin=admin, file=folder / "admin-password", variable=server.PASSWORD) + jobs
+    sys.stdout.write(text)
     sys.stdout.flush()
     os.chdir(folder)  # where nobody else puts a configuration that the server would read
     os.execve(sys.executable, words, environment)

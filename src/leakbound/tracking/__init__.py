@@ -4,7 +4,7 @@ from leakbound.tracking.description import RunFacts, channel_facts, describe, de
 from leakbound.tracking.live import LiveCurves
 from leakbound.tracking.markers import Outcome, log, sync
 from leakbound.tracking.records import Artifact, Point, RunRecord
-from leakbound.tracking.sending import OutdatedRecordError, push
+from leakbound.tracking.sending import OutdatedRecordError, pages, push
 from leakbound.tracking.store import check_uri, upgrade_store
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "describe",
     "describe_figures",
     "log",
+    "pages",
     "push",
     "sync",
     "upgrade_store",

@@ -12,11 +12,13 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
-from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord
-from leakbound.tracking.summary import summary
+from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord, RunStatus
+from leakbound.tracking.summary import headlines, summary
 
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _DIGEST = 16  # hexadecimal digits, as in the report
+_SO_FAR = {"leakage": "so_far", "epsilon": "epsilon_so_far"}
+"""Curves of the accountant, which stand with its bounds."""
 _LEVELS = {
     "channel": "{} nats",
     "dpsgd": "noise {}",
@@ -104,7 +106,7 @@ def describe(
     Args:
         facts: Name of the run, and all that it is found by.
         curves: Rows (replica, step, metric, value) of its training; None for an untrained network.
-        scores: Source (``membership``, ``accounting``, ``federated``, ...) to rows (replica, variant, unit, metric,
+        scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit, metric,
             value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
         provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
             ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy events) and
@@ -126,31 +128,32 @@ def describe(
     replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
     rates = {one["replica"]: one["learning_rate"] for one in provenance.get("rates", ()) if one["chosen"]}
 
-    def record(key: str, name: str, failed: bool, **content: Any) -> RunRecord:
-        return RunRecord(key, facts.experiment, name, start, end, status="FAILED" if failed else "FINISHED", **content)
+    def record(key: str, name: str, failed: bool, points: Sequence[Point], **content: Any) -> RunRecord:
+        metrics = (*(() if failed else headlines(points)), *points)
+        status: RunStatus = "FAILED" if failed else "FINISHED"
+        return RunRecord(key, facts.experiment, name, start, end, status=status, metrics=metrics, **content)
 
     children = tuple(
         record(
             f"{facts.slug}#{replica}",
             f"replica {replica}",
             replica in diverged,
-            params=_texts({"replica": replica, "learning_rate": rates.get(replica)}),
-            tags={"replica": str(replica), "slug": facts.slug, "mlflow.source.name": "leakbound"},
-            metrics=tuple(
+            [
                 one.point
                 for one in values
                 if one.replica == replica and (one.kind == "curve" or replica not in diverged) and one.finite
-            ),
+            ],
+            params=_texts({"replica": replica, "learning_rate": rates.get(replica)}),
+            tags={"replica": str(replica), "slug": facts.slug, "mlflow.source.name": "leakbound"},
         )
         for replica in replicas
     )
-    means = tuple(_means(values, len(replicas), bool(diverged)))
+    means = tuple(sorted(_means(values, len(replicas), bool(diverged)), key=lambda point: (point.key, point.step)))
     return record(
-        *(facts.slug, facts.name, bool(diverged)),
+        *(facts.slug, facts.name, bool(diverged), means),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
         tags=_tags(facts, provenance, diverged) | _told(facts, provenance, means, failed=bool(diverged)),
-        metrics=means,
         artifacts=tuple(map(Artifact.of, files)),
         data=tuple(_data(facts, provenance)),
         children=children,
@@ -212,6 +215,13 @@ def metric_name(*words: str) -> str:
     return "/".join(re.sub(r"[^A-Za-z0-9_. -]", "_", word).strip(".") or "_" for word in words if word)[:250]
 
 
+def curve_name(metric: str, *slot: str) -> str:
+    """Name of a curve, in the group of its ``slot`` if it has one, else ``curves``; the accountant's in ``leakage``."""
+    if metric in _SO_FAR:
+        return metric_name("leakage", _SO_FAR[metric], *slot)
+    return metric_name(*(slot or ("curves",)), metric)
+
+
 def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
     """Start and end of the job, in milliseconds since 1970."""
     started = provenance.get("started")
@@ -228,7 +238,7 @@ def _curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int
     """Values of curves; the time that the job took is spread evenly over its steps."""
     for row in () if curves is None else curves.itertuples():
         time = start + round((min(row.step / rounds, 1.0) if rounds else 1.0) * (end - start))
-        point = Point(metric_name(str(row.metric)), int(row.step), time, float(row.value))
+        point = Point(curve_name(str(row.metric)), int(row.step), time, float(row.value))
         yield _Value("curve", int(row.replica), point)
 
 
@@ -239,9 +249,10 @@ def _score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping
         summed = group if whole.empty else whole
         for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
             if column in summed and (column == "value" or not whole.empty):
+                above = "spread" if suffix else ""
                 value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
                 # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
-                point = Point(metric_name(source, str(variant), f"{metric}{suffix}"), 0, end, value)
+                point = Point(metric_name(above, source, str(variant), f"{metric}{suffix}"), 0, end, value)
                 yield _Value("interval" if suffix else "score", int(replica), point)
 
 
@@ -257,7 +268,7 @@ def _means(values: list[_Value], replicas: int, diverged: bool) -> Iterator[Poin
             known, time = pd.Series([one.point.value for one in whole or group]), group[0].point.timestamp
             yield Point(key, step, time, float(known.mean()))
             if len(known) > 1:
-                yield Point(f"{key}_std", step, time, float(known.std()))
+                yield Point(f"spread/{key}", step, time, float(known.std()))
 
 
 def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import time
 
 import pandas as pd
 
-from leakbound.tracking.description import RunFacts, metric_name
+from leakbound.tracking.description import RunFacts, curve_name
 from leakbound.tracking.records import Point
 from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_of, send_values
 from leakbound.tracking.store import connect, is_server
@@ -70,7 +70,8 @@ class LiveCurves:
         client, facts = connect(self._uri), self._facts
         experiment, key = experiment_id(client, self._uri, facts.experiment, facts.about), live_key(facts.slug)
         found = runs_of(client, experiment, key)
-        tags = {KEY: key, CONTENT: "live"}
+        shown = {name: getattr(facts, name) for name in ("defense", "level")}
+        tags = {KEY: key, CONTENT: "live"} | {name: str(value) for name, value in shown.items() if value is not None}
         run = found[0] if found else client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)")
         return run.info.run_id
 
@@ -83,7 +84,7 @@ class LiveCurves:
         for row in rows.itertuples(index=False):
             rate = f" at {row.learning_rate:g}" if "learning_rate" in rows else ""
             slot, step, metric = key = f"replica {row.replica}{rate}", int(row.step), str(row.metric)
-            self._seen.setdefault(key, Point(metric_name(slot, metric), step, now, float(row.value)))
+            self._seen.setdefault(key, Point(curve_name(metric, slot), step, now, float(row.value)))
         fresh = list(self._seen.values())[self._sent :]
         send_values(connect(self._uri), run_id, fresh, {})
         self._sent += len(fresh)

@@ -1,5 +1,6 @@
 """Bring one run of a store up to the state of a record; may be repeated at will."""
 
+import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from leakbound.storage import file_hash
 from leakbound.tracking.records import DataInput, Point, RunRecord
 from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
+from leakbound.tracking.summary import BRIEF, HEADLINES
 
 _LOGGER = logging.getLogger(__name__)
 KEY = "leakbound.key"
@@ -15,7 +17,21 @@ CONTENT = "leakbound.content"
 ARTIFACTS = "leakbound.artifacts"
 PARENT = "mlflow.parentRunId"
 _CONTEXT = "mlflow.data.context"
-_KIND = {"mlflow.experimentKind": "custom_model_development"}  # else MLflow shows pages for chatbots
+VIEW = "leakbound"
+"""Share key of the view that the runs of an experiment open with."""
+_COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [f"metrics.`{BRIEF}/{one}`" for one in HEADLINES]
+_VIEW = {
+    "orderByKey": "tags.`mlflow.runName`",
+    "orderByAsc": True,
+    "searchFilter": "tags.replica IS NULL",
+    "selectedColumns": _COLUMNS,
+    "columnOrder": _COLUMNS,
+    "columnWidths": {column: 165 if column.startswith("metrics") else 90 for column in _COLUMNS},
+}
+_KIND = {  # else MLflow shows pages for chatbots, and columns of whoever looks
+    "mlflow.experimentKind": "custom_model_development",
+    f"mlflow.sharedViewState.{VIEW}": json.dumps(_VIEW),
+}
 _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be params
 _MAX_PARAMS = 100
 _PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has shown that it lives
@@ -169,9 +185,30 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
                 raise
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
-    for tag in _KIND.items() - found.tags.items():  # of an earlier version
-        client.set_experiment_tag(found.experiment_id, *tag)
+    _dress(client, found)
     return found.experiment_id
+
+
+def _dress(client: Any, experiment: Any) -> None:
+    """Give an experiment of an earlier version its kind and its view."""
+    for tag in _KIND.items() - experiment.tags.items():
+        client.set_experiment_tag(experiment.experiment_id, *tag)
+
+
+def pages(uri: str, preset: str) -> dict[str, str]:
+    """Experiments of a preset in a database, and the part of their pages' address that follows the server's.
+
+    Runs come with columns for accuracy, leakage and attacks, means over replicas alone, sorted by defense and level.
+    """
+    found = {}
+    with writing(uri):
+        client = connect(uri)
+        for one in client.search_experiments(order_by=["name"]):
+            if one.name.startswith(f"{preset}/"):
+                view = "" if one.name.endswith("/figures") else f"&viewStateShareKey={VIEW}"
+                _dress(client, one)
+                found[one.name] = f"/#/experiments/{one.experiment_id}/runs?workflowType=machine_learning{view}"
+    return found
 
 
 def runs_of(client: Any, experiment: str, key: str, parent: str | None = None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Description of a run on its page in MLflow: a paragraph that tells what it was and what came out."""
+"""Opening of a run in MLflow: the few numbers that readers look for first, and a paragraph that tells them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,34 @@ from leakbound.tracking.records import Point
 if TYPE_CHECKING:
     from leakbound.tracking.description import RunFacts
 
-_OUTCOMES = (
-    ("test accuracy", ("test_accuracy",)),
-    ("members told from others with an AUC of", ("membership/strongest/auc", "membership/white_box/auc")),
-    ("class means inverted with a squared error of", ("model_inversion/informed/mse", "model_inversion/tuned/mse")),
-    ("images found from gradients with a squared error of", ("gradient_inversion/attack/mse",)),
-    ("the mean image has", ("gradient_inversion/prior/mse",)),
-)
-"""Words before a number, and the metrics that it may be, the first that a run has."""
+BRIEF = "brief"
+"""Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""
+HEADLINES = {
+    "accuracy": ("curves/test_accuracy",),
+    "leakage_nats": ("leakage/replica/record", "federated/leak_total", "leakage/so_far"),
+    "membership_auc": ("membership/strongest/auc", "membership/white_box/auc"),
+    "model_inversion_mse": ("model_inversion/informed/mse", "model_inversion/tuned/mse"),
+    "gradient_inversion_mse": ("gradient_inversion/attack/mse",),
+    "mean_image_mse": ("gradient_inversion/prior/mse",),
+}
+"""Headline to the metrics that it may be, of which the first counts that a run has."""
+_OUTCOMES = {
+    "accuracy": "test accuracy",
+    "membership_auc": "members told from others with an AUC of",
+    "model_inversion_mse": "class means inverted with a squared error of",
+    "gradient_inversion_mse": "images found from gradients with a squared error of",
+    "mean_image_mse": "the mean image has",
+}
+"""Headlines that the paragraph tells, with the words before their numbers; its bound is a sentence of its own."""
+
+
+def headlines(points: Sequence[Point]) -> Iterator[Point]:
+    """The few metrics to look at first: the last value of each, at step 0, so that charts draw a bar for each run."""
+    last = {point.key: point for point in sorted(points, key=lambda point: point.step)}
+    for name, keys in HEADLINES.items():
+        known = [last[key] for key in keys if key in last]
+        if known:
+            yield known[0]._replace(key=f"{BRIEF}/{name}", step=0)
 
 
 def summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: bool) -> str:
@@ -44,13 +64,6 @@ def _was(facts: RunFacts) -> str:
 
 def _came_out(means: Sequence[Point]) -> str:
     """Sentence with the results that readers look for first."""
-    told = ", ".join(_outcomes({point.key: point.value for point in sorted(means, key=lambda point: point.step)}))
+    found = {point.key.removeprefix(f"{BRIEF}/"): point.value for point in headlines(means)}
+    told = ", ".join(f"{words} {found[name]:.3g}" for name, words in _OUTCOMES.items() if name in found)
     return f"{told[0].upper()}{told[1:]}." if told else ""
-
-
-def _outcomes(last: dict[str, float]) -> Iterator[str]:
-    """Words with the last value of the first metric that is there."""
-    for words, keys in _OUTCOMES:
-        known = [last[key] for key in keys if key in last]
-        if known:
-            yield f"{words} {known[0]:.3g}"

@@ -291,6 +291,8 @@ class _Course:
                 continue
             if sound[number]:
                 values = {**{name: float(value[number]) for name, value in measured.items()}, **own}
+                if (nats := self._told(number)) is not None:
+                    values["leakage"] = nats
                 if last and number in self._best:
                     values["kept_step"] = float(self._best[number]["step"])
                 self._rows += [
@@ -306,6 +308,11 @@ class _Course:
             self._request.on_rows(pd.DataFrame(self._rows, columns=[*_CURVE_TYPES]))
         means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
         bar.report(self._slots, self._step, self._request.steps, {**means, **own})
+
+    def _told(self, number: int) -> float | None:
+        """Nats that a slot has told of one record so far, if the request asks for them and a bound holds."""
+        request = self._request
+        return None if request.told is None else request.told(self._learner.event(number, self._step))
 
     def _keep_best(self, measured: dict[str, np.ndarray], sound: Sequence[bool]) -> None:
         """Keep the weights of slots that do better on validation records than ever before; of equals the earlier."""

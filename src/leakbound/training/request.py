@@ -52,6 +52,7 @@ class TrainingRequest:
         replicas: Repetitions of the experiment, with records, weights, batches and noise of their own, >= 1.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
+        told: Nats that a network tells of one record after an event, for the curve of the accountant; None for none.
         on_rows: Called at each point of the curves with those of the stack in training, for a live view.
     """
 
@@ -70,6 +71,7 @@ class TrainingRequest:
     replicas: int = 1
     device: str = "cpu"
     checkpoint: Path | None = None
+    told: Callable[[PrivacyEvent], float | None] | None = None
     on_rows: Callable[[pd.DataFrame], None] | None = None
 
     @property
@@ -127,7 +129,8 @@ class TrainingResult:
         weights: Parameter name to its values (slots, ...), on the CPU; NaN for a diverged slot.
         curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str), ``value``
             (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the members), validation and
-            test, all on clean images, ``epsilon`` for DP, and ``kept_step`` at the end where a defense keeps the
+            test, all on clean images, ``epsilon`` for DP, ``leakage`` (nats of one record so far) where the
+            request asks for it and a bound holds, and ``kept_step`` at the end where a defense keeps the
             weights of its best point: the last rows are those of the weights kept. The rows of the last step are
             computed on all records, earlier ones on at most 2,000 of each part. The curve of a diverged slot ends
             before its divergence was seen.

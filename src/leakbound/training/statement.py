@@ -1,12 +1,21 @@
 """Statement of a training, for its provenance: its bounds, and what of its releases they cover."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.statement import TrainingFacts, stated_bounds, training_releases
+from leakbound.accounting.statement import TrainingFacts, stated_bounds, stated_leakage, training_releases
 from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
+
+
+def told_so_far(request: TrainingRequest, spectrum: Spectrum | None) -> Callable[[PrivacyEvent], float | None]:
+    """Nats that a network of the run tells of one record after an event; at its end what :func:`statement` states."""
+    return partial(stated_leakage, ratios=_ratios(request, spectrum), **request.defense.budget)
 
 
 def statement(
@@ -24,8 +33,8 @@ def statement(
         ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain values of
         :class:`leakbound.accounting.statement.Release`.
     """
-    defense, channel = request.defense, request.channel
-    ratios = None if channel is None or spectrum is None else signal_to_noise(channel, spectrum)
+    defense = request.defense
+    ratios = _ratios(request, spectrum)
     classes = len(request.dataset.classes)
     bounds = stated_bounds(events, ratios, **defense.budget, classes=classes)
     facts = TrainingFacts(
@@ -39,3 +48,9 @@ def statement(
         covariance_of=covariance_of,
     )
     return {"leakage": bounds, "released": [one.to_dict() for one in training_releases(facts)]}
+
+
+def _ratios(request: TrainingRequest, spectrum: Spectrum | None) -> Float[np.ndarray, " d"] | None:
+    """Variance ratios of one use of the run's channel, if it has one."""
+    channel = request.channel
+    return None if channel is None or spectrum is None else signal_to_noise(channel, spectrum)

@@ -102,7 +102,7 @@ def log(
     if shown is not None and tried is not None:
         slot = ["replica", "learning_rate"]
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
-        scores["candidates"] = _candidates(tried)
+        scores["rates"] = _candidates(tried)
     if federated:
         from leakbound.federated.tables import curves as curves_of
         from leakbound.federated.tables import final_scores
@@ -112,7 +112,7 @@ def log(
     elif facts.get("leakage"):
         from leakbound.claims.tables import accounting_rows
 
-        scores["accounting"] = accounting_rows(facts["leakage"])
+        scores["leakage"] = accounting_rows(facts["leakage"])
     record = tracking.describe(
         tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,

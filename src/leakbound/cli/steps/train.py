@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def train(
     Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
     replica's validation records choose, or of all candidates.
     """
-    from leakbound.training.statement import statement
+    from leakbound.training.statement import statement, told_so_far
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)
@@ -82,7 +83,7 @@ def train(
         request = training_request(
             asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
-        result = train_run(request)
+        result = train_run(replace(request, told=told_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
     kept = tried["kept"].to_numpy()
     storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
