@@ -75,11 +75,9 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
         networks = [build(request, slot.replica) for slot in slots]
-        self.params = stack.stacked(networks, request.device)
+        self._weights = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
-        # Each slot has a rate of its own, which its gradient is multiplied by: momentum is linear.
-        self._optimizer = sgd(request, list(self.params.values()), 1.0)
-        self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)
+        self._optimizer = sgd(request, self._weights.leaves, 1.0)
         data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
         used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
         rows = torch.from_numpy(places.reshape(len(slots), -1)).to(request.device)
@@ -93,16 +91,20 @@ class StackLearner:
         self._inputs = request.client.inputs(torch.from_numpy(data.pool.images[used]).to(request.device), rows, sources)
         self._uploads = StackUploads(request.client, sources)
 
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+        return self._weights.params
+
     def step(self) -> None:
         """One optimisation step of every slot."""
         indices = torch.stack([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
-        self._optimizer.zero_grad()
-        stack.loss(logits, self._labels.gather(1, indices)).sum().backward()
-        gradients = [value.grad for value in self.params.values() if value.grad is not None]
-        self._uploads.apply(gradients)
-        for gradient in gradients:
-            gradient.mul_(self._rates.view(-1, *[1] * (gradient.ndim - 1)))
+        gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
+        self._uploads.apply(self._weights.parts(gradients))
+        self._weights.scale(gradients)
+        for leaf, gradient in zip(self._weights.leaves, gradients, strict=True):
+            leaf.grad = gradient
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
@@ -131,9 +133,8 @@ class StackLearner:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
-        with torch.no_grad():
-            for name, value in self.params.items():
-                value.copy_(state["params"][name])
+        for name, value in self.params.items():
+            value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
         for batches, saved in zip(self._batches, state["batches"], strict=True):
             batches.restore(saved)
