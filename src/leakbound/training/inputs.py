@@ -12,6 +12,8 @@ from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training.written_out import by_record
 
+BLOCK = 32
+"""Steps that noise is drawn for at once on a GPU, where a draw costs the same whatever its size."""
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
@@ -94,7 +96,8 @@ class FreshInputs(Inputs):
         drawn = [stream.draw(indices.shape[1]) for stream in self._streams]
         noise = drawn[0] if len(drawn) == 1 else torch.stack(drawn)
         taken = super().take(indices)
-        return self._sampler.release(taken, noise, out=taken if taken.dtype == torch.float32 else None)
+        in_place = taken.dtype == torch.float32 and (self._sampler.spacing is None or taken.is_contiguous())
+        return self._sampler.release(taken, noise, out=taken if in_place else None)
 
     def state(self) -> dict[str, Any]:
         """All that the next noise depends on."""
