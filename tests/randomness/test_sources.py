@@ -17,6 +17,7 @@ from leakbound.randomness.sources import (
     SecureDraws,
     SecureNoise,
     SeededNoise,
+    StackedNoise,
     as_source,
     box_muller,
     noise_source,
@@ -174,3 +175,33 @@ def test_secure_draws_of_numpy_have_shapes_and_laws():
     numbers = draws.random((300, 400))
     assert numbers.shape == (300, 400)
     assert stats.kstest(numbers.ravel(), "uniform").pvalue > ALARM
+
+
+def test_rows_of_stacked_noise_are_what_each_source_draws_alone():
+    stacked = StackedNoise([SeededNoise(torch_generator(slot)) for slot in range(3)])
+    alone = [SeededNoise(torch_generator(slot)) for slot in range(3)]
+    for shape in ((3, 40, 5), (3, 7), (3,)):
+        drawn = stacked.normal(shape)
+        for row, source in zip(drawn, alone, strict=True):
+            assert torch.equal(row, source.normal(shape[1:]))
+    assert torch.equal(stacked.uniform(4)[1], alone[1].uniform(4))
+
+
+def test_stacked_noise_refuses_other_slots_and_sources_of_both_kinds():
+    with pytest.raises(ValueError, match="asked for 2 slots"):
+        StackedNoise([SeededNoise(torch_generator(slot)) for slot in range(2)]).normal((3, 4))
+    with pytest.raises(ValueError, match="some sources are secure"):
+        StackedNoise([SeededNoise(torch_generator(0)), SecureNoise()])
+
+
+def test_stacked_secure_noise_keeps_nothing_that_repeats_it():
+    stacked = StackedNoise([SecureNoise(), SecureNoise()])
+    stacked.reserve(100)
+    first = stacked.normal((2, 10))
+    state = stacked.state()
+    assert state["sources"] == [None, None]
+    other = StackedNoise([SecureNoise(), SecureNoise()])
+    other.restore(state)
+    other.reserve(100)
+    assert not np.isin(other.normal((2, 60)).numpy(), stacked.normal((2, 60)).numpy()).any()
+    assert len(torch.cat([first[0], first[1]]).unique()) == 20

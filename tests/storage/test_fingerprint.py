@@ -137,6 +137,7 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("datasets/digits.py", {"prepare"}),
         ("training/loop.py", {"train"}),
         ("training/stack.py", {"train", "attack"}),
+        ("training/written_out.py", {"train", "attack"}),
         ("channels/shapes.py", {"calibrate"}),
         ("channels/sampling.py", {"train", "attack"}),
         ("attacks/membership.py", {"attack"}),

@@ -7,7 +7,8 @@ import torch
 
 from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import client_step, keep_largest
+from leakbound.training import loop
+from leakbound.training.client_steps import NoisyAverageStep, client_step, keep_largest
 from leakbound.training.loop import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
@@ -117,3 +118,50 @@ def test_uploads_go_on_from_its_state(make):
     again = gradients(seed=2)
     second.apply(again)
     assert torch.equal(whole(again), whole(expected))
+
+
+@pytest.mark.parametrize("make", [partial(noisy, 0.1), partial(largest, 0.1)])
+def test_uploads_go_on_in_the_middle_of_noise_that_was_drawn_ahead(make, monkeypatch):
+    """As on a GPU: for three steps at a time here."""
+    monkeypatch.setitem(loop._AHEAD, "cpu", 3 * 78 + 5)
+    uploads = make()
+    for step in range(8):
+        state = uploads.state()
+        expected = gradients(seed=step)
+        uploads.apply(expected)
+        other = make()
+        other.restore(state)
+        again = gradients(seed=step)
+        other.apply(again)
+        assert torch.equal(whole(again), whole(expected)), f"after {step} steps"
+
+
+def test_noise_that_is_drawn_ahead_is_given_out_once(monkeypatch):
+    monkeypatch.setitem(loop._AHEAD, "cpu", 3 * 78)
+    uploads, seen = noisy(0.5), []
+    for _ in range(6):
+        parts = [torch.zeros(2, *shape) for shape in SHAPES]
+        uploads.apply(parts)
+        seen.append(whole(parts))
+    drawn = torch.cat(seen, dim=1)
+    assert len(drawn.unique()) == drawn.numel()
+    for slot, row in enumerate(drawn):
+        generator = torch_generator(slot, "noise")
+        own = torch.cat([torch.randn(3 * 78, generator=generator) for _ in range(2)])
+        torch.testing.assert_close(row, 0.5 * own, rtol=1e-6, atol=0)
+
+
+class RoundedNoise(NoisyAverageStep):
+    """A step from outside that overrides a marked one."""
+
+    def disguised(self, gradients, source):
+        assert {len(gradient) for gradient in gradients} == {1}
+        return super().disguised([gradient.round() for gradient in gradients], source)
+
+
+def test_a_step_that_overrides_another_gets_one_slot_after_another():
+    uploads = StackUploads(RoundedNoise(ParameterNoise(), 0.1), [torch_generator(slot, "noise") for slot in range(2)])
+    together, alone = gradients(), [part.round() for part in gradients()]
+    uploads.apply(together)
+    noisy(0.1).apply(alone)
+    assert torch.equal(whole(together), whole(alone))

@@ -151,7 +151,8 @@ class ChannelSampler:
         Args:
             signal: Of :meth:`signal`.
             noise: Of :meth:`noise`.
-            out: Float32 and contiguous, where the result is written, e.g. the signal itself; by default new memory.
+            out: Float32, on a grid contiguous, where the result is written, e.g. the signal itself; by default new
+                memory.
         """
         if self.spacing is None:
             return torch.add(signal, noise.reshape(signal.shape), out=out)

@@ -7,7 +7,7 @@ r 2⁻⁴⁹ + 2⁻⁵³/r at radius r; and its tails end where 126 random bits 
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -127,6 +127,77 @@ class SecureNoise:
         """
         if state is not None:
             raise ValueError("the state is that of a generator, which secure noise does not repeat")
+
+
+class StackedNoise:
+    """Sources of several slots as one: row k of every draw is what source k draws.
+
+    Args:
+        sources: One for each slot, on one device, all secure or none.
+
+    Raises:
+        ValueError: If some of them are secure and others are not.
+    """
+
+    def __init__(self, sources: Sequence[NoiseSource]) -> None:
+        self.sources = list(sources)
+        if len({source.secure for source in self.sources}) > 1:
+            raise ValueError("some sources are secure and others are seeded: the slots of a stack have noise of a kind")
+        self.secure = self.sources[0].secure
+        self._reserve = self._used = 0
+        self._before: list[Tensor | None] = []
+        self._drawn = torch.empty(len(self.sources), 0)
+
+    def reserve(self, numbers: int) -> None:
+        """From now on draw so many numbers of each source at a time, and give them out by and by, each once."""
+        self._reserve = numbers
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal numbers (slots, ...).
+
+        Raises:
+            ValueError: If the shape begins with another number of slots.
+        """
+        if shape[0] != len(self.sources):
+            raise ValueError(f"noise of shape {tuple(shape)} asked for {len(self.sources)} slots")
+        count = math.prod(shape[1:])
+        if count > self._reserve:
+            return self._draw(count, dtype).view(tuple(shape))
+        if self._used + count > self._drawn.shape[1] or self._drawn.dtype != dtype:
+            self._before, self._used = [source.state() for source in self.sources], 0
+            self._drawn = self._draw(self._reserve, dtype)
+        self._used += count
+        return self._drawn[:, self._used - count : self._used].view(tuple(shape))
+
+    def uniform(self, count: int) -> Tensor:
+        """Uniform numbers in [0, 1), (slots, count)."""
+        return torch.stack([source.uniform(count) for source in self.sources])
+
+    def state(self) -> dict[str, Any]:
+        """Those of the sources, before what is reserved was drawn, and how much of it was given out."""
+        left = self._used < self._drawn.shape[1]
+        before = self._before if left else [source.state() for source in self.sources]
+        return {"sources": before, "used": self._used if left else 0, "numbers": self._drawn.shape[1] if left else 0}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state`: draw again what is reserved, of secure noise new numbers; skip what was used."""
+        for source, saved in zip(self.sources, state["sources"], strict=True):
+            source.restore(saved)
+        self._before, self._used = list(state["sources"]), state["used"]
+        self._drawn = self._draw(state["numbers"], torch.float32)
+
+    def _draw(self, count: int, dtype: torch.dtype) -> Float[Tensor, "slots count"]:
+        """The next numbers of every source."""
+        first = self.sources[0]
+        if not isinstance(first, SeededNoise):
+            return torch.stack([source.normal((count,), dtype) for source in self.sources])
+        drawn = torch.empty(len(self.sources), count, dtype=dtype, device=first.generator.device)
+        for row, source in zip(drawn, self.sources, strict=True):
+            if isinstance(source, SeededNoise):
+                row.normal_(generator=source.generator)
+            else:
+                row.copy_(source.normal((count,), dtype))
+        return drawn
 
 
 class SecureDraws:

@@ -26,6 +26,7 @@ from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
+_FORM = 2  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
 
 
@@ -50,7 +51,7 @@ def fingerprint(request: TrainingRequest) -> str:
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
             "training": request.config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),
-            "versions": [__version__, torch.__version__],
+            "versions": [__version__, torch.__version__, _FORM],
             "device": torch.device(request.device).type,
             **{name: getattr(request, name) for name in _SCALARS},
         }

@@ -21,8 +21,8 @@ from leakbound.channels.compression import PrincipalDirection, principal_directi
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, GradientCompression
-from leakbound.randomness.grid import perturbed
-from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.randomness.grid import all_perturbed, perturbed
+from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.registry import load
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
 
@@ -30,6 +30,19 @@ Gradients = dict[str, Tensor]
 Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
 _GRADIENT_BYTES = 2**30  # for the gradients of single records; a larger batch is summed piece by piece
+
+
+Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
+
+
+def row_by_row(disguised: Disguise) -> Disguise:
+    """Mark a method ``disguised`` that treats each row of the gradients alone, and draws for them from one source.
+
+    Training gives it the gradients of all slots at once, with a :class:`~leakbound.randomness.sources.StackedNoise`. A
+    method without the mark gets one slot after another; so does one that overrides a marked one.
+    """
+    disguised.row_by_row = True  # type: ignore[attr-defined]
+    return disguised
 
 
 @dataclass(frozen=True)
@@ -266,9 +279,10 @@ class AdaptivelyClippedStep(ClippedStep):
 class NoisyAverageStep(ClientStep):
     """Step with noise N(0, level²) on every coordinate of the averaged gradient, whatever the batch size."""
 
-    def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
+    @row_by_row
+    def disguised(self, gradients: list[Tensor], source: NoiseSource | StackedNoise) -> list[Tensor]:
         """Averages with noise."""
-        return [perturbed(gradient, self.level, source) for gradient in gradients]
+        return all_perturbed(gradients, self.level, source)
 
     def noise_std(self, size: int) -> float:
         """The level."""
@@ -292,7 +306,8 @@ class LargestCoordinatesStep(ClientStep):
         """As the defense says."""
         return self.defense.error_feedback
 
-    def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
+    @row_by_row
+    def disguised(self, gradients: list[Tensor], source: NoiseSource | StackedNoise) -> list[Tensor]:
         """Averages whose other coordinates are 0."""
         kept = keep_largest(torch.cat([gradient.flatten(1) for gradient in gradients], dim=1), self.level)
         pieces = kept.split([gradient[0].numel() for gradient in gradients], dim=1)

@@ -10,7 +10,10 @@ from torch import Tensor
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.training.written_out import by_record
 
+BLOCK = 32
+"""Steps that noise is drawn for at once on a GPU, where a draw costs the same whatever its size."""
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
@@ -29,8 +32,7 @@ class Inputs:
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot; ``indices`` count each slot's own members."""
-        rows = self._rows.gather(1, indices)
-        return self._images.index_select(0, rows.flatten()).view(*rows.shape, *self._images.shape[1:])
+        return by_record(self._images, self._rows.gather(1, indices))
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""
@@ -55,11 +57,11 @@ class FrozenInputs(Inputs):
         self._copies = images.new_empty((*rows.shape, *images.shape[1:]))
         for copy, own, source in zip(self._copies, rows, drawn, strict=True):
             copy.copy_(sampler.freeze(images[own], source))
-        self._slots = torch.arange(len(drawn), device=images.device)[:, None]
+        self._slots = torch.arange(len(drawn), device=images.device)
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot."""
-        return self._copies[self._slots, indices]
+        return self._copies[self._slots, indices.T].transpose(0, 1)
 
     def state(self) -> dict[str, Any]:
         """Nothing where seeds draw the copies again; else the copies, or each start would be one more use."""
@@ -94,7 +96,8 @@ class FreshInputs(Inputs):
         drawn = [stream.draw(indices.shape[1]) for stream in self._streams]
         noise = drawn[0] if len(drawn) == 1 else torch.stack(drawn)
         taken = super().take(indices)
-        return self._sampler.release(taken, noise, out=taken if taken.dtype == torch.float32 else None)
+        in_place = taken.dtype == torch.float32 and (self._sampler.spacing is None or taken.is_contiguous())
+        return self._sampler.release(taken, noise, out=taken if in_place else None)
 
     def state(self) -> dict[str, Any]:
         """All that the next noise depends on."""

@@ -11,16 +11,18 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.client_steps import ClientStep
+from leakbound.training.inputs import BLOCK
 from leakbound.training.progress import Progress, progress
 from leakbound.training.rates import chosen_rates
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 
 logger = logging.getLogger("leakbound")
+_AHEAD = {"cuda": 2**22}  # numbers of noise on parameters that each slot draws at a time, for at most BLOCK steps
 _CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
 
 
@@ -75,11 +77,9 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
         networks = [build(request, slot.replica) for slot in slots]
-        self.params = stack.stacked(networks, request.device)
+        self._weights = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
-        # Each slot has a rate of its own, which its gradient is multiplied by: momentum is linear.
-        self._optimizer = sgd(request, list(self.params.values()), 1.0)
-        self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)
+        self._optimizer = sgd(request, self._weights.leaves, 1.0)
         data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
         used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
         rows = torch.from_numpy(places.reshape(len(slots), -1)).to(request.device)
@@ -93,16 +93,20 @@ class StackLearner:
         self._inputs = request.client.inputs(torch.from_numpy(data.pool.images[used]).to(request.device), rows, sources)
         self._uploads = StackUploads(request.client, sources)
 
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+        return self._weights.params
+
     def step(self) -> None:
         """One optimisation step of every slot."""
         indices = torch.stack([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
-        self._optimizer.zero_grad()
-        stack.loss(logits, self._labels.gather(1, indices)).sum().backward()
-        gradients = [value.grad for value in self.params.values() if value.grad is not None]
-        self._uploads.apply(gradients)
-        for gradient in gradients:
-            gradient.mul_(self._rates.view(-1, *[1] * (gradient.ndim - 1)))
+        gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
+        self._uploads.apply(self._weights.parts(gradients))
+        self._weights.scale(gradients)
+        for leaf, gradient in zip(self._weights.leaves, gradients, strict=True):
+            leaf.grad = gradient
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
@@ -131,9 +135,8 @@ class StackLearner:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
-        with torch.no_grad():
-            for name, value in self.params.items():
-                value.copy_(state["params"][name])
+        for name, value in self.params.items():
+            value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
         for batches, saved in zip(self._batches, state["batches"], strict=True):
             batches.restore(saved)
@@ -142,7 +145,10 @@ class StackLearner:
 
 
 class StackUploads:
-    """Disguised gradients of the slots of a stack, each on its own, so that a stack draws what each slot draws alone.
+    """Disguised gradients of the slots of a stack; a stack draws what each slot draws alone.
+
+    Slots are disguised together where the client's step is marked
+    :func:`~leakbound.training.client_steps.row_by_row`, and else one after another.
 
     Args:
         client: Step that each slot takes.
@@ -150,34 +156,52 @@ class StackUploads:
     """
 
     def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
-        self._client, self._sources = client, [as_source(source) for source in sources]
-        self._kept: dict[int, list[Tensor]] = {}
+        self._client, own = client, [as_source(source) for source in sources]
+        together = getattr(type(client).disguised, "row_by_row", False)
+        self._sources: list[Any] = [StackedNoise(own)] if together else own
+        self._at_once = len(own) if together else 1
+        self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
 
     def apply(self, gradients: list[Tensor]) -> None:
-        """Change gradients (slots, ...), one tensor per parameter, in place; one slot takes room at a time."""
+        """Change gradients (slots, ...), one tensor per parameter, in place."""
         if not self._client.defense.changes_gradients:
             return
-        for slot, source in enumerate(self._sources):
-            whole = [gradient[slot : slot + 1] for gradient in gradients]
-            if slot in self._kept:
-                for gradient, kept in zip(whole, self._kept[slot], strict=True):
-                    gradient.add_(kept.to(gradient.device))
+        ahead, numbers = _AHEAD.get(gradients[0].device.type, 0), sum(gradient[0].numel() for gradient in gradients)
+        for place, source in enumerate(self._sources):
+            first = place * self._at_once
+            whole = [gradient[first : first + self._at_once] for gradient in gradients]
+            if isinstance(source, StackedNoise):
+                source.reserve(numbers * min(ahead // numbers, BLOCK))
+            if first in self._kept:
+                torch._foreach_add_(
+                    whole, [kept.to(one.device) for kept, one in zip(self._kept[first], whole, strict=True)]
+                )
             sent = self._client.disguised(whole, source)
             if self._client.error_feedback:
-                self._kept[slot] = [gradient - one for gradient, one in zip(whole, sent, strict=True)]
-            for gradient, one in zip(whole, sent, strict=True):
-                gradient.copy_(one)
+                self._kept[first] = list(torch._foreach_sub(whole, sent))
+            torch._foreach_copy_(whole, sent)
 
     def state(self) -> dict[str, Any]:
-        """All that the next uploads depend on: sources, and what was not sent."""
+        """All that the next uploads depend on: sources, and what each slot did not send."""
         sources = [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
-        return {"sources": sources, "kept": dict(self._kept)}
+        kept = {
+            first + slot: [part[slot : slot + 1] for part in parts]
+            for first, parts in self._kept.items()
+            for slot in range(self._at_once)
+        }
+        return {"sources": sources, "kept": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state`."""
         for source, saved in zip(self._sources, state["sources"], strict=False):
             source.restore(saved)
-        self._kept = dict(state["kept"])
+        kept = state["kept"]
+        self._kept = {
+            first: [
+                torch.cat(parts) for parts in zip(*(kept[first + slot] for slot in range(self._at_once)), strict=True)
+            ]
+            for first in range(0, len(kept), self._at_once)
+        }
 
 
 def build(request: TrainingRequest, replica: int) -> nn.Module:

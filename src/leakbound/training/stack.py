@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from leakbound.datasets import Split
+from leakbound.training.written_out import by_record, written_out
 
 Parameters = dict[str, Tensor]
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last
@@ -33,10 +34,54 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
     return {name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]}
 
 
+class Weights:
+    """Parameters of some slots that are trained side by side, several slots in one row of memory.
+
+    The row holds parameter by parameter, each with its values of all slots, so that a gradient of all is one tensor,
+    and learning rates, momentum and update are one kernel each whatever the number of slots and of parameters.
+
+    Args:
+        models: One or more networks of one architecture, one for each slot.
+        rates: Their learning rates.
+        device: Where they will live.
+
+    Attributes:
+        leaves: Tensors that an optimizer takes: those of one slot, or the row of several.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], rates: Sequence[float], device: str | torch.device) -> None:
+        params = stacked(models, device)
+        self._shapes = {name: value.shape for name, value in params.items()}
+        self._sizes = [value.numel() for value in params.values()]
+        self.leaves, self._rates = list(params.values()), torch.tensor(rates)
+        if len(models) > 1:
+            self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
+            own = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
+            self._rates = torch.cat(own).to(device)
+
+    @property
+    def params(self) -> Parameters:
+        """Parameter name to its values (slots, ...), which the gradients of the leaves follow."""
+        return dict(zip(self._shapes, self.parts(self.leaves), strict=True))
+
+    def parts(self, values: list[Tensor]) -> list[Tensor]:
+        """What lies like the leaves, as one tensor (slots, ...) for each parameter."""
+        if len(self._shapes) == len(values):
+            return values
+        pieces = values[0].split(self._sizes)
+        return [piece.view(shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
+
+    def scale(self, gradients: list[Tensor]) -> None:
+        """Multiply gradients of the leaves by the rate of each slot, in place; momentum is linear."""
+        torch._foreach_mul_(gradients, float(self._rates) if self._rates.numel() == 1 else [self._rates])
+
+
 def forward(
     model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
 ) -> Float[Tensor, "slots batch classes"]:
     """Logits of every slot for its own images.
+
+    One slot is a plain call. Several are written out, where the network can be, and else left to :func:`vmapped`.
 
     Args:
         model: Architecture; its own parameters are not used.
@@ -46,6 +91,17 @@ def forward(
     if len(next(iter(params.values()))) == 1:
         single = {name: value.squeeze(0) for name, value in params.items()}
         return functional_call(model, single, (images.squeeze(0),)).unsqueeze(0)
+    network = written_out(model, params, images)
+    return vmapped(model, params, images) if network is None else network(params, images)
+
+
+def vmapped(
+    model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
+) -> Float[Tensor, "slots batch classes"]:
+    """Logits of every slot for its own images, of any network whose operations ``vmap`` knows.
+
+    Arguments are those of :func:`forward`.
+    """
     return vmap(lambda slot, batch: functional_call(model, slot, (batch,)))(dict(params), images)
 
 
@@ -53,6 +109,27 @@ def loss(logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slot
     """Mean cross-entropy of each slot, in nats. The gradient of the sum trains every slot independently."""
     each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(1)
+
+
+def gradients(
+    leaves: Sequence[Tensor], logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
+) -> list[Tensor]:
+    """Gradients of the sum of the slots' :func:`loss` with respect to leaves; 0 for one that the logits do not use.
+
+    No two of them share memory, so that they can be changed in place.
+    """
+    # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
+    rows, targets = logits.transpose(0, 1).flatten(0, 1), labels.T.flatten()
+    total = F.cross_entropy(rows, targets, reduction="sum")
+    slope = total.new_full((), 1 / labels.shape[1])
+    found = torch.autograd.grad(total, list(leaves), slope, allow_unused=True)
+    seen: set[int] = set()
+    made = []
+    for leaf, one in zip(leaves, found, strict=True):
+        given = torch.zeros_like(leaf) if one is None else one
+        made.append(given.clone() if id(given) in seen else given)  # autograd gives one tensor to both terms of a sum
+        seen.add(id(given))
+    return made
 
 
 @torch.no_grad()
@@ -70,7 +147,7 @@ def predict(
     if rows is None:
         rows = torch.arange(len(images), device=images.device).expand(len(first), -1)
     chunk = max(1, _PREDICTED.get(images.device.type, _PREDICTED["cpu"]) // len(first))
-    return torch.cat([forward(model, params, images[some]) for some in rows.split(chunk, dim=1)], dim=1)
+    return torch.cat([forward(model, params, by_record(images, some)) for some in rows.split(chunk, dim=1)], dim=1)
 
 
 def evaluate_split(

@@ -1,0 +1,206 @@
+"""Networks of known layers, written out for all slots of a stack: one kernel where one network needs one.
+
+The records of all slots make one batch, record by record: (records · slots, ...). So the slots of a record lie side by
+side in the channel axis, where a convolution keeps them apart by groups and a normalisation by more groups, and nothing
+is copied. Linear layers are one batched product. What has no parameters sees each row alone, as in a single network.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call
+
+_TRIED = 3  # records that a network written out is compared on
+_CLOSE = 1e-2  # largest difference of a logit, over the largest logit: any rounding, no mixture of records
+_known: WeakKeyDictionary[nn.Module, "WrittenOut | None"] = WeakKeyDictionary()
+
+
+def by_record(
+    images: Float[Tensor, "n colors height width"], rows: Int[Tensor, "slots batch"]
+) -> Float[Tensor, "slots batch colors height width"]:
+    """Chosen images of each slot, which lie in memory as a network that is written out takes them."""
+    chosen = images.index_select(0, rows.T.flatten())
+    return chosen.view(*rows.T.shape, *images.shape[1:]).transpose(0, 1)
+
+
+def written_out(model: nn.Module, params: Mapping[str, Tensor], images: Tensor) -> "WrittenOut | None":
+    """The network written out; None if it has parameters in other layers, or computes otherwise than slot by slot.
+
+    What its code does with the records is seen by trying it once, with weights near those given: a network that mixes
+    the records of a batch would mix slots, too.
+
+    Args:
+        model: Architecture; the answer is kept as long as it lives.
+        params: Parameter name to its values (slots, ...), of at least two slots.
+        images: Batches (slots, batch, colors, height, width).
+    """
+    if model not in _known:
+        network = WrittenOut(model) if _divisible(model, params) else None
+        _known[model] = network if network is not None and _agrees(network, model, params, images) else None
+    return _known[model]
+
+
+class WrittenOut:
+    """A network whose layers with parameters compute all slots at once.
+
+    Args:
+        model: Architecture, of known layers; its code is copied, its parameters are not.
+
+    Attributes:
+        layers: Layers with parameters by their names; they call as those of the model, on rows of all slots.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        shapes = {id(value): nn.Parameter(torch.empty_like(value, device="meta")) for value in model.parameters()}
+        self._network = copy.deepcopy(model, dict(shapes))
+        self.layers = {name: layer for name, layer in self._network.named_modules() if _own_names(layer)}
+        self._own: dict[str, dict[str, Tensor]] = {}
+        for name, layer in self.layers.items():
+            self._own[name] = {}
+            # An attribute of the copied layer, which stands before the method of its class.
+            layer.forward = partial(_FORMS[type(layer)], layer, self._own[name])
+
+    def __call__(
+        self, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
+    ) -> Float[Tensor, "slots batch classes"]:
+        """Logits of every slot for its own images, which cost no copy if they lie record by record.
+
+        Args:
+            params: Parameter name to its values (slots, ...).
+            images: A batch per slot.
+        """
+        for name, value in params.items():
+            layer, _, own = name.rpartition(".")
+            self._own[layer][own] = value
+        try:
+            logits: Tensor = self._network(images.transpose(0, 1).flatten(0, 1))
+        finally:
+            for kept in self._own.values():
+                kept.clear()
+        return logits.unflatten(0, (images.shape[1], len(images))).transpose(0, 1)
+
+
+class _Products(torch.autograd.Function):
+    """Linear layers of all slots, on rows that lie record by record; by itself autograd would copy them twice."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Outputs (records · slots, outputs)."""
+        slots, outputs, _ = weight.shape
+        made = given.new_empty(len(given) // slots, slots, outputs)
+        rows, room = given.unflatten(0, (-1, slots)).transpose(0, 1), made.transpose(0, 1)
+        if bias is None:
+            torch.bmm(rows, weight.mT, out=room)
+        else:
+            torch.baddbmm(bias.unsqueeze(1), rows, weight.mT, out=room)
+        ctx.save_for_backward(given, weight)
+        return made.flatten(0, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Gradients of inputs, weights and biases."""
+        given, weight = ctx.saved_tensors
+        slots, _, inputs = weight.shape
+        own = slope.unflatten(0, (-1, slots)).transpose(0, 1)
+        before = weights = biases = None
+        if ctx.needs_input_grad[0]:
+            before = slope.new_empty(len(given) // slots, slots, inputs)
+            torch.bmm(own, weight, out=before.transpose(0, 1))
+            before = before.flatten(0, 1)
+        if ctx.needs_input_grad[1]:
+            weights = torch.bmm(own.mT, given.unflatten(0, (-1, slots)).transpose(0, 1))
+        if ctx.needs_input_grad[2]:
+            biases = own.sum(1)
+        return before, weights, biases
+
+
+def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
+    """A product for each slot."""
+    weight, bias = own["weight"], own.get("bias")
+    if given.ndim == 2:
+        made: Tensor = _Products.apply(given, weight, bias)
+        return made
+    several = torch.einsum("bk...i,koi->bk...o", given.unflatten(0, (-1, len(weight))), weight)
+    if bias is not None:
+        several = several + bias.view(len(bias), *[1] * (given.ndim - 2), -1)
+    return several.flatten(0, 1)
+
+
+def _convolution(layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
+    """Groups of channels for each slot."""
+    weight, bias = own["weight"], own.get("bias")
+    made = F.conv2d(
+        given.unflatten(0, (-1, len(weight))).flatten(1, 2),
+        weight.flatten(0, 1),
+        None if bias is None else bias.flatten(),
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        len(weight) * layer.groups,
+    )
+    return made.unflatten(1, (len(weight), -1)).flatten(0, 1)
+
+
+def _group_norm(layer: nn.GroupNorm, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
+    """Groups for each slot."""
+    weight, bias = own["weight"], own["bias"]
+    side = given.unflatten(0, (-1, len(weight))).flatten(1, 2)
+    made = F.group_norm(side, len(weight) * layer.num_groups, weight.flatten(), bias.flatten(), layer.eps)
+    return made.view(given.shape)
+
+
+_FORMS: dict[type[nn.Module], Callable[..., Tensor]] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _convolution,
+    nn.GroupNorm: _group_norm,
+}
+
+
+def _divisible(model: nn.Module, params: Mapping[str, Tensor]) -> bool:
+    """True if every parameter belongs to one layer alone, of a kind that is known here."""
+    owned = []
+    for name, layer in model.named_modules():
+        names = _own_names(layer)
+        padded = isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros"
+        if names and (type(layer) not in _FORMS or padded):
+            return False
+        owned += [f"{name}.{own}" if name else own for own in names]
+    return sorted(owned) == sorted(params)
+
+
+def _own_names(layer: nn.Module) -> list[str]:
+    """Names of the parameters that a layer has itself."""
+    return [name for name, _ in layer.named_parameters(recurse=False)]
+
+
+@torch.no_grad()
+def _agrees(network: WrittenOut, model: nn.Module, params: Mapping[str, Tensor], images: Tensor) -> bool:
+    """True if two slots with weights near the given ones get the logits that each of them gets alone."""
+    generator = torch.Generator(images.device).manual_seed(0)
+
+    def drawn(like: Tensor) -> Tensor:
+        """Uniform numbers in [-1, 1)."""
+        return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) * 2 - 1
+
+    near = {name: value[:2].detach() + 0.1 * drawn(value[:2]) for name, value in params.items()}
+    batches = drawn(images[:2, :1].expand(-1, _TRIED, -1, -1, -1))
+    alone = [
+        functional_call(model, {name: value[slot] for name, value in near.items()}, batches[slot]) for slot in (0, 1)
+    ]
+    expected = torch.stack(alone)
+    try:
+        found = network(near, batches)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # code of somebody else, which may look at anything of a layer or of a batch
+        return False
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= _CLOSE * expected.abs().max())
