@@ -1,7 +1,7 @@
 """Cases of the section ``fast``: what a step of K networks takes as one stack, one by one, and one by one captured.
 
-Ways take turns, so that all of them meet the same device. A turn is timed by events of the device, from the beginning of
-its first step to the end of its last; what the host takes to ask for them is measured beside it. Values are medians
+Ways take turns, so that all of them meet the same device. A turn is timed by events of the device, from the beginning
+of its first step to the end of its last; what the host takes to ask for them is measured beside it. Values are medians
 over turns with quartiles; a ratio is taken within a turn.
 
 Baselines are loops over single networks as one writes them by hand, with batches that are on the device already:

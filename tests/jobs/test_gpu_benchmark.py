@@ -111,7 +111,7 @@ def test_carried_wheels_are_what_the_core_needs_beside_torch():
 def test_rehearsal_on_a_cpu_does_all_sections(tmp_path):
     words = [sys.executable, "tests/benchmarks/gpu.py", "--device", "cpu", "--quick", "--out", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if name != "LEAKBOUND_DATA"}
-    done = subprocess.run(words, env=environment, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    done = subprocess.run(words, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = pd.concat([pd.read_parquet(tmp_path / f"gpu_{name}.parquet") for name in gpu.SHARES])
     assert tuple(rows.columns) == gpu.COLUMNS
