@@ -5,8 +5,9 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run bench test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults chaos plan report ui sync verify check \
-  lock site reference tracking-server tracking-database tracking-database-stop tracking-load tracking-faults audit sbom
+.PHONY: run bench gpu gpu-wheels test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
+  chaos plan report ui sync verify check lock site reference tracking-server tracking-database tracking-database-stop \
+  tracking-load tracking-faults audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -55,6 +56,17 @@ slurm-faults: .venv/ready
 BENCH ?=
 bench: .venv/ready
 	OMP_NUM_THREADS=1 python tests/benchmarks/bench.py $(BENCH)
+
+# What only a GPU can show: right, how fast, what a run takes; ten minutes, into results/reference/gpu.
+# GPU="--device cpu --quick": a rehearsal. docs/cluster.md: on a machine without a network.
+GPU ?=
+gpu: .venv/ready
+	python tests/benchmarks/gpu.py $(GPU)
+
+# Wheels of what a machine lacks that has a PyTorch of its own, and of this project, into build/gpu-wheels.
+WHEELS ?=
+gpu-wheels: .venv/ready
+	python tests/benchmarks/gpu_wheels.py $(WHEELS)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

@@ -131,6 +131,33 @@ def _factorable(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or (isinstance(module, nn.GroupNorm) and module.affine)
 
 
+def windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
+    """Inputs of a convolution's kernel at each place, channels outermost, differentiable.
+
+    On a GPU ``F.unfold`` takes a kernel for each image. On a CPU it stays, so that gradients add up in the order in
+    which they always have.
+    """
+    if inputs.device.type == "cuda":
+        return strided_windows(inputs, layer)
+    return F.unfold(inputs, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)
+
+
+def strided_windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
+    """The same as views of the padded inputs that are copied at once: a few kernels, however many images."""
+    (high, wide), (down, right), (far, apart) = layer.kernel_size, layer.stride, layer.dilation
+    vertical, horizontal = _padding(layer)
+    if vertical or horizontal:
+        inputs = F.pad(inputs, (horizontal, horizontal, vertical, vertical))
+    seen = inputs.unfold(2, far * (high - 1) + 1, down).unfold(3, apart * (wide - 1) + 1, right)
+    seen = seen[..., ::far, ::apart]  # n, channels, rows, columns, high, wide
+    return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(inputs), inputs.shape[1] * high * wide, -1)
+
+
+def _padding(layer: nn.Conv2d) -> tuple[int, int]:
+    """Rows and columns of zeros on each side; layers that name their padding are not among those known here."""
+    return int(layer.padding[0]), int(layer.padding[1])
+
+
 def _product_and_square(module: Any, inputs: Tensor, delta: Tensor, observed: Gradients) -> tuple[Tensor, Tensor]:
     """Inner product with the observed gradient of one layer, and squared norm, per problem.
 
@@ -148,7 +175,7 @@ def _product_and_square(module: Any, inputs: Tensor, delta: Tensor, observed: Gr
             normalised = F.group_norm(inputs, module.num_groups, eps=module.eps)
             gradient = (delta * normalised).flatten(2).sum(2)
         else:
-            patches = F.unfold(inputs, module.kernel_size, module.dilation, module.padding, module.stride)
+            patches = windows(inputs, module)
             gradient = torch.bmm(delta.flatten(2), patches.transpose(1, 2)).flatten(1)
         product, square = (gradient * observed["weight"].flatten(1)).sum(1), gradient.square().sum(1)
     if "bias" in observed:

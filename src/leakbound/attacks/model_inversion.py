@@ -345,7 +345,7 @@ def invert(
         Iterates after each of ``moments``.
     """
     images = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([images], lr=learning_rate)
+    optimizer = torch.optim.Adam([images], lr=learning_rate, fused=images.is_cuda)
     limits = bounds[:, None, None, None]
     kept: list[Tensor] = []
     for iteration in range(1, moments[-1] + 1):

@@ -210,7 +210,7 @@ def _adam(problem: Problem, law: Law, weight: float, iterations: int) -> Tensor:
     for first in range(0, len(problem.labels), at_once):
         part = problem.part(slice(first, first + at_once))
         u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
-        optimizer = torch.optim.Adam([u], lr=_STEP)
+        optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
         for _ in range(iterations):
             differences = part.differences(_placed(root, u, part)).square().sum()
@@ -234,7 +234,8 @@ def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) ->
             u = torch.from_numpy(values).to(start).view_as(start).requires_grad_()
             value = 0.5 * u.square().sum() + weight * part.differences(_placed(root, u, part)).square().sum()
             (slopes,) = torch.autograd.grad(value, u)
-            return value.item(), slopes.flatten().cpu().numpy()
+            both = torch.cat([value.detach().view(1), slopes.flatten()]).cpu().numpy()  # a GPU is waited for once
+            return float(both[0]), both[1:]
 
         found = optimize.minimize(
             objective,

@@ -142,9 +142,10 @@ class _Clients:
     def canaries(self) -> tuple[Tensor, Tensor]:
         """Images with one lit pixel each, spread over all, and their class."""
         count, values = self.config.canaries, math.prod(self.image_shape)
-        images = torch.zeros(count, values, device=self.device)
+        images = torch.zeros(count, values)
         images[torch.arange(count), torch.linspace(0, values - 1, count).long()] = _BRIGHT
-        return images.view(count, *self.image_shape), torch.zeros(count, dtype=torch.int64, device=self.device)
+        labels = torch.zeros(count, dtype=torch.int64)
+        return images.view(count, *self.image_shape).to(self.device), labels.to(self.device)
 
 
 def _rows(

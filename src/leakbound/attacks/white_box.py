@@ -152,7 +152,7 @@ def _fit(
         lowest = torch.where(better, losses, lowest)
         with torch.no_grad():
             for kept, current in zip(best.parameters(), network.parameters(), strict=True):
-                kept[better] = current[better]
+                kept.copy_(torch.where(better.view(-1, *[1] * (kept.ndim - 1)), current, kept))
         stale = 0 if better.any() else stale + 1
         if stale == _PATIENCE:
             break

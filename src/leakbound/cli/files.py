@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field
 from leakbound import registry, storage
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.settings import Name, Settings, Target
+from leakbound.jobs.gpus import take_gpu
 from leakbound.storage.tables import other_file
 
 if TYPE_CHECKING:
@@ -246,11 +247,16 @@ def write_provenance(
 def device_name(asked: str) -> str:
     """Torch device for ``auto``, ``cpu`` or ``cuda``, with convolutions in full float32 as on a CPU.
 
+    Of several GPUs that the environment names the job takes one (:mod:`leakbound.jobs.gpus`).
+
     Raises:
         typer.BadParameter: If ``cuda`` is asked for and there is none.
+        ValueError: If the environment names no GPUs where it should.
     """
     import torch
 
+    if asked != "cpu":
+        take_gpu()
     torch.backends.cudnn.allow_tf32 = False
     if asked == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

@@ -122,8 +122,11 @@ class Checkpoint:
         start = time.monotonic()
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        payload = buffer.getbuffer()
-        with storage.atomic(self._path, sealed=False, private=True) as temporary, temporary.open("wb") as file:
+        with (
+            buffer.getbuffer() as payload,  # given back whatever happens: Python 3.12 could fall over a stray one
+            storage.atomic(self._path, sealed=False, private=True) as temporary,
+            temporary.open("wb") as file,
+        ):
             file.writelines((self._identity, hashlib.sha256(payload).digest(), payload))
         end = time.monotonic()
         self._next = end + max(self._seconds, 20 * (end - start))

@@ -1,0 +1,112 @@
+"""Attacks on a GPU: what takes another way there gives the same, and no step of a search asks for a value."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from leakbound import models
+from leakbound.attacks import geiping, model_inversion, recursive
+from leakbound.attacks.matching import GradientMatching, strided_windows
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.client_steps import record_gradients
+
+WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero")
+"""Operations whose result the host has to know."""
+
+
+class Waits(TorchDispatchMode):
+    """Counts operations that make the host wait for a GPU, boolean indices among them."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name
+        if name in WAITING:
+            self.found[name] += 1
+        if name.startswith("aten::index") and any(
+            isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in (args[1:2] and args[1]) or ()
+        ):
+            self.found["boolean index"] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def waits(work) -> Counter:
+    with Waits() as mode:
+        work()
+    return mode.found
+
+
+@pytest.fixture(scope="module")
+def lenet():
+    return models.build("lenet_sigmoid", 1, 10, torch_generator(0, "weights")).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.rand(3, 1, 32, 32, generator=torch_generator(0, "images")) * 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation"),
+    [(5, 1, 0, 1), (3, 2, 1, 1), ((3, 5), (2, 1), (1, 2), 1), (3, 1, 2, 2), ((2, 3), (3, 2), 0, (3, 2)), (1, 1, 0, 1)],
+)
+def test_windows_by_strides_are_those_of_unfold_and_so_are_their_gradients(kernel, stride, padding, dilation):
+    layer = nn.Conv2d(2, 3, kernel, stride, padding, dilation)
+    given = torch.rand(4, 2, 11, 13, dtype=torch.float64, generator=torch_generator(0), requires_grad=True)
+    exact = F.unfold(given, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    seen = strided_windows(given, layer)
+    assert torch.equal(seen, exact)
+    weights = torch.rand(exact.shape, dtype=torch.float64, generator=torch_generator(1))
+    (wanted,), (found,) = (torch.autograd.grad((one.sin() * weights).sum(), given) for one in (exact, seen))
+    torch.testing.assert_close(found, wanted, rtol=1e-14, atol=0)
+
+
+def test_rare_looks_at_the_end_of_a_solution_change_nothing(monkeypatch):
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, 10))
+    for parameter in network.parameters():
+        nn.init.uniform_(parameter, -0.3, 0.3, generator=torch_generator(parameter.numel()))
+    images = torch.rand(3, 1, 8, 8, generator=torch_generator(0, "images")) * 2 - 1
+    gradients = record_gradients(network, images, torch.tensor([1, 2, 3]))
+    found, counts = [], []
+    for glance in (1, 32):
+        monkeypatch.setattr(recursive, "_GLANCES", {"cpu": glance})
+        counts.append(
+            waits(lambda: found.append(recursive.solved_images(network, gradients, (1, 8, 8))))[
+                "aten::_local_scalar_dense"
+            ]
+        )
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[0], images, rtol=0, atol=1e-3)
+    assert counts[1] < 0.2 * counts[0]
+
+
+def test_steps_of_searches_ask_for_no_value(lenet, images):
+    """Beyond what the optimizer looks up of its own step number, which is on the host."""
+    labels = torch.tensor([1, 2, 3])
+    matching = GradientMatching(lenet, record_gradients(lenet, images, labels), (1, 32, 32))
+    weights = torch.full((3,), 0.01)
+
+    def optimizer(steps):
+        values = torch.zeros(2, requires_grad=True)
+        adam = torch.optim.Adam([values])
+        values.grad = torch.ones(2)
+        for _ in range(steps):
+            adam.step()
+
+    def match(steps):
+        geiping.invert(matching, labels, torch.zeros_like(images), weights, iterations=steps, learning_rate=0.1)
+
+    def invert(steps):
+        parameters = dict(lenet.named_parameters())
+        told = {"bounds": torch.ones(3), "learning_rate": 0.1, "moments": [steps]}
+        model_inversion.invert(lenet, parameters, labels, torch.zeros_like(images), weights, **told)
+
+    own = waits(lambda: optimizer(8)) - waits(lambda: optimizer(2))
+    for search in (match, invert):
+        assert waits(lambda search=search: search(8)) - waits(lambda search=search: search(2)) == own

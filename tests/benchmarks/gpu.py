@@ -1,0 +1,270 @@
+"""Everything that only a GPU can show, in one call of at most ten minutes: is it right, how fast, what does a run take.
+
+    python tests/benchmarks/gpu.py [--minutes 10] [--sections correct fast real] [--out DIRECTORY] [--data DIRECTORY]
+    python tests/benchmarks/gpu.py --wheels build/gpu-wheels    # on a machine without the package and a network
+    python tests/benchmarks/gpu.py --device cpu --quick         # rehearsal of all sections, in seconds
+
+Each section is a process of its own with its own deadline, so that one that hangs or breaks the device leaves the
+others alone. Rows are written as they come, to ``gpu_<section>.parquet`` with ``gpu_<section>.json``, their provenance.
+A table of all is printed last; the exit status is 1 if a value is wrong or a section ended early.
+
+This file needs nothing but Python: what it calls may have to be installed first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SHARES = {"correct": 0.25, "fast": 0.4, "real": 0.35}
+"""Section to its share of the time; what one leaves goes to those after it."""
+OUT = Path("results/reference/gpu")
+COLUMNS = ("section", "group", "case", "metric", "value", "low", "high", "expected", "status")
+OK, WRONG, LEFT_OUT = "ok", "wrong", "left out"
+"""Statuses of rows: compared and right; compared and not; no time was left, or the machine lacks what it takes."""
+FAILED = "failed"
+"""Beginning of the status of a case that ended in an error."""
+_FLUSHED = 5.0  # seconds between two writes of a section's rows
+_SPARE = 15.0  # seconds of the whole time that no section is given: the start, the table
+_QUICK = 0.3  # seconds of a case in a rehearsal
+_GRACE = 15.0  # seconds after its deadline at which a section is killed
+
+Values = Iterable[dict[str, Any]]
+"""Rows of a case: ``metric`` and ``value``; ``low``, ``high``, ``expected``, ``status``, another ``case``, if any."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement.
+
+    Attributes:
+        group: What it belongs to.
+        name: Its name.
+        work: Does it, in about the given seconds.
+        weight: Of its part of the section's time.
+    """
+
+    group: str
+    name: str
+    work: Callable[[float], Values]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Options that the sections know.
+
+    Attributes:
+        device: ``cuda`` or ``cpu``.
+        quick: Whether all sizes are small, for a rehearsal.
+        data: Folder of images as ``LEAKBOUND_DATA`` has them; None for handwriting, which needs no file.
+        until: Monotonic clock at the section's deadline.
+    """
+
+    device: str
+    quick: bool
+    data: Path | None
+    until: float
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.until - time.monotonic()
+
+
+def rows_of(section: str, cases: Iterable[Case], asked: Asked) -> Iterator[dict[str, Any]]:
+    """Rows of a section's cases, in order; those that no time is left for say so, and errors are rows as well."""
+    waiting = list(cases)
+    empty = dict.fromkeys(COLUMNS, float("nan")) | {"section": section, "metric": "", "status": ""}
+    while waiting:
+        case = waiting.pop(0)
+        known = {**empty, "group": case.group, "case": case.name}
+        seconds = asked.left() * case.weight / (case.weight + sum(one.weight for one in waiting))
+        if seconds <= 0:
+            yield {**known, "status": LEFT_OUT}
+            continue
+        try:
+            for row in case.work(min(seconds, _QUICK) if asked.quick and section == "fast" else seconds):
+                yield {**known, **row}
+        except Exception as error:  # of one case, after which the others go on
+            said = str(error).strip().splitlines() or [""]
+            yield {**known, "status": f"{FAILED}: {type(error).__name__}: {said[0][:160]}"}
+
+
+def run_section(section: str, asked: Asked, out: Path) -> None:
+    """Do a section in this process, and write its rows as they come."""
+    import importlib
+
+    import torch
+
+    from leakbound import storage
+
+    torch.set_num_threads(1)
+    _full_precision()
+    began, written = time.time(), 0.0
+    module = importlib.import_module(f"gpu_{section}")
+    rows: list[dict[str, Any]] = []
+    for row in rows_of(section, module.cases(asked), asked):
+        rows.append(row)
+        if time.monotonic() - written > _FLUSHED:
+            _write(section, rows, asked, out, began)
+            written = time.monotonic()
+    _write(section, rows, asked, out, began)
+    sys.stderr.write(f"{section}: {len(rows)} rows in {time.time() - began:.0f} s\n")
+    storage.check(out / f"gpu_{section}.parquet")
+
+
+def _full_precision() -> None:
+    """Products and convolutions in full float32: that is what the library trains with."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def _write(section: str, rows: list[dict[str, Any]], asked: Asked, out: Path, began: float) -> None:
+    """Write what a section has found so far, and where it comes from."""
+    import pandas as pd
+
+    from leakbound import storage
+    from leakbound.storage import provenance
+
+    out.mkdir(parents=True, exist_ok=True)
+    storage.write_rows(out / f"gpu_{section}.parquet", pd.DataFrame(rows, columns=list(COLUMNS)))
+    settings = {"section": section, "quick": asked.quick, "device": asked.device}
+    facts = machine(asked.device)
+    record = provenance.collect(
+        settings, inputs={}, device=str(facts["name"]), seconds=time.time() - began, started=began, machine=facts
+    )
+    storage.write_json(out / f"gpu_{section}.json", record)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Facts of the device and its software."""
+    import platform
+
+    import torch
+
+    found: dict[str, Any] = {"name": platform.machine(), "cores": len(os.sched_getaffinity(0))}
+    if device == "cuda":
+        found |= {"name": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "cudnn": _cudnn()}
+        found |= {"driver": _driver(), "mib": torch.cuda.mem_get_info()[1] // 2**20}
+    return found
+
+
+def _cudnn() -> int | None:
+    """Version of cuDNN."""
+    import torch
+
+    return torch.backends.cudnn.version()
+
+
+def _driver() -> str | None:
+    """Version of the driver; None if nobody tells."""
+    try:
+        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return None
+
+
+def installed(wheels: Path) -> Path:
+    """Folder below which the carried wheels are installed, with no network and nothing else touched.
+
+    Raises:
+        SystemExit: If there are none.
+    """
+    found = sorted(map(str, wheels.glob("*.whl")))
+    if not found:
+        sys.exit(f"{wheels}: holds no wheels; make gpu-wheels writes them")
+    site = Path(tempfile.mkdtemp(prefix="leakbound-gpu-"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--upgrade"]
+    subprocess.run([*pip, "--target", str(site), *found], check=True)
+    return site
+
+
+def run_all(asked: argparse.Namespace, environment: dict[str, str], began: float) -> bool:
+    """Run the sections one after another, each in a process of its own; True if all ended by themselves."""
+    end, whole = began + 60 * asked.minutes, True
+    waiting = list(asked.sections)
+    while waiting:
+        section = waiting.pop(0)
+        share = SHARES[section] / (SHARES[section] + sum(SHARES[one] for one in waiting))
+        seconds = max(1.0, (end - _SPARE - time.monotonic()) * share)
+        words = [sys.executable, __file__, "--section", section, "--within", f"{seconds:.0f}", "--out", str(asked.out)]
+        words += ["--device", asked.device, *(["--quick"] if asked.quick else [])]
+        words += ["--data", str(asked.data)] if asked.data else []
+        process = subprocess.Popen(words, env=environment, start_new_session=True)
+        try:
+            whole &= process.wait(timeout=min(seconds + _GRACE, end - time.monotonic())) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            whole = False
+            sys.stderr.write(f"{section}: killed after {seconds + _GRACE:.0f} s; what it had written stays\n")
+    return whole
+
+
+def show(out: Path, sections: Iterable[str]) -> bool:
+    """Print a short table of what was written; True if nothing is wrong."""
+    import pandas as pd
+
+    tables = [pd.read_parquet(path) for name in sections if (path := out / f"gpu_{name}.parquet").exists()]
+    if not tables:
+        return False
+    rows = pd.concat(tables, ignore_index=True)
+    bad = rows["status"].str.startswith(FAILED) | (rows["status"] == WRONG)
+    for section, own in rows.groupby("section", sort=False):
+        counts = own["status"].str.partition(":")[0].replace("", "measured").value_counts()
+        print(f"\n{section}: " + ", ".join(f"{count} {status}" for status, count in counts.items()))
+        shown = own[bad[own.index]] if section == "correct" else own[own["metric"] != "host_ms"]
+        for row in shown.itertuples():
+            spread = "" if pd.isna(row.low) else f" ({row.low:.4g} to {row.high:.4g})"
+            bound = "" if pd.isna(row.expected) else f"  expected {row.expected:.4g}"
+            value = "" if pd.isna(row.value) else f"{row.value:10.4g}"
+            print(f"{row.group:<26} {row.case:<30} {row.metric:<16} {value}{spread}{bound}  {row.status}".rstrip())
+    return not bad.any()
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, write and print; the exit status."""
+    began = time.monotonic()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0, help="time for everything")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
+    parser.add_argument("--sections", nargs="+", choices=list(SHARES), default=list(SHARES))
+    parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--data", type=Path, default=os.environ.get("LEAKBOUND_DATA"), help="folder of images")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels to install first, without a network")
+    parser.add_argument("--section", choices=list(SHARES), help=argparse.SUPPRESS)
+    parser.add_argument("--within", type=float, help=argparse.SUPPRESS)
+    asked = parser.parse_args(words)
+    if asked.section:
+        run_section(
+            asked.section, Asked(asked.device, asked.quick, asked.data, time.monotonic() + asked.within), asked.out
+        )
+        return 0
+    here, environment = Path(__file__).resolve(), dict(os.environ)
+    site = [str(installed(asked.wheels))] if asked.wheels else []
+    paths = [*site, str(here.parents[2] / "src"), str(here.parent), *environment.get("PYTHONPATH", "").split(":")]
+    environment["PYTHONPATH"] = ":".join(path for path in paths if path)
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    sys.path[:0] = [path for path in paths if path]
+    print(
+        {"python": sys.version.split()[0], **machine(asked.device), "installed_s": round(time.monotonic() - began, 1)}
+    )
+    whole = run_all(asked, environment, began)
+    right = show(asked.out, asked.sections)
+    return 0 if whole and right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+"""Cases of the section ``correct``: a GPU against a CPU, with the same noise; resuming; and the GPU's own noise.
+
+Noise is drawn on the CPU for both, so that what is left is arithmetic: distances are in terms of how far training went.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import torch
+from gpu import OK, WRONG, Asked, Case, Values
+from torch import Tensor
+
+from leakbound import models
+from leakbound.attacks import gradient_inversion, membership, model_inversion, naming, uploads, uses
+from leakbound.attacks.networks import Networks
+from leakbound.attacks.references import References
+from leakbound.channels import estimate_moments
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.channels.weights import box_weights
+from leakbound.config import attacks as settings
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import Defense, default_defenses
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import ImageDataset, prepare
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.registry import SHAPES
+from leakbound.training import TrainingRequest, train
+from leakbound.training.client_steps import ClientStep
+from leakbound.training.references import reference_request
+
+LEVELS: dict[str, float | None] = {
+    "none": None,
+    "natural": 50.0,
+    "natural_frozen": 50.0,
+    "white": 100.0,
+    "personalized": 50.0,
+    "least_power": 50.0,
+    "rate_distortion": 50.0,
+    "dpsgd": 0.5,
+    "dppsac": 0.5,
+    "parameter_noise": 0.01,
+    "gradient_compression": 0.1,
+    "large_batch": 2.0,
+    "compression": 0.0,
+}
+"""Defense to the level at which it is compared."""
+TOLERANCE = 1e-4
+"""Relative distance of weights, of a GPU from a CPU, that is arithmetic."""
+_OF_WAY = 1e-2  # the same over how far the weights came from their start
+_NEAR = 0.02  # difference of an attack's values, in units of each metric's own size
+_Z = 5.0  # standard errors; each of a few dozen numbers passes it by luck once in 10⁶ times
+
+
+class DrawnOnCpu:
+    """Source of noise whose numbers are drawn on the CPU, whatever device they are for."""
+
+    secure = False
+
+    def __init__(self, source: NoiseSource, device: str | torch.device) -> None:
+        self._source, self._device = source, torch.device(device)
+
+    def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal numbers."""
+        return self._source.normal(shape, dtype).to(self._device)
+
+    def uniform(self, count: int) -> Tensor:
+        """Uniform numbers in [0, 1)."""
+        return self._source.uniform(count).to(self._device)
+
+    def state(self) -> Tensor | None:
+        """The source's."""
+        return self._source.state()
+
+    def restore(self, state: Tensor | None) -> None:
+        """Continue from :meth:`state`."""
+        self._source.restore(state)
+
+
+def drawn_on_cpu(origin: str, seed: int, *words: str | int, device: str | torch.device = "cpu") -> DrawnOnCpu:
+    """In place of :func:`leakbound.randomness.sources.noise_source`."""
+    return DrawnOnCpu(noise_source(origin, seed, *words), device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRequest(TrainingRequest):
+    """A run whose noise comes from the CPU, through a factor that does not depend on the device."""
+
+    def noise(self, replica: int, purpose: str = "noise", device: str | None = None) -> Any:
+        """Source of a replica's noise."""
+        words = (self.dataset.name, replica, purpose)
+        return drawn_on_cpu(self.privacy_noise, self.seed, *words, device=device or self.device)
+
+    @cached_property
+    def client(self) -> ClientStep:
+        """Step of the client; a CPU takes a triangular factor where it draws often, with other noise of one law."""
+        step = TrainingRequest.client.func(self)  # type: ignore[attr-defined]
+        if step.channel is not None:
+
+            def sampler(images: Tensor, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
+                return ChannelSampler(step.channel, tuple(images.shape[-3:]), images.device, on_grid=source.secure)
+
+            step._sampler = sampler
+        return step
+
+
+@cache
+def digits() -> ImageDataset:
+    """Handwriting: real images that need no file."""
+    return prepare("digits", DatasetConfig(members=200, validation=100, test=150, aux=400), seed=0)
+
+
+@cache
+def moments() -> Moments:
+    """Mean and covariance of auxiliary images."""
+    return estimate_moments([digits().aux.images])
+
+
+@cache
+def channel(shape: str, capacity: float) -> Channel:
+    """A channel of the handwriting."""
+    found = SHAPES.get(shape)
+    weights = box_weights(1, 32, 32, 5.0, rows=(0, 16), columns=(0, 32)) if found.takes_weights else None
+    return found.calibrate(found.decompose(moments(), weights=weights), capacity)
+
+
+def request(name: str, slots: int, device: str, rounds: int = 20, **changes: Any) -> ComparedRequest:
+    """A short run under a defense at its level."""
+    defense: Defense = default_defenses()[name]
+    level, shape = LEVELS[name], getattr(defense, "shape", None)
+    values: dict[str, Any] = {
+        "dataset": digits(),
+        "model": "lenet",
+        "defense": defense,
+        "level": level,
+        "channel": None if shape is None else channel(shape, float(level or 0)),
+        "rounds": rounds,
+        "batch_size": 32,
+        "learning_rates": (0.01,),
+        "config": TrainingConfig(evaluations=1),
+        "seed": 0,
+        "slug": f"digits/lenet/{name}",
+        "replicas": slots,
+        "device": device,
+    }
+    return ComparedRequest(**{**values, **changes})
+
+
+def cases(asked: Asked) -> Iterator[Case]:
+    """All comparisons, the ones that most depends on first."""
+    slots = (1, 2) if asked.quick else (1, 10)
+    rounds = 3 if asked.quick else 20
+    names = ("none", "natural", "dpsgd") if asked.quick else tuple(LEVELS)
+    for name in names:
+        for count in slots:
+            work = partial(compared_weights, name, count, asked.device, rounds)
+            yield Case("weights", f"{name}, K = {count}", lambda _, work=work: work(), weight=count**0.5)
+    for name in ("natural", "white"):
+        yield Case("noise of the device", name, lambda _, name=name: moments_of_noise(name, asked))
+    yield Case("resume", "natural", lambda _: resumed(asked.device, rounds + 3))
+    for name, work in list(attacks(asked).items())[: 3 if asked.quick else None]:
+        yield Case("attacks", name, lambda _, work=work: compared_attack(work, asked.device), weight=4.0)
+
+
+def compared_weights(name: str, slots: int, device: str, rounds: int) -> Values:
+    """Weights after some steps on both devices."""
+    found = {kind: train(request(name, slots, kind, rounds)).weights for kind in dict.fromkeys(("cpu", device))}
+    start = train(request(name, slots, "cpu", 0)).weights
+    exact, seen = found["cpu"], found[device]
+    apart, size = _distance(exact, seen), _distance(exact, {key: 0 * one for key, one in exact.items()})
+    way = _distance(exact, start)
+    right = apart <= TOLERANCE * size and apart <= _OF_WAY * way
+    yield {"metric": "relative_distance", "value": apart / size, "expected": TOLERANCE, "status": _said(right)}
+    yield {"metric": "of_way", "value": apart / way, "expected": _OF_WAY, "status": _said(right)}
+
+
+def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+    """Norm of the difference of all parameters together; NaN counts as far."""
+    squares = sum(float((first[name].double() - second[name].double()).square().sum()) for name in first)
+    return math.inf if math.isnan(squares) else math.sqrt(squares)
+
+
+def _said(right: bool) -> str:
+    """Status of a comparison."""
+    return OK if right else WRONG
+
+
+class _KilledError(Exception):
+    """End of a training that goes on later."""
+
+
+def resumed(device: str, rounds: int) -> Values:
+    """A training that is killed half-way and goes on, against one that is not."""
+    config = TrainingConfig(evaluations=3).model_copy(update={"checkpoint_seconds": 0.0})  # at once
+    with tempfile.TemporaryDirectory() as folder:
+        whole = train(request("natural", 2, device, rounds, config=config)).weights
+        asked = request("natural", 2, device, rounds, config=config, checkpoint=Path(folder, "checkpoint.pt"))
+
+        def kill(rows: pd.DataFrame) -> None:
+            if rows["step"].max() >= 2 * rounds // 3:
+                raise _KilledError
+
+        with suppress(_KilledError):
+            train(replace(asked, on_rows=kill))
+        again = train(asked).weights
+    apart = _distance(whole, again) / _distance(whole, {key: 0 * one for key, one in whole.items()})
+    yield {"metric": "relative_distance", "value": apart, "expected": TOLERANCE, "status": _said(apart <= TOLERANCE)}
+
+
+def moments_of_noise(name: str, asked: Asked) -> Values:
+    """Standard errors by which the device's own noise misses its law, and by which two draws hang together."""
+    known, count = channel(name, float(LEVELS[name] or 0)), 512 if asked.quick else 8192
+    sampler = ChannelSampler(known, (1, 32, 32), asked.device)
+    sources = [noise_source("seeded", 0, "noise", replica, device=asked.device) for replica in range(2)]
+    first, second, other = (sampler.noise(count, one).double() for one in (sources[0], sources[0], sources[1]))
+    variance = known.variances if known.basis is None else np.square(known.basis) @ known.variances
+    scale = torch.from_numpy(np.sqrt(variance)).to(first.device)
+    standard, later, apart = (one / scale for one in (first, second, other))
+    total = math.sqrt(standard.numel() / _alike(known))
+    found = {
+        "mean": float(standard.mean()) * total,
+        "variance": float((standard.square() - 1).mean()) * total / math.sqrt(2),
+        "fourth_moment": float((standard.pow(4) - 3).mean()) * total / math.sqrt(96),
+        "next_draw": float((standard * later).mean()) * total,
+        "other_replica": float((standard * apart).mean()) * total,
+        "neighbours": float((standard[1:] * standard[:-1]).mean()) * total,
+    }
+    for metric, value in found.items():
+        yield {"metric": f"z_{metric}", "value": value, "expected": _Z, "status": _said(abs(value) < _Z)}
+
+
+def _alike(known: Channel) -> float:
+    """Number of values of a draw for each one that is independent, as sums of squares of correlations count them."""
+    if known.basis is None:
+        return 1.0
+    covariance = (known.basis * known.variances) @ known.basis.T
+    scale = np.sqrt(np.diag(covariance))
+    correlation = np.abs(covariance / np.outer(scale, scale))
+    return float(correlation.sum() / len(correlation))
+
+
+Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
+Attack = Callable[[str], Attacked]
+"""Attack on a device."""
+
+
+def attacks(asked: Asked) -> dict[str, Attack]:
+    """Every attack, on networks that were trained on the CPU, or on none."""
+    short = 20 if asked.quick else 100
+    inversion = {"images": 2, "tuning_images": 8, "iterations": short, "search_iterations": short // 2}
+    search = settings.GradientInversionConfig(**inversion)
+    named = settings.NamingConfig(candidates=(2, 5), uses=(1, 2), trials=40, gradients=20, draws=4)
+    return {
+        "membership, references": partial(_membership, settings.MembershipConfig(epochs=5, references=2)),
+        "model_inversion": partial(_model_inversion, settings.ModelInversionConfig(iterations=short)),
+        "gradient_inversion, sigmoid": partial(_gradients, "lenet_sigmoid", "none", search),
+        "gradient_inversion, natural": partial(_gradients, "lenet_sigmoid", "natural", search),
+        "gradient_inversion, noise": partial(_gradients, "lenet", "parameter_noise", search),
+        "uses": partial(_uses, settings.UsesConfig(images=2, uses=(1, 4))),
+        "naming, natural": partial(_naming, "natural", named),
+        "naming, dpsgd": partial(_naming, "dpsgd", named),
+        "audit": partial(_audit, settings.AuditConfig(canaries=100, clients=4)),
+    }
+
+
+def compared_attack(work: Attack, device: str) -> Values:
+    """Largest difference of an attack's mean values on both devices, and how many of its values differ by more.
+
+    Searches that go on for many steps part a little, as two orders of the same sum do.
+    """
+    with _cpu_noise():
+        exact, seen = work("cpu")[0], work(device)[0]
+    keys = ["replica", "variant", "unit", "metric"]
+    both = exact.merge(seen, on=keys, suffixes=("", "_seen"))
+    sizes = both["value"].abs().groupby(both["metric"]).transform("max").clip(lower=1e-3)
+    apart = (both["value"] - both["value_seen"]).abs() / sizes
+    missing = both["value"].isna() != both["value_seen"].isna()
+    means = apart.groupby([both["variant"], both["metric"]]).mean()
+    right = len(both) == len(exact) == len(seen) and not missing.any() and bool((means.dropna() < _NEAR).all())
+    yield {"metric": "mean_difference", "value": float(means.max()), "expected": _NEAR, "status": _said(right)}
+    yield {"metric": "largest_difference", "value": float(apart.max()), "status": ""}
+    yield {"metric": "missing", "value": float(missing.sum()), "expected": 0.0, "status": _said(not missing.any())}
+
+
+@contextmanager
+def _cpu_noise() -> Iterator[None]:
+    """Attacks whose noise is drawn on the CPU."""
+    with (
+        mock.patch.object(gradient_inversion, "noise_source", drawn_on_cpu),
+        mock.patch.object(uses, "noise_source", drawn_on_cpu),
+        mock.patch.object(naming, "noise_source", drawn_on_cpu),
+        mock.patch.object(uploads, "noise_source", drawn_on_cpu),
+    ):
+        yield
+
+
+@cache
+def _trained(count: int = 2) -> tuple[dict[str, Tensor], Networks]:
+    """Networks that know their members, and reference networks; both from the CPU."""
+    asked = request("none", 1, "cpu", 60, learning_rates=(0.05,))
+    target = train(asked)
+    others = train(reference_request(asked, count, [0.05]))
+    return target.weights, Networks(others.weights, others.rates.assign(chosen=True))
+
+
+def _shared(device: str, model: str) -> dict[str, Any]:
+    """Arguments of every attack."""
+    return {"model": model, "dataset": digits(), "seed": 0, "slug": "digits", "device": device}
+
+
+def _membership(config: settings.MembershipConfig, device: str) -> Attacked:
+    weights, others = _trained()
+    network = models.build("lenet", 1, 10, torch_generator(0, "references")).to(device).eval()
+    known = {"references": References(others, network, digits()), "learning_rates": [0.05]}
+    return membership.attack(weights, replicas=[0], config=config, **known, **_shared(device, "lenet"))
+
+
+def _model_inversion(config: settings.ModelInversionConfig, device: str) -> Attacked:
+    return model_inversion.attack(_trained()[0], replicas=[0], config=config, **_shared(device, "lenet"))
+
+
+def _defended(name: str) -> dict[str, Any]:
+    """Arguments of attacks on a defense's uploads."""
+    asked = request(name, 1, "cpu")
+    known = {"defense": asked.defense, "level": asked.level, "channel": asked.channel, "moments": moments()}
+    return {**known, "replicas": 1}
+
+
+def _gradients(model: str, name: str, config: settings.GradientInversionConfig, device: str) -> Attacked:
+    return gradient_inversion.attack(config=config, **_defended(name), **_shared(device, model))
+
+
+def _uses(config: settings.UsesConfig, device: str) -> Attacked:
+    return uses.attack(config=config, **_defended("natural"), **_shared(device, "lenet_sigmoid"))
+
+
+def _naming(name: str, config: settings.NamingConfig, device: str) -> Attacked:
+    return naming.attack(config=config, **_defended(name), **_shared(device, "lenet"))
+
+
+def _audit(config: settings.AuditConfig, device: str) -> Attacked:
+    return uploads.audit(config=config, **_defended("dpsgd"), **_shared(device, "lenet"))

@@ -1,0 +1,320 @@
+"""Cases of the section ``fast``: what a step of K networks takes as one stack, one by one, and one by one captured.
+
+Ways take turns, so that all of them meet the same device. A turn is timed by events of the device, from the beginning
+of its first step to the end of its last; what the host takes to ask for them is measured beside it. Values are medians
+over turns with quartiles; a ratio is taken within a turn.
+
+Baselines are loops over single networks as one writes them by hand, with batches that are on the device already:
+``one by one`` asks for each operation of each network, ``one by one, captured`` replays a CUDA graph of the whole step.
+Of both, one network is timed, and counted K times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gpu import LEFT_OUT, Asked, Case, Values
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from training_step import requests
+
+from leakbound import models
+from leakbound.attacks.geiping import invert
+from leakbound.attacks.matching import GradientMatching
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training import TrainingRequest, stack
+from leakbound.training.client_steps import record_gradients
+from leakbound.training.loop import Learner, StackLearner, build, sgd
+from leakbound.training.per_sample import PerSampleLearner
+
+BATCH = 64
+STACKS = (1, 2, 5, 10, 20, 40)
+LARGE = ("resnet10", "alexnet", "vgg16")
+ONE, CAPTURED, GENERAL, STACK = "one by one", "one by one, captured", "vmap", "stack"
+"""Ways of a step of K networks: two baselines, ``torch.func.vmap`` around the network, and what training does."""
+_LEAST, _MOST, _WARM = 3, 41, 3  # turns; and steps before the first
+_SHORTEST = 0.02  # seconds of a turn
+
+Step = Callable[[], object]
+
+
+def cases(asked: Asked) -> Iterator[Case]:
+    """All measurements; of what the goals are stated for first."""
+    model, batch = ("small", 8) if asked.quick else ("lenet", BATCH)
+    counts = (1, 2) if asked.quick else STACKS
+    make = partial(request, model, batch, asked.device)
+    yield Case("first step", model, lambda _: first_step(make("none", counts[-1])), weight=0.3)
+    for count in counts:
+        yield Case(f"{model}, B = {batch}", f"K = {count}", partial(ways, make("none", count)), weight=2.0)
+    for count in (1, counts[-1]) if asked.quick else (1, 10):
+        names = ("natural", "dpsgd") if asked.quick else ("natural", "natural_frozen", "white", "dpsgd", "dppsac")
+        found = {name: make(name, count) for name in ("none", *names)}
+        yield Case(f"{model}, B = {batch}", f"K = {count}, defenses", partial(defenses, found, count), weight=3.0)
+    for name in () if asked.quick else LARGE:
+        wide = {one: request(name, BATCH, asked.device, one, 1) for one in ("none", "natural", "dpsgd")}
+        yield Case(f"{name}, B = {BATCH}", "K = 1, defenses", partial(defenses, wide, 1), weight=2.0)
+        two = request(name, BATCH, asked.device, "none", 10)
+        yield Case(f"{name}, B = {BATCH}", "K = 10", partial(ways, two), weight=2.0)
+    for count in (1, 2) if asked.quick else (1, 30):
+        work = partial(inversion, count, asked)
+        yield Case("gradient inversion", f"{count} images", work)
+
+
+def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
+    """A run of ``count`` replicas on random images."""
+    asked = requests("lenet", batch, [defense])[defense]
+    return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device)
+
+
+def first_step(asked: TrainingRequest) -> Values:
+    """Seconds from nothing to the end of the first step, and of the second."""
+    began = time.perf_counter()
+    learners = learners_of(asked)
+    for metric in ("first_step_s", "second_step_s"):
+        for learner in learners:
+            learner.step()
+        _done(asked.device)
+        yield {"metric": metric, "value": time.perf_counter() - began}
+        began = time.perf_counter()
+
+
+def ways(asked: TrainingRequest, seconds: float) -> Values:
+    """All ways of a step of K networks, and how many kernels the stack asks for."""
+    count, device = asked.replicas, asked.device
+    learners = learners_of(asked)
+    steps: dict[str, Step] = {STACK: partial(_each, [learner.step for learner in learners])}
+    steps[ONE] = plain(replace(asked, replicas=1))
+    if device == "cuda":
+        steps[CAPTURED] = captured(replace(asked, replicas=1))
+    else:
+        yield {"metric": "ms", "case": f"K = {count}, {CAPTURED}", "status": f"{LEFT_OUT}: no CUDA"}
+    if count > 1:
+        steps[GENERAL] = plain(asked)
+    times = {ONE: float(count), CAPTURED: float(count)}
+    yield from timed(steps, device, seconds, times, STACK, f"K = {count}")
+    yield {"metric": "operations", "value": float(operations(steps[STACK]))}
+    if device == "cuda":
+        yield {"metric": "peak_mib", "value": torch.cuda.max_memory_allocated() / 2**20}
+        torch.cuda.reset_peak_memory_stats()
+
+
+def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -> Values:
+    """Steps of defenses against one without."""
+    steps: dict[str, Step] = {}
+    for name, asked in found.items():
+        steps[name] = partial(_each, [learner.step for learner in learners_of(asked)])
+    yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
+
+
+def learners_of(asked: TrainingRequest) -> list[Learner]:
+    """Learners of all replicas as training has them: one stack, and under DP as many as it takes."""
+    if not asked.defense.clips:
+        return [StackLearner(asked, asked.slots)]
+    try:
+        return [PerSampleLearner(asked, asked.slots)]
+    except ValueError:  # it takes one slot
+        return [PerSampleLearner(asked, [slot]) for slot in asked.slots]
+
+
+def _each(steps: list[Step]) -> None:
+    """All steps, one after another."""
+    for step in steps:
+        step()
+
+
+def timed(
+    steps: Mapping[str, Step],
+    device: str,
+    seconds: float,
+    times: Mapping[str, float],
+    baseline: str,
+    group: str,
+    *,
+    inverse: bool = False,
+) -> Values:
+    """Milliseconds of a step in each way, what the host takes of it, and the ratio to or of the baseline.
+
+    Args:
+        steps: Way to one step.
+        device: Where.
+        seconds: For all of it.
+        times: Way to the number of such steps that make one of K networks; 1 where it is missing.
+        baseline: The way that others are compared with: they over it, or with ``inverse`` as well.
+        group: Beginning of the names of the rows.
+        inverse: Whether rows are called ``ratio`` (over the baseline) instead of ``speedup`` (of the baseline).
+    """
+    began = time.perf_counter()
+    once = {}
+    for name, step in steps.items():
+        for _ in range(_WARM):
+            step()
+        _turn(step, 1, device)
+        once[name] = max(1e-6, _turn(step, 2, device)[0] / 2)
+    counts = {name: max(2, round(_SHORTEST / one)) for name, one in once.items()}
+    turns: list[dict[str, tuple[float, float]]] = []
+    while len(turns) < _MOST and (len(turns) < _LEAST or time.perf_counter() - began < seconds):
+        order = list(steps) if len(turns) % 2 else list(reversed(steps))
+        found = {name: _turn(steps[name], counts[name], device) for name in order}
+        turns.append({name: (whole / counts[name], host / counts[name]) for name, (whole, host) in found.items()})
+    for name in steps:
+        factor = times.get(name, 1.0)
+        wall, host = (np.array([turn[name][place] for turn in turns]) * factor for place in (0, 1))
+        case = f"{group}, {name}"
+        yield {"case": case, "metric": "ms", **_quartiles(1e3 * wall)}
+        yield {"case": case, "metric": "host_ms", **_quartiles(1e3 * host)}
+        if name != baseline:
+            base = np.array([turn[baseline][0] for turn in turns])
+            yield {"case": case, "metric": "ratio" if inverse else "speedup", **_quartiles(wall / base)}
+
+
+def _turn(step: Step, count: int, device: str) -> tuple[float, float]:
+    """Seconds of some steps: until the device is done, and until the host has asked for all."""
+    if device != "cuda":
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        return (passed := time.perf_counter() - began), passed
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    first.record()
+    began = time.perf_counter()
+    for _ in range(count):
+        step()
+    asked = time.perf_counter() - began
+    last.record()
+    torch.cuda.synchronize()
+    return first.elapsed_time(last) / 1e3, asked
+
+
+def _quartiles(values: np.ndarray) -> dict[str, float]:
+    """Median and quartiles."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return {"value": float(middle), "low": float(low), "high": float(high)}
+
+
+def _done(device: str) -> None:
+    """Wait for the device."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def plain(asked: TrainingRequest) -> Step:
+    """A step as one writes it by hand: of one network, or of K under ``vmap``."""
+    networks = [build(asked, replica) for replica in range(asked.replicas)]
+    network, device = networks[0].to(asked.device), asked.device
+    parameters = stack.stacked(networks, device) if len(networks) > 1 else dict(network.named_parameters())
+    optimizer = sgd(asked, list(parameters.values()), asked.candidates[0])
+    images, labels, rows = _batches(asked)
+    turn = [0]
+
+    def step() -> None:
+        """One step."""
+        chosen = rows[turn[0] % len(rows)]
+        turn[0] += 1
+        optimizer.zero_grad()
+        _backward(network, parameters, images[chosen], labels[chosen])
+        optimizer.step()
+
+    return step
+
+
+def captured(asked: TrainingRequest) -> Step:
+    """The same step of one network as a CUDA graph, which is told the records of each step by one copy."""
+    network = build(asked, 0).to(asked.device)
+    parameters = dict(network.named_parameters())
+    optimizer = sgd(asked, list(parameters.values()), asked.candidates[0])
+    images, labels, rows = _batches(asked)
+    chosen = rows[0].clone()
+
+    def once() -> None:
+        """One step."""
+        optimizer.zero_grad()
+        _backward(network, parameters, images.index_select(0, chosen), labels.index_select(0, chosen))
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM):
+            once()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        once()
+    turn = [0]
+
+    def step() -> None:
+        """One step."""
+        chosen.copy_(rows[turn[0] % len(rows)])
+        turn[0] += 1
+        graph.replay()
+
+    return step
+
+
+def _batches(asked: TrainingRequest) -> tuple[Tensor, Tensor, Tensor]:
+    """Images, labels, and the rows of 64 steps, all on the device; for several networks rows are (steps, K, batch)."""
+    members = asked.dataset.members(0)
+    images, labels = (torch.from_numpy(one).to(asked.device) for one in (members.images, members.labels))
+    shape = (64, asked.replicas, asked.batch_size) if asked.replicas > 1 else (64, asked.batch_size)
+    drawn = torch.randint(len(labels), shape, generator=torch_generator(0, "rows"))
+    return images, labels, drawn.to(asked.device)
+
+
+def _backward(network: torch.nn.Module, parameters: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> None:
+    """Gradients of one batch, or of one for each network of a stack."""
+    if images.ndim == 4:
+        F.cross_entropy(network(images), labels).backward()
+        return
+    logits = torch.func.vmap(lambda own, some: torch.func.functional_call(network, own, (some,)))(
+        dict(parameters), images
+    )
+    stack.loss(logits, labels).sum().backward()
+
+
+class _Counted(TorchDispatchMode):
+    """Counts operations that compute something: on a GPU each is a kernel, or a few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
+        self.count += not views and not func._schema.name.startswith(
+            ("aten::empty", "aten::detach", "aten::_unsafe_view")
+        )
+        return func(*args, **(kwargs or {}))
+
+
+def operations(step: Step, steps: int = 8) -> float:
+    """Operations of a step that are asked for one by one; a replayed graph has none."""
+    with _Counted() as counted:
+        for _ in range(steps):
+            step()
+    return counted.count / steps
+
+
+def inversion(count: int, asked: Asked, seconds: float) -> Values:
+    """An iteration of gradient inversion on some images at once."""
+    network = models.build("lenet_sigmoid", 3, 10, torch_generator(0, "inversion")).to(asked.device).eval()
+    generator = torch_generator(0, "images")
+    images = torch.rand(count, 3, 32, 32, generator=generator).mul_(2).sub_(1).to(asked.device)
+    labels = torch.randint(10, (count,), generator=generator).to(asked.device)
+    matching = GradientMatching(network, record_gradients(network, images, labels), (3, 32, 32))
+    weights, iterations = torch.full((count,), 0.01, device=asked.device), 5 if asked.quick else 50
+
+    def search() -> None:
+        """Some iterations."""
+        invert(matching, labels, torch.zeros_like(images), weights, iterations=iterations, learning_rate=0.1)
+
+    found = timed({"search": search}, asked.device, seconds, {"search": 1 / iterations}, "search", f"{count} images")
+    yield from ({**row, "case": f"{count} images"} for row in found)
+    yield {"metric": "operations", "value": operations(search, 1) / iterations}

@@ -1,0 +1,127 @@
+"""`make gpu`, rehearsed on a CPU, and the wheels that a machine with a GPU and no network lacks."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gpu
+import gpu_fast
+import gpu_real
+import gpu_wheels
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
+
+
+def asked(seconds):
+    return gpu.Asked("cpu", True, None, time.monotonic() + seconds)
+
+
+def test_section_goes_on_after_an_error_and_says_what_it_left_out():
+    def broken(seconds):
+        yield {"metric": "ms", "value": 1.0}
+        raise RuntimeError("first line\nsecond line")
+
+    def late(seconds):
+        raise AssertionError("no time was left for it")
+
+    def last(seconds):
+        now.append(time.monotonic())
+        yield {"metric": "ms", "value": 2.0, "status": gpu.OK}
+
+    now: list[float] = []
+    limit = asked(60)
+    found = list(gpu.rows_of("fast", [gpu.Case("a", "broken", broken), gpu.Case("a", "last", last)], limit))
+    assert [row["status"] for row in found] == ["", "failed: RuntimeError: first line", "ok"]
+    assert [row["value"] for row in found] == [1.0, pytest.approx(np.nan, nan_ok=True), 2.0]
+    assert now[0] < limit.until
+    found = list(gpu.rows_of("fast", [gpu.Case("a", "late", late)], asked(-1)))
+    assert [(row["case"], row["status"]) for row in found] == [("late", "left out")]
+
+
+def test_time_is_shared_by_weight_and_what_is_left_goes_to_later_cases():
+    given = []
+
+    def work(seconds):
+        given.append(seconds)
+        return []
+
+    cases = [gpu.Case("a", str(weight), work, weight) for weight in (1.0, 3.0)]
+    list(gpu.rows_of("correct", cases, asked(100)))
+    assert given == [pytest.approx(25, abs=1), pytest.approx(100, abs=1)]
+
+
+def test_ratio_is_taken_within_a_turn_and_counts_networks():
+    """Two steps of one network against one step of two: by hand, 2 × 1 ms over 4 ms."""
+
+    def work(milliseconds):
+        return lambda: time.sleep(milliseconds / 1e3)
+
+    rows = pd.DataFrame(gpu_fast.timed({"stack": work(4), "one": work(1)}, "cpu", 0.1, {"one": 2.0}, "stack", "K = 2"))
+    values = rows.set_index(["case", "metric"])["value"]
+    # Sleeps are never shorter than asked for, and a busy machine makes them longer.
+    assert values["K = 2, one", "ms"] >= 2.0
+    assert values["K = 2, stack", "ms"] >= 4.0
+    assert ("K = 2, stack", "speedup") not in values.index
+    assert values["K = 2, one", "speedup"] > 0
+
+
+def test_operations_are_counted_without_views():
+    values = torch.ones(4, 3)
+    assert gpu_fast.operations(lambda: values.view(3, 4).transpose(0, 1) + 1) == 1
+    assert gpu_fast.operations(lambda: (values @ values.T).relu()) == 2
+
+
+def test_whole_preset_is_told_from_the_kinds_that_were_measured():
+    whole = {"train": 16, "train dp": 4, "attack membership": 8}
+    done = [
+        {"step": "train", "name": "a/b/natural-50/n1-b1", "seconds": 10.0, "code": 0, "said": ""},
+        {"step": "train", "name": "a/b/none/n1-b1", "seconds": 20.0, "code": 0, "said": ""},
+        {"step": "train", "name": "a/b/dpsgd-1/n1-b1", "seconds": 60.0, "code": 0, "said": ""},
+        {"step": "attack", "name": "a/b/none/n1-b1/membership", "seconds": 1.0, "code": 1, "said": "out of memory"},
+    ]
+    rows = pd.DataFrame(gpu_real.summarized(done, 30.0, 8, whole)).set_index("metric")
+    assert rows.loc["jobs", "value"] == 3
+    assert rows.loc["jobs_a_minute", "value"] == 6
+    assert rows.loc["job", "status"] == "failed: attack a/b/none/n1-b1/membership: out of memory"
+    assert rows.loc["whole_minutes", "value"] == pytest.approx((16 * 15 + 4 * 60 + 8 * 30) / 8 / 60)
+    assert rows.loc["whole_minutes", "status"] == "taken for mean ones: attack membership"
+
+
+def test_carried_wheels_are_what_the_core_needs_beside_torch():
+    there = gpu_wheels.missing(FACTS, gpu_wheels.USUAL, exact=False)
+    assert {"opacus", "pydantic", "pydantic-core", "annotated-types", "cryptography", "cffi", "typer"} <= {*there}
+    assert {"torch", "triton", "numpy", "networkx", "sympy", "mlflow", "snakemake", "pytest"}.isdisjoint(there)
+    assert not [name for name in there if name.startswith(("nvidia", "cuda"))]
+    everything = gpu_wheels.missing(FACTS, [], exact=False)
+    assert {"numpy", "scipy", "pandas", "pyarrow"} <= {*everything}
+    assert gpu_wheels.missing(FACTS, everything, exact=True) == []
+    lines = gpu_wheels.pinned(there)
+    assert lines.count("==") == len(there)
+    assert lines.count("--hash=sha256:") >= len(there)
+
+
+@pytest.mark.slow
+def test_rehearsal_on_a_cpu_does_all_sections(tmp_path):
+    words = [sys.executable, "tests/benchmarks/gpu.py", "--device", "cpu", "--quick", "--out", str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if name != "LEAKBOUND_DATA"}
+    done = subprocess.run(words, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = pd.concat([pd.read_parquet(tmp_path / f"gpu_{name}.parquet") for name in gpu.SHARES])
+    assert tuple(rows.columns) == gpu.COLUMNS
+    correct = rows[rows["section"] == "correct"]
+    assert set(correct["status"]) == {gpu.OK, ""}  # a CPU agrees with itself
+    assert (correct.loc[correct["metric"] == "relative_distance", "value"] == 0).all()
+    timed = rows[(rows["section"] == "fast") & (rows["metric"] == "ms")]
+    assert (timed["value"].dropna() > 0).all()
+    real = rows[rows["section"] == "real"].set_index(["case", "metric"])["value"]
+    assert real["without MPS", "jobs"] == 4  # two trainings, and an attack on each
+    record = json.loads((tmp_path / "gpu_correct.json").read_text())
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["settings"]["quick"] is True
