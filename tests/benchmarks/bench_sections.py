@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -21,12 +22,13 @@ from leakbound.channels import Moments
 from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.federated.growth import boxes
+from leakbound.federated.growth import round_box
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import BASELINE, measure_steps
+from leakbound.training.growth import boxes
 from leakbound.training.request import TrainingRequest
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}
@@ -191,6 +193,7 @@ def references(wide: bool) -> Iterator[Found]:
 def growth(wide: bool) -> Iterator[Found]:
     """Time of each box of the chain over its sizes, with the exponent that the algorithm has."""
     images = (3, 32, 32) if wide else (1, 32, 32)
-    for box in boxes(requests("lenet", 64, [], images)[BASELINE]):
+    plain = requests("lenet", 64, [], images)[BASELINE]
+    for box in chain(boxes(plain), [round_box(plain)]):
         sizes = {f"{size}": float(size) for size in box.work}
         yield Found("growth", f"{box.name} over {box.over}", box.cases(), sizes=sizes, exponent=box.exponent)

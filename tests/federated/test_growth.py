@@ -7,8 +7,9 @@ from leakbound.claims.tables import COLUMNS
 from leakbound.config.defenses import Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Split
-from leakbound.federated.growth import growth_rows, slopes
+from leakbound.federated.growth import round_box
 from leakbound.training import TrainingRequest
+from leakbound.training.growth import boxes, growth_rows, slopes
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def plain() -> TrainingRequest:
 
 
 def test_every_box_has_its_sizes_and_the_exponent_of_its_algorithm(plain):
-    rows = growth_rows(plain, 1e-9)
+    rows = growth_rows([*boxes(plain), round_box(plain)], plain, 1e-9)
     assert tuple(rows.columns) == COLUMNS
     expected = rows[(rows["metric"] == "exponent") & (rows["variant"] == "expected")]
     assert expected.groupby(["dataset", "model"])["value"].first().to_dict() == {

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from bench_pictures import draw
 
-from leakbound.federated.growth import in_turns
+from leakbound.training.growth import in_turns
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,10 +115,13 @@ def measure(
         sys.stderr.write(f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n")
     table = efficiency_rows(pd.concat(found, ignore_index=True), config)
     if config.growth_seconds is not None:
-        from leakbound.federated.growth import growth_rows
+        from leakbound.federated.growth import round_box
+        from leakbound.training.growth import boxes, growth_rows
 
         plain_request = _requests(asked, config.models[0], dataset, channels, spectra)[BASELINE]
-        table = pd.concat([table, growth_rows(plain_request, config.growth_seconds)], ignore_index=True)
+        measured = chain(boxes(plain_request), [round_box(plain_request)])
+        grown = growth_rows(measured, plain_request, config.growth_seconds)
+        table = pd.concat([table, grown], ignore_index=True)
     storage.write_rows(rows, table)
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}

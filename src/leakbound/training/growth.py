@@ -1,0 +1,190 @@
+"""CPU time of boxes of the chain over their sizes, beside the exponent that the algorithm has."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from scipy import linalg
+
+from leakbound.channels import Moments, estimate_moments
+from leakbound.channels.channel import Spectrum
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.defenses import DPSGD
+from leakbound.config.training import TrainingConfig
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import SeededNoise
+from leakbound.registry import SHAPES
+from leakbound.training.efficiency import COLUMNS, clock_of, one_thread
+from leakbound.training.loop import StackLearner
+from leakbound.training.per_sample import PerSampleLearner
+from leakbound.training.request import TrainingRequest
+
+Cases = Mapping[str, Callable[[], object]]
+_DRAWN = 512  # images with noise, eight batches
+_LEAST, _MOST = 3, 101  # turns
+
+
+@dataclass(frozen=True)
+class Box:
+    """Work that grows with a size.
+
+    Attributes:
+        name: What is done.
+        over: What grows.
+        work: Size to the work of that size.
+        exponent: Power of the size that the algorithm's time grows with; slower growth is overhead that does not grow.
+    """
+
+    name: str
+    over: str
+    work: Mapping[int, Callable[[], object]]
+    exponent: float
+
+    def cases(self) -> Cases:
+        """The work by the size in words, smallest first."""
+        return {f"{size}": work for size, work in self.work.items()}
+
+
+def in_turns(cases: Cases, seconds: float) -> pd.DataFrame:
+    """Seconds of each case in each turn, of this process on one thread.
+
+    Every second turn goes through the cases backwards, so that load on the machine slows all of them alike.
+
+    Args:
+        cases: Name to work; the first call of each does not count.
+        seconds: Time on the wall after which no turn begins; there are three at least.
+
+    Returns:
+        Columns ``case``, ``turn``, ``seconds``.
+    """
+    rows = []
+    began = time.perf_counter()
+    with one_thread():
+        clock = clock_of("cpu")
+        for turn in range(-1, _MOST):
+            if turn >= _LEAST and time.perf_counter() - began > seconds:
+                break
+            order = list(cases.items())
+            for name, work in order if turn % 2 == 0 else reversed(order):
+                start = clock()
+                work()
+                if turn >= 0:
+                    rows.append((name, turn, clock() - start))
+    return pd.DataFrame(rows, columns=["case", "turn", "seconds"])
+
+
+def slopes(times: pd.DataFrame, sizes: Mapping[str, float]) -> pd.Series[float]:
+    """Exponent of each turn: slope of log time over log size.
+
+    Args:
+        times: As :func:`in_turns` gives them.
+        sizes: Case to its size.
+    """
+    turns = times.pivot(index="turn", columns="case", values="seconds")[list(sizes)]
+    return pd.Series(np.polyfit(np.log(list(sizes.values())), np.log(turns.to_numpy()).T, 1)[0], turns.index)
+
+
+def boxes(plain: TrainingRequest) -> Iterator[Box]:
+    """Each box up to training that has a size: estimate, calibration, channel, noise, training step.
+
+    Sizes of d are up to that of the images, whose covariance falls off with the distance of two values; others do not
+    depend on the images.
+
+    Args:
+        plain: Undefended training on a CPU, for its images, network and rates; each box changes what it is about.
+    """
+    plain = replace(plain, device="cpu", replicas=1)
+    whole = math.prod(plain.image_shape)
+    sizes = tuple(whole * quarters // 4 for quarters in (1, 2, 3, 4))
+    moments = {d: _moments(d) for d in sizes}
+    natural = SHAPES.get("natural")
+    decompositions = {d: partial(natural.decompose, moments[d]) for d in sizes}
+    yield Box("calibration", "values of a record", decompositions, 3.0)
+    source = SeededNoise(torch_generator(plain.seed, "growth"))
+    for name, exponent in (("natural", 1.0), ("white", 2.0)):
+        samplers = {d: _sampler(name, moments[d]) for d in sizes}
+        draws = {d: partial(own.noise, _DRAWN, source) for d, own in samplers.items()}
+        yield Box(f"{name} noise", "values of a record", draws, exponent)
+    width = min(whole, 1024)
+    records = np.random.default_rng(plain.seed).normal(size=(8 * width, width)).astype(np.float32)
+    counts = tuple(len(records) // part for part in (8, 4, 2, 1))
+    yield Box("covariance", "records", {n: partial(estimate_moments, [records[:n]]) for n in counts}, 1.0)
+    private = replace(plain, defense=DPSGD(), level=1.0)
+    learners = {n: PerSampleLearner(one := replace(private, batch_size=n), one.slots) for n in (32, 64, 128, 256)}
+    yield Box("step of DP-SGD", "records", {n: learner.step for n, learner in learners.items()}, 1.0)
+    yield Box("step", "replicas", {count: _steps(plain, count) for count in (1, 2, 4, 8)}, 1.0)
+    spectrum = natural.decompose(moments[sizes[1]])
+    grids = {count: np.geomspace(1, 500, count) for count in (4, 16, 64)}
+    calibrated = {count: partial(_calibrate_all, spectrum, grid) for count, grid in grids.items()}
+    yield Box("channels of one spectrum", "levels", calibrated, 1.0)
+
+
+def _moments(dimension: int) -> Moments:
+    """Records whose neighbouring values are alike, as those of images."""
+    return Moments(np.zeros(dimension), linalg.toeplitz(0.95 ** np.arange(dimension)), 10 * dimension)
+
+
+def _sampler(shape: str, moments: Moments) -> ChannelSampler:
+    """Noise for records that are one row of values."""
+    kind = SHAPES.get(shape)
+    channel = kind.calibrate(kind.decompose(moments), 5.0)
+    return ChannelSampler(channel, (1, 1, len(moments.mean)), many_draws=True)
+
+
+def _calibrate_all(spectrum: Spectrum, levels: np.ndarray) -> None:
+    """A natural channel of each capacity."""
+    shape = SHAPES.get("natural")
+    for level in levels:
+        shape.calibrate(spectrum, level)
+
+
+def _steps(plain: TrainingRequest, count: int) -> Callable[[], None]:
+    """A step of each replica, one after another, as a CPU trains them."""
+    request = replace(plain, replicas=count, config=TrainingConfig(momentum=plain.config.momentum, max_stack=1))
+    learners = [StackLearner(request, [slot]) for slot in request.slots]
+
+    def step() -> None:
+        for learner in learners:
+            learner.step()
+
+    return step
+
+
+def growth_rows(measured: Iterable[Box], plain: TrainingRequest, seconds: float) -> pd.DataFrame:
+    """Measured rows of some boxes.
+
+    Args:
+        measured: The boxes.
+        plain: What they were made from.
+        seconds: For each box, on the wall; three turns at least.
+
+    Returns:
+        Columns of the table of training times with ``source`` ``growth``: the dataset is what grows, the model the box,
+        the level the size, the replica the turn. Metrics: ``seconds`` and ``exponent``, of the variant ``taken`` as
+        measured, of ``expected`` the time at the smallest size, grown by the algorithm's exponent, and that exponent.
+    """
+    frames = []
+    for box in measured:
+        times = in_turns(box.cases(), seconds)
+        sizes = times["case"].astype(float)
+        first = min(box.work)
+        start = times[sizes == first].set_index("turn")["seconds"].reindex(times["turn"]).to_numpy()
+        found = {"taken": times["seconds"], "expected": start * (sizes / first) ** box.exponent}
+        fitted = slopes(times, {f"{size}": float(size) for size in box.work})
+        powers = {"taken": fitted, "expected": fitted * 0 + box.exponent}
+        for variant in found:
+            took = {"level": sizes, "replica": times["turn"], "metric": "seconds", "value": found[variant]}
+            grew = {"replica": fitted.index, "metric": "exponent", "value": powers[variant].to_numpy()}
+            rows = pd.concat([pd.DataFrame(took), pd.DataFrame(grew)])
+            frames.append(rows.assign(variant=variant, dataset=box.over, model=box.name))
+    table = pd.concat(frames, ignore_index=True)
+    nothing = {"learning_rate": math.nan, "low": math.nan, "high": math.nan, "status": ""}
+    counted = {"rounds": 0, "batch_size": plain.batch_size, "unit": -1, "chosen": True}
+    table = table.assign(defense="none", source="growth", run="growth/" + table["model"], **counted, **nothing)
+    return table[COLUMNS]
