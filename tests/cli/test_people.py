@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -312,6 +313,21 @@ def test_the_package_without_extras_is_enough(place, words):
     done = subprocess.run([sys.executable, "-c", HIDDEN, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
+    exec(compile(re.search(r"```py\n(.*?)```", page, re.S)[1], "commands.md", "exec"), {})
+    blocks = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", page, re.S)
+    assert len(blocks) == 5
+    for lines, shown in blocks:
+        for line in lines.splitlines():
+            _, command, *words = line.split()
+            if command != "demo":
+                outcome = called(command, *words)
+                assert outcome.code == 0, outcome.err
+        assert outcome.out.startswith(shown) if command != "demo" else not shown
 
 
 @pytest.mark.parametrize("terminal", [True, False])

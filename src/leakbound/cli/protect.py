@@ -99,18 +99,27 @@ def _engine(own: Collection, known: Collection | None, target: Any, **given: Any
 
 
 def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
-    """One use of each record."""
+    """One use of each record.
+
+    Raises:
+        BadParameter: If the noise does not hide one of them.
+    """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
+
+    from leakbound.engine.refusals import GuaranteeError
 
     noisy = np.empty_like(own.values)
     loader = engine.protect(DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH))
     at = 0
     with counted("releasing", len(own)) as each:
-        for (batch,) in loader:
-            noisy[at : at + len(batch)] = batch.numpy()
-            at += len(batch)
-            each(len(batch))
+        try:
+            for (batch,) in loader:
+                noisy[at : at + len(batch)] = batch.numpy()
+                at += len(batch)
+                each(len(batch))
+        except GuaranteeError as error:
+            raise typer.BadParameter(f"{own.origin}: of records {at} to {at + _BATCH - 1}: {error}") from error
     return noisy
 
 
