@@ -114,7 +114,7 @@ def _check_out(out: Path, shape: str | None) -> None:
 
 def _spectrum_of(out: Path) -> Path:
     """File of the spectrum beside that of a channel."""
-    return out.with_name(f"{out.stem}.spectrum.safetensors")
+    return out.parent / f"{out.stem}.spectrum.safetensors"
 
 
 def _moments(law: Collection) -> Moments:
