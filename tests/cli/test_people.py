@@ -131,7 +131,7 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     law = read_collection(place / (public[1] if public else "mine")).values.reshape(COUNT, -1).astype(float)
     covariance, shrinkage = np.cov(law.T, bias=True), stated["channel"]["shrinkage"]
     covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / 64 * np.eye(64)
-    ratios = np.linalg.eigvalsh(covariance).clip(0) / stated["channel"]["std"]["mean"] ** 2
+    ratios = np.linalg.eigvalsh(covariance).clip(0) / stated["channel"]["std"]["root_mean_square"] ** 2
     one, three = (0.5 * np.log1p(uses * ratios).sum() for uses in (1, 3))
     assert three == pytest.approx(30, rel=1e-6)
     leakage = stated["leakage"]
@@ -141,7 +141,7 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     assert ("--public PATH takes" in stated["assumed"][0]) == (not public)
     row = told("calibrate", "mine", "--leakage", "30:3", *public, "--json", "--shape", "natural")["shapes"][0]
     assert (row["capacity"], row["values"]) == pytest.approx((one, 30), rel=1e-6)
-    assert row["std"] == pytest.approx(stated["channel"]["std"]["mean"], rel=1e-6)
+    assert row["std"] == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,10 @@ BAD = [
     ),
     (("protect", "mine", "--out", "full", "--kappa", "1"), "--out full: is there already"),
     (("protect", "mine", "--out", "mine/out", "--kappa", "1"), "--out mine/out: lies in mine"),
+    (
+        ("protect", "none", "--out", "mine.npy/out", "--kappa", "1"),
+        "mine.npy is not a folder, so nothing can be written",
+    ),
     (("protect", "mine", "--out", "", "--kappa", "1"), "'' is no path"),
     (("protect", "", "--out", "out", "--kappa", "1"), "'' is no path"),
     (("protect", ".", "--out", "../out", "--kappa", "1"), "broken/a: is no image file"),

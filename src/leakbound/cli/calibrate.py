@@ -152,7 +152,7 @@ def _row(shape: str, calibration: Calibration, target: Target, classes: int, uni
     told, std = accountant.account(), own_records.deviations(calibration.channel)
     return {
         "shape": shape,
-        "std": unit * std["mean"],
+        "std": unit * std["root_mean_square"],
         "std_least": unit * std["least"],
         "std_largest": unit * std["largest"],
         "capacity": calibration.information(1),

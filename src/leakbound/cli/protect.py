@@ -58,6 +58,7 @@ def protect(
 ) -> None:
     """Write a noisy copy of each record through a channel, and what the copies tell; give one of four targets."""
     from leakbound import storage
+    from leakbound.cli.files import check_outputs
     from leakbound.storage.folders import check_new, created
 
     target = own_records.target_of(kappa, leakage, mse, naming)
@@ -65,6 +66,7 @@ def protect(
         check_new(out)
     except ValueError as error:
         raise typer.BadParameter(f"--out {error}") from error
+    check_outputs(out / STATEMENT)
     if out.resolve().is_relative_to(path.resolve()):
         raise typer.BadParameter(f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere")
     own, known = own_records.read_both(path, public, label)
@@ -220,7 +222,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     count, std = statement["records"], channel["std"]
     lines = [
         f"{out}: {count} noisy copies, {statement['written']['form']}; {STATEMENT} holds the numbers",
-        f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['mean']:.4g} "
+        f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['root_mean_square']:.4g} "
         f"({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"told of a record {leakage['record']:.6g} nats: {leakage['values']:.6g} by its values, "
         f"{leakage['label']:.4g} by its label",
