@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -130,7 +131,7 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     law = read_collection(place / (public[1] if public else "mine")).values.reshape(COUNT, -1).astype(float)
     covariance, shrinkage = np.cov(law.T, bias=True), stated["channel"]["shrinkage"]
     covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / 64 * np.eye(64)
-    ratios = np.linalg.eigvalsh(covariance).clip(0) / stated["channel"]["std"]["mean"] ** 2
+    ratios = np.linalg.eigvalsh(covariance).clip(0) / stated["channel"]["std"]["root_mean_square"] ** 2
     one, three = (0.5 * np.log1p(uses * ratios).sum() for uses in (1, 3))
     assert three == pytest.approx(30, rel=1e-6)
     leakage = stated["leakage"]
@@ -140,7 +141,7 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     assert ("--public PATH takes" in stated["assumed"][0]) == (not public)
     row = told("calibrate", "mine", "--leakage", "30:3", *public, "--json", "--shape", "natural")["shapes"][0]
     assert (row["capacity"], row["values"]) == pytest.approx((one, 30), rel=1e-6)
-    assert row["std"] == pytest.approx(stated["channel"]["std"]["mean"], rel=1e-6)
+    assert row["std"] == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,10 @@ BAD = [
     ),
     (("protect", "mine", "--out", "full", "--kappa", "1"), "--out full: is there already"),
     (("protect", "mine", "--out", "mine/out", "--kappa", "1"), "--out mine/out: lies in mine"),
+    (
+        ("protect", "none", "--out", "mine.npy/out", "--kappa", "1"),
+        "mine.npy is not a folder, so nothing can be written",
+    ),
     (("protect", "mine", "--out", "", "--kappa", "1"), "'' is no path"),
     (("protect", "", "--out", "out", "--kappa", "1"), "'' is no path"),
     (("protect", ".", "--out", "../out", "--kappa", "1"), "broken/a: is no image file"),
@@ -312,6 +317,21 @@ def test_the_package_without_extras_is_enough(place, words):
     done = subprocess.run([sys.executable, "-c", HIDDEN, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
+    exec(compile(re.search(r"```py\n(.*?)```", page, re.S)[1], "commands.md", "exec"), {})
+    blocks = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", page, re.S)
+    assert len(blocks) == 5
+    for lines, shown in blocks:
+        for line in lines.splitlines():
+            _, command, *words = line.split()
+            if command != "demo":
+                outcome = called(command, *words)
+                assert outcome.code == 0, outcome.err
+        assert outcome.out.startswith(shown) if command != "demo" else not shown
 
 
 @pytest.mark.parametrize("terminal", [True, False])

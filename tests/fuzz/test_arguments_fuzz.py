@@ -430,6 +430,29 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_computed(
         assert str(place.file(wrong)) in outcome.message
 
 
+@pytest.mark.parametrize("path", ["", "."])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["account", "{path}"],
+        ["account", "{record}", "--channel", "{path}", "--spectrum", "{path}"],
+        ["protect", "{path}", "--kappa", "1", "--out", "{out}/own"],
+        ["protect", "{pictures}", "--kappa", "1", "--out", "{path}"],
+        ["protect", "{pictures}", "--kappa", "1", "--out", "{out}/own", "--public", "{path}"],
+        ["calibrate", "{pictures}", "--kappa", "1", "--shape", "white", "--out", "{path}"],
+        ["demo", "--out", "{path}"],
+        ["plan", "--configfile", "{path}"],
+        ["step", "covariance", "--dataset", "{path}", "--out", "{out}/x"],
+        ["step", "covariance", "--dataset", "{dataset}", "--out", "{path}"],
+    ],
+    ids=" ".join,
+)
+def test_the_folder_one_is_in_is_no_file(place, words, path):
+    named = {kind: str(place.file(kind)) for kind in ("record", "pictures", "dataset")}
+    place.clear()
+    assert_refused(called(*(word.format(path=path, out=place.out, **named) for word in words)), place.out)
+
+
 def test_every_command_that_is_told_settings_has_an_example():
     told = {words[-1] for words, command in COMMANDS if any(one.name == "settings" for one in command.params)}
     assert told == {example.command for example in EXAMPLES} | {"report"}

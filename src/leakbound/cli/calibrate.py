@@ -114,7 +114,7 @@ def _check_out(out: Path, shape: str | None) -> None:
 
 def _spectrum_of(out: Path) -> Path:
     """File of the spectrum beside that of a channel."""
-    return out.with_name(f"{out.stem}.spectrum.safetensors")
+    return out.parent / f"{out.stem}.spectrum.safetensors"
 
 
 def _moments(law: Collection) -> Moments:
@@ -152,7 +152,7 @@ def _row(shape: str, calibration: Calibration, target: Target, classes: int, uni
     told, std = accountant.account(), own_records.deviations(calibration.channel)
     return {
         "shape": shape,
-        "std": unit * std["mean"],
+        "std": unit * std["root_mean_square"],
         "std_least": unit * std["least"],
         "std_largest": unit * std["largest"],
         "capacity": calibration.information(1),

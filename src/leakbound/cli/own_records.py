@@ -230,7 +230,11 @@ def deviations(channel: Channel) -> dict[str, float]:
     if channel.basis is not None:
         variances = np.square(channel.basis) @ variances
     found = np.sqrt(variances)
-    return {"mean": float(np.sqrt(variances.mean())), "least": float(found.min()), "largest": float(found.max())}
+    return {
+        "root_mean_square": float(np.sqrt(variances.mean())),
+        "least": float(found.min()),
+        "largest": float(found.max()),
+    }
 
 
 def _form(collection: Collection) -> str:

@@ -58,6 +58,7 @@ def protect(
 ) -> None:
     """Write a noisy copy of each record through a channel, and what the copies tell; give one of four targets."""
     from leakbound import storage
+    from leakbound.cli.files import check_outputs
     from leakbound.storage.folders import check_new, created
 
     target = own_records.target_of(kappa, leakage, mse, naming)
@@ -65,6 +66,7 @@ def protect(
         check_new(out)
     except ValueError as error:
         raise typer.BadParameter(f"--out {error}") from error
+    check_outputs(out / STATEMENT)
     if out.resolve().is_relative_to(path.resolve()):
         raise typer.BadParameter(f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere")
     own, known = own_records.read_both(path, public, label)
@@ -99,18 +101,27 @@ def _engine(own: Collection, known: Collection | None, target: Any, **given: Any
 
 
 def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
-    """One use of each record."""
+    """One use of each record.
+
+    Raises:
+        BadParameter: If the noise does not hide one of them.
+    """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
+
+    from leakbound.engine.refusals import GuaranteeError
 
     noisy = np.empty_like(own.values)
     loader = engine.protect(DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH))
     at = 0
     with counted("releasing", len(own)) as each:
-        for (batch,) in loader:
-            noisy[at : at + len(batch)] = batch.numpy()
-            at += len(batch)
-            each(len(batch))
+        try:
+            for (batch,) in loader:
+                noisy[at : at + len(batch)] = batch.numpy()
+                at += len(batch)
+                each(len(batch))
+        except GuaranteeError as error:
+            raise typer.BadParameter(f"{own.origin}: of records {at} to {at + _BATCH - 1}: {error}") from error
     return noisy
 
 
@@ -211,7 +222,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     count, std = statement["records"], channel["std"]
     lines = [
         f"{out}: {count} noisy copies, {statement['written']['form']}; {STATEMENT} holds the numbers",
-        f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['mean']:.4g} "
+        f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['root_mean_square']:.4g} "
         f"({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"told of a record {leakage['record']:.6g} nats: {leakage['values']:.6g} by its values, "
         f"{leakage['label']:.4g} by its label",

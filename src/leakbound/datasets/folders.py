@@ -111,7 +111,7 @@ read_folders = FolderReader()
 
 
 def _visible(folder: Path) -> Iterator[Path]:
-    """What lies in a folder, by name, but for hidden things."""
+    """Entries of a folder, by name, but for hidden ones."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

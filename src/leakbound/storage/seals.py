@@ -81,7 +81,7 @@ def size_of(path: Path) -> int:
 def seal_of(path: Path | str) -> Path:
     """Path of a file's seal, present or not."""
     path = Path(path)
-    return path.with_name(f".{path.name}{_SEAL}")
+    return path.parent / f".{path.name}{_SEAL}"  # a path without a name is that of a folder
 
 
 def sealed_by(seal: Path) -> Path | None:
