@@ -142,7 +142,7 @@ def average_and_every_record() -> Figure:
         apart = rows - moments.mean
         ratio = np.linalg.slogdet(total)[1] - 64 * np.log(variance)
         inverse = np.linalg.inv(total)
-        return 0.5 * (ratio - 64 + variance * np.trace(inverse) + np.einsum("nd,de,ne->n", apart, inverse, apart))
+        return 0.5 * (ratio - 64 + variance * np.trace(inverse) + np.einsum("ij,jk,ik->i", apart, inverse, apart))
 
     event = PrivacyEvent("dpsgd", "poisson", 1, 1, 1, 1, noise_multiplier=8**-0.5, max_grad_norm=1.0)
     promised = record_information(event)

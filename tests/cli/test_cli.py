@@ -95,7 +95,7 @@ def test_the_accountant_s_curve_ends_at_the_bound_that_the_provenance_states(pre
     channel, spectrum = prepared / "four.safetensors", prepared / "spectrum.safetensors"
     settings = json.dumps({"shape": "natural", "capacity": 4.0})
     read = ["--spectrum", spectrum, "--members", prepared / "moments.safetensors"]
-    run("calibrate", "--settings", settings, *read, "--out", channel, "--provenance", prepared / "four.json")
+    run("step", "calibrate", "--settings", settings, *read, "--out", channel, "--provenance", prepared / "four.json")
     files = ["--channel", channel, "--spectrum", spectrum] if mechanism == "channel" else []
     defense = {"mechanism": mechanism, **({"shape": "natural"} if files else {})}
     level = {"channel": 4.0, "dpsgd": 1.0, "none": None}[mechanism]

@@ -33,6 +33,7 @@ def test_blocks_run_as_written(block, capsys):
         **{"channel": Natural.calibrate(Natural.decompose(moments), 2.0), "counts": np.arange(500) % 3},
         "other": White.calibrate(White.decompose(moments), 1.0),
         **{"public_rows": gaussian(400), "rows": rows, "classes": rows[:, 0] > 1},
+        **{"private": rows, "encode": lambda records: records @ np.eye(rows.shape[1])},
     }
     exec(compile(block, "page", "exec"), names)
     if "print" in block:

@@ -98,17 +98,19 @@ def stated_bounds(
 
 
 def stated_leakage(
-    event: PrivacyEvent,
-    ratios: Float[np.ndarray, " d"] | None = None,
-    delta: float | None = None,
-    accountant: Accountant = "rdp",
+    event: PrivacyEvent, ratios: Float[np.ndarray, " d"] | None = None, delta: float | None = None
 ) -> float | None:
-    """Nats that a network tells of one record after ``event``, by the rule of :func:`stated_bounds`; None without one.
+    """Nats that a network tells of one record after ``event``, at most; None where no bound holds.
 
-    At the end of a training it is the ``record`` that the run states, before it what has been told so far.
+    At the end of a training it is the ``record`` of :func:`stated_bounds`, before it what has been told so far.
     """
-    bounds = stated_bounds([event], ratios, delta, accountant, classes=1)
-    return None if bounds is None else float(bounds["replica"]["record"])
+    if event.bound == "nats" and ratios is not None:
+        nats = composed_leakage([event], ratios).record
+    elif event.bound == "epsilon" and delta is not None:
+        nats = record_information(event)  # ε takes seconds, too long for every point of a curve
+    else:
+        return None
+    return nats if math.isfinite(nats) else None
 
 
 def dp_bounds(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant) -> dict[str, Any]:

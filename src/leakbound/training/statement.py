@@ -15,7 +15,7 @@ from leakbound.training.request import TrainingRequest
 
 def told_so_far(request: TrainingRequest, spectrum: Spectrum | None) -> Callable[[PrivacyEvent], float | None]:
     """Nats that a network of the run tells of one record after an event; at its end what :func:`statement` states."""
-    return partial(stated_leakage, ratios=_ratios(request, spectrum), **request.defense.budget)
+    return partial(stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta"))
 
 
 def statement(
