@@ -80,9 +80,11 @@ BUGS = (
     Bug(
         "noise reused: the same block at every step",
         "training/inputs.py",
-        "            self._before = self._source.state()\n            self._noise =",
-        "            self._before = self._source.state() if not self._noise else self._before\n"
-        "            self._source.restore(self._before)\n            self._noise =",
+        "            drawn = self._sampler.stacked_noise(",
+        "            self._first = getattr(self, '_first', self._before)\n"
+        "            for source, before in zip(self._sources, self._first, strict=True):\n"
+        "                source.restore(before)\n"
+        "            drawn = self._sampler.stacked_noise(",
         "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[natural]",
     ),
     Bug(
@@ -201,6 +203,13 @@ BUGS = (
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
     ),
     Bug(
+        "records that fill up a batch counted in a stack",
+        "training/private_stack.py",
+        "return self._weights(norms.flatten()).view(norms.shape) * drawn",
+        "return self._weights(norms.flatten()).view(norms.shape)",
+        "tests/training/test_private_stack.py::test_stack_of_private_training_equals_one_by_one[dpsgd-4]",
+    ),
+    Bug(
         "bias left out of the norm that a record is clipped by",
         "training/weighted_sums.py",
         "(given.square().sum(1) + (layer.bias is not None))",
@@ -231,9 +240,9 @@ BUGS = (
     Bug(
         "sum divided by the records drawn, not by those expected",
         "training/per_sample.py",
-        "        self._optimizer.step()\n\n    def _weights",
+        "        self._optimizer.step()\n\n    def state",
         "        self._optimizer.expected_batch_size = max(1, len(indices))\n"
-        "        self._optimizer.step()\n\n    def _weights",
+        "        self._optimizer.step()\n\n    def state",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dpsgd]",
     ),
     Bug(

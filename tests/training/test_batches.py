@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.batches import PoissonBatches, ShuffledBatches
+from leakbound.training.batches import PoissonBatches, ShuffledBatches, StackedBatches
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))
@@ -67,3 +67,31 @@ def test_poisson_batches_can_be_empty():
 def test_poisson_batches_at_rate_one_hold_everybody():
     batches = PoissonBatches(10, 1.0, torch_generator(0, "batches"))
     assert torch.equal(batches.draw(), torch.arange(10))
+
+
+def orders():
+    return [ShuffledBatches(30, 8, torch_generator(slot, "batches")) for slot in range(3)]
+
+
+def test_batches_of_a_stack_are_those_of_each_slot_drawn_step_by_step():
+    together, alone = StackedBatches(orders(), "cpu"), orders()
+    for step in range(300):  # beyond the first 256, which are drawn at once
+        drawn = together.draw()
+        assert torch.equal(drawn, torch.stack([one.draw() for one in alone]))
+        if step in (0, 40, 255, 256, 299):
+            for slot, one in enumerate(alone):
+                assert torch.equal(together.now(slot).uses, one.uses)
+                found, expected = together.state()[slot], one.state()
+                assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 255, 256, 258])
+def test_batches_of_a_stack_go_on_from_their_state(steps):
+    together, other = StackedBatches(orders(), "cpu"), StackedBatches(orders(), "cpu")
+    for _ in range(steps):
+        together.draw()
+    other.draw()
+    other.restore(together.state())
+    for _ in range(5):
+        assert torch.equal(other.draw(), together.draw())
+    assert all(torch.equal(other.now(slot).uses, together.now(slot).uses) for slot in range(3))

@@ -3,6 +3,8 @@ import torch
 
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import SeededNoise
+from leakbound.training import inputs as inputs_module
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
@@ -85,3 +87,26 @@ def test_fresh_inputs_go_on_from_their_state(members, rows, sampler):
         assert torch.equal(other.take(INDICES), expected), f"after {uses} uses"
     following = inputs.take(INDICES)
     assert torch.equal(other.take(INDICES), following)
+
+
+@pytest.mark.parametrize("block", [1, 5, 32])
+def test_noise_of_a_slot_does_not_depend_on_the_block_and_goes_on_within_it(members, rows, channel, block, monkeypatch):
+    """Natural noise is drawn row by row, so that blocks of any length hold the same numbers."""
+    sampler = ChannelSampler(channel("natural", 8.0), (1, 32, 32))
+    usual = FreshInputs(members, rows, sampler, generators())
+    monkeypatch.setitem(inputs_module.BLOCKS, "cpu", block)
+    inputs = FreshInputs(members, rows, sampler, generators())
+    for uses in range(7):
+        state = inputs.state()
+        expected = inputs.take(INDICES)
+        assert torch.equal(expected, usual.take(INDICES))
+        other = FreshInputs(members, rows, sampler, [torch_generator(9, slot) for slot in range(2)])
+        other.restore(state)
+        assert torch.equal(other.take(INDICES), expected), f"after {uses} uses"
+
+
+def test_noise_of_all_slots_by_one_product_is_that_of_each(sampler):
+    alone = torch.stack([sampler.noise(6, generator) for generator in generators()])
+    sampler.device = torch.device("cuda")  # where products are made for all slots at once
+    together = sampler.stacked_noise(6, [SeededNoise(generator) for generator in generators()])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)

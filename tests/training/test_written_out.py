@@ -18,7 +18,10 @@ from leakbound.training import loop, stack
 from leakbound.training.written_out import written_out
 
 LARGE = ("alexnet", "vgg16")
-VIEWS = ("view", "transpose", "split", "expand", "select", "slice", "detach", "alias", "unsqueeze", "squeeze", "empty")
+VIEWS = (
+    *("view", "transpose", "split", "expand", "select", "slice", "detach", "alias", "unsqueeze", "squeeze"),
+    *("permute", "unfold", "unsafe_view", "empty", "new_empty"),
+)
 
 
 class Operations(TorchDispatchMode):
@@ -205,7 +208,7 @@ DEFENSES = {
 @pytest.mark.parametrize(("case", "most"), [("none", 45), ("parameter_noise", 60), ("gradient_compression", 75)])
 def test_operations_of_a_step_do_not_grow_with_the_slots(request_for, case, most, monkeypatch):
     """But for one draw of noise by each slot's generator, for many steps at a time on a GPU as here."""
-    monkeypatch.setitem(loop._AHEAD, "cpu", 2**22)
+    monkeypatch.setitem(loop.AHEAD, "cpu", 2**22)
     counts = []
     for rates in ((0.02, 0.05), (0.01, 0.02, 0.03, 0.05, 0.1)):
         request = request_for(learning_rates=rates, training={"max_stack": 5}, **DEFENSES[case])

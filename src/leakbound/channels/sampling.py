@@ -20,6 +20,7 @@ noise, on a grid, against an attacker who knows seeds or reads low-order bits; d
 """
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from torch import Tensor
 
 from leakbound.channels.channel import Channel
 from leakbound.randomness.grid import grid_spacing, to_grid
-from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 
 _CHUNK = 3 * 2**14  # values that are in float64 at a time, which stay in a core's cache
 _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, over the largest of its noise
@@ -117,17 +118,36 @@ class ChannelSampler:
             ValueError: If the source is secure, but the sampler releases nothing on a grid.
         """
         drawn = as_source(source)
-        if drawn.secure and self.spacing is None:
+        self._check(drawn.secure)
+        return self._shaped(lambda width: drawn.normal((count, width), self._dtype))
+
+    def stacked_noise(self, count: int, sources: Sequence[NoiseSource]) -> Float[Tensor, "slots count d"]:
+        """Draws of :meth:`noise` for several slots, on a GPU by one draw of each source and one product for all slots.
+
+        On a CPU each slot's are those that it gets alone, to the byte; errors are those of :meth:`noise`.
+        """
+        if self.device.type == "cpu":
+            drawn = [self.noise(count, source) for source in sources]
+            return drawn[0].unsqueeze(0) if len(drawn) == 1 else torch.stack(drawn)
+        stacked = StackedNoise(sources)
+        self._check(stacked.secure)
+        return self._shaped(lambda width: stacked.normal((len(sources), count, width), self._dtype))
+
+    def _check(self, secure: bool) -> None:
+        """Refuse secure noise that no grid hides."""
+        if secure and self.spacing is None:
             raise ValueError("secure noise is added on a grid: make the sampler with on_grid=True")
-        width = self.channel.dimension
+
+    def _shaped(self, normal: Callable[[int], Tensor]) -> Tensor:
+        """Noise (..., d) of standard normal numbers (..., width), which are drawn for a width."""
         if self._triangle is not None:
-            noise = _times_triangular(drawn.normal((count, width), self._dtype), self._triangle)
+            noise = _times_triangular(normal(self.channel.dimension), self._triangle)
         elif self._factor is not None:
-            noise = drawn.normal((count, len(self._factor)), self._dtype) @ self._factor
+            noise = normal(len(self._factor)) @ self._factor
         else:
-            noise = drawn.normal((count, width), self._dtype).mul_(self._deviations)
+            noise = normal(self.channel.dimension).mul_(self._deviations)
         if self._dither:
-            noise += drawn.normal((count, width), self._dtype).mul_(self._dither)
+            noise += normal(self.channel.dimension).mul_(self._dither)
         return noise
 
     def signal(self, images: Float[Tensor, "*lead colors height width"]) -> Float[Tensor, "*lead colors height width"]:

@@ -1,5 +1,6 @@
 """Records of a step, drawn on the CPU so that every device sees the same batches; counted where that is no secret."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,6 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from leakbound.randomness.sources import NoiseSource, as_source
+
+_AHEAD = 256  # steps that indices are drawn for at a time
 
 
 class ShuffledBatches:
@@ -30,12 +33,17 @@ class ShuffledBatches:
 
     def draw(self) -> Int[Tensor, " size"]:
         """Indices of the next batch."""
-        while len(self._pending) < self.size:
-            permutation = torch.randperm(len(self.uses), generator=self._generator)
-            self._pending = torch.cat([self._pending, permutation])
-        batch, self._pending = self._pending[: self.size], self._pending[self.size :]
-        self.uses += batch.bincount(minlength=len(self.uses))
-        return batch
+        return self.draw_several(1)[0]
+
+    def draw_several(self, steps: int) -> Int[Tensor, "steps size"]:
+        """Indices of the next batches."""
+        asked = steps * self.size
+        missing = -(-max(0, asked - len(self._pending)) // len(self.uses))
+        epochs = [torch.randperm(len(self.uses), generator=self._generator) for _ in range(missing)]
+        drawn = torch.cat([self._pending, *epochs])
+        batches, self._pending = drawn[:asked], drawn[asked:].clone()
+        self.uses += batches.bincount(minlength=len(self.uses))
+        return batches.view(steps, self.size)
 
     def state(self) -> dict[str, Any]:
         """All that the next batches depend on."""
@@ -45,7 +53,53 @@ class ShuffledBatches:
         """Go on from :meth:`state`."""
         self._generator.set_state(state["generator"])
         self._pending = state["pending"]
-        self.uses = state["uses"]
+        self.uses = state["uses"].clone()
+
+
+class StackedBatches:
+    """Batches of the slots of a stack, drawn for 256 steps at a time and brought to its device together.
+
+    They are those that each slot draws step by step, and so are states and counts: what is drawn ahead counts for
+    nothing until its step.
+
+    Args:
+        batches: One for each slot, of equal sizes; they belong to these alone.
+        device: Of the stack.
+    """
+
+    def __init__(self, batches: Sequence[ShuffledBatches], device: str | torch.device) -> None:
+        self._batches, self._device = list(batches), device
+        self._before = [one.state() for one in self._batches]
+        self._used = _AHEAD
+        self._drawn = torch.empty(0, dtype=torch.int64)
+
+    def draw(self) -> Int[Tensor, "slots size"]:
+        """Indices of the next step."""
+        if self._used == _AHEAD:
+            self._before = [one.state() for one in self._batches]
+            drawn = torch.stack([one.draw_several(_AHEAD) for one in self._batches], dim=1)
+            self._drawn, self._used = drawn.to(self._device, non_blocking=True), 0
+        self._used += 1
+        return self._drawn[self._used - 1]
+
+    def now(self, slot: int) -> ShuffledBatches:
+        """Batches of a slot as they would be if they had been drawn step by step: for its state and its counts."""
+        own = self._batches[slot]
+        found = ShuffledBatches(len(own.uses), own.size, torch.Generator())
+        found.restore(self._before[slot])
+        if len(self._drawn):
+            found.draw_several(self._used)
+        return found
+
+    def state(self) -> list[dict[str, Any]]:
+        """All that the next batches of each slot depend on."""
+        return [self.now(slot).state() for slot in range(len(self._batches))]
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        """Go on from :meth:`state`."""
+        for own, saved in zip(self._batches, state, strict=True):
+            own.restore(saved)
+        self._before, self._used, self._drawn = list(state), _AHEAD, self._drawn[:0]
 
 
 class PoissonBatches:

@@ -79,6 +79,10 @@ class ClientStep:
         """True if training holds a copy of all members for each of its networks."""
         return False
 
+    def kept_images(self, members: int, block: int) -> int:
+        """Number of images, in float32, that training holds for each of its networks, if noise is drawn for a block."""
+        return members if self.keeps_copies else 0
+
     @property
     def error_feedback(self) -> bool:
         """True if training keeps what :meth:`disguised` left out, and adds it to the next average."""
@@ -192,6 +196,10 @@ class ChannelStep(ClientStep):
         if channel.capacity != level:
             found.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
         return found
+
+    def kept_images(self, members: int, block: int) -> int:
+        """Copies of all members, or a block of noise beside the numbers that it is made of, twice as long if secure."""
+        return members if self.keeps_copies else 4 * block
 
     def released(self, images: Images, source: NoiseSource) -> Images:
         """One use of the channel for each image."""

@@ -14,6 +14,8 @@ from leakbound.training.written_out import by_record
 
 BLOCK = 32
 """Steps that noise is drawn for at once on a GPU, where a draw costs the same whatever its size."""
+BLOCKS = {"cuda": BLOCK}
+"""Steps for which the noise of a channel is drawn at once on a device; on others few, as its shape takes it."""
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
@@ -32,6 +34,16 @@ class Inputs:
 
     def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
         """Images for one step of every slot; ``indices`` count each slot's own members."""
+        return self.seen(indices, self.noise(indices.shape[1]))
+
+    def noise(self, batch_size: int) -> Tensor | None:
+        """Noise (slots, batch, d) that is drawn for the next step; None where none is."""
+        return None
+
+    def seen(
+        self, indices: Int[Tensor, "slots batch"], noise: Tensor | None
+    ) -> Float[Tensor, "slots batch colors height width"]:
+        """Images for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
         return by_record(self._images, self._rows.gather(1, indices))
 
     def state(self) -> dict[str, Any]:
@@ -59,8 +71,10 @@ class FrozenInputs(Inputs):
             copy.copy_(sampler.freeze(images[own], source))
         self._slots = torch.arange(len(drawn), device=images.device)
 
-    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
-        """Images for one step of every slot."""
+    def seen(
+        self, indices: Int[Tensor, "slots batch"], noise: Tensor | None
+    ) -> Float[Tensor, "slots batch colors height width"]:
+        """Noisy copies for a step."""
         return self._copies[self._slots, indices.T].transpose(0, 1)
 
     def state(self) -> dict[str, Any]:
@@ -88,54 +102,45 @@ class FreshInputs(Inputs):
             images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
         super().__init__(images, rows)
         self._sampler = sampler
-        block = 1 if sampler.channel.basis is None else NOISE_BATCHES
-        self._streams = [_NoiseStream(sampler, as_source(source), block) for source in sources]
-
-    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
-        """Images for one step of every slot."""
-        drawn = [stream.draw(indices.shape[1]) for stream in self._streams]
-        noise = drawn[0] if len(drawn) == 1 else torch.stack(drawn)
-        taken = super().take(indices)
-        in_place = taken.dtype == torch.float32 and (self._sampler.spacing is None or taken.is_contiguous())
-        return self._sampler.release(taken, noise, out=taken if in_place else None)
-
-    def state(self) -> dict[str, Any]:
-        """All that the next noise depends on."""
-        return {"streams": [stream.state() for stream in self._streams]}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        for stream, saved in zip(self._streams, state["streams"], strict=True):
-            stream.restore(saved)
-
-
-class _NoiseStream:
-    """Noise of one slot, drawn for ``block`` batches at a time; each row is given out once."""
-
-    def __init__(self, sampler: ChannelSampler, source: NoiseSource, block: int) -> None:
-        self._sampler, self._source, self._block = sampler, source, block
-        self._before = source.state()
-        self._used = block
+        few = 1 if sampler.channel.basis is None else NOISE_BATCHES
+        self._block = BLOCKS.get(images.device.type, few)
+        self._sources = [as_source(source) for source in sources]
+        self._before = [source.state() for source in self._sources]
+        self._used = self._block
         self._noise: tuple[Tensor, ...] = ()
 
-    def draw(self, batch_size: int) -> Float[Tensor, "batch d"]:
-        """Noise of one batch."""
+    def noise(self, batch_size: int) -> Float[Tensor, "slots batch d"]:
+        """Noise of the next step of every slot; each row is given out once."""
         if self._used == self._block:
-            self._before = self._source.state()
-            self._noise = self._sampler.noise(self._block * batch_size, self._source).split(batch_size)
+            self._before = [source.state() for source in self._sources]
+            drawn = self._sampler.stacked_noise(self._block * batch_size, self._sources)
+            self._noise = drawn.split(batch_size, dim=1)
             self._used = 0
         self._used += 1
         return self._noise[self._used - 1]
 
+    def seen(
+        self, indices: Int[Tensor, "slots batch"], noise: Tensor | None
+    ) -> Float[Tensor, "slots batch colors height width"]:
+        """Images with noise."""
+        taken = super().seen(indices, None)
+        if noise is None:
+            raise ValueError("images under fresh noise need it: give that of the step")
+        in_place = taken.dtype == torch.float32 and (self._sampler.spacing is None or taken.is_contiguous())
+        return self._sampler.release(taken, noise, out=taken if in_place else None)
+
     def state(self) -> dict[str, Any]:
-        """The source's before the current block, and how much of the block is used."""
-        rows = len(self._noise[0]) if self._noise else 0
-        return {"before": self._before, "used": self._used, "batch_size": rows}
+        """The sources' before the current block of noise, and how much of the block is used."""
+        rows = self._noise[0].shape[1] if self._noise else 0
+        return {"streams": [{"before": one, "used": self._used, "batch_size": rows} for one in self._before]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Draw the current block again, of secure noise a new one, and skip what was used."""
-        self._source.restore(state["before"])
-        self._used = self._block
-        if state["batch_size"]:
-            self.draw(state["batch_size"])
-            self._used = state["used"]
+        for source, saved in zip(self._sources, state["streams"], strict=True):
+            source.restore(saved["before"])
+        self._before = [saved["before"] for saved in state["streams"]]
+        self._used, self._noise = self._block, ()
+        first = state["streams"][0]
+        if first["batch_size"]:
+            self.noise(first["batch_size"])
+            self._used = first["used"]

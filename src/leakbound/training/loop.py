@@ -1,28 +1,31 @@
 """The training loop of every defense, and SGD over a stack, which most defenses are trained by."""
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.training import stack
-from leakbound.training.batches import ShuffledBatches
+from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.inputs import BLOCK
+from leakbound.training.inputs import BLOCK, BLOCKS
 from leakbound.training.progress import Progress, progress
 from leakbound.training.rates import chosen_rates
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 
 logger = logging.getLogger("leakbound")
-_AHEAD = {"cuda": 2**22}  # numbers of noise on parameters that each slot draws at a time, for at most BLOCK steps
+AHEAD = {"cuda": 2**22}
+"""Numbers of noise on parameters that each slot draws at a time on a device, for at most ``BLOCK`` steps."""
 _CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
 
 
@@ -61,9 +64,17 @@ def train_stack(request: TrainingRequest) -> TrainingResult:
         build(request, 0),
         request.image_shape,
         request.records,
-        request.dataset.drawing.members if request.client.keeps_copies else 0,
+        kept_images(request),
     )
     return run(request, StackLearner, size)
+
+
+def kept_images(request: TrainingRequest) -> int:
+    """Images that would fill the memory which a slot takes all the time: noisy copies, or noise that is drawn ahead."""
+    client, numbers = request.client, AHEAD.get(torch.device(request.device).type, 0)
+    ahead = -(-numbers // math.prod(request.image_shape)) if client.defense.changes_gradients else 0
+    block = BLOCKS.get(torch.device(request.device).type, 0) * request.records
+    return ahead + client.kept_images(request.dataset.drawing.members, block)
 
 
 class StackLearner:
@@ -80,17 +91,14 @@ class StackLearner:
         self._weights = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
         self._optimizer = sgd(request, self._weights.leaves, 1.0)
-        data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
-        used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
-        rows = torch.from_numpy(places.reshape(len(slots), -1)).to(request.device)
-        labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
-        self._labels = torch.from_numpy(np.stack(labels)).to(request.device)
-        self._batches = [
+        images, rows, self._labels = members_of(request, slots)
+        orders = [
             ShuffledBatches(rows.shape[1], request.records, request.generator(slot.replica, "batches"))
             for slot in slots
         ]
+        self._batches = StackedBatches(orders, request.device)
         sources = [request.noise(slot.replica) for slot in slots]
-        self._inputs = request.client.inputs(torch.from_numpy(data.pool.images[used]).to(request.device), rows, sources)
+        self._inputs = request.client.inputs(images, rows, sources)
         self._uploads = StackUploads(request.client, sources)
 
     @property
@@ -100,7 +108,7 @@ class StackLearner:
 
     def step(self) -> None:
         """One optimisation step of every slot."""
-        indices = torch.stack([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
+        indices = self._batches.draw()
         logits = stack.forward(self.model, self.params, self._inputs.take(indices))
         gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
         self._uploads.apply(self._weights.parts(gradients))
@@ -120,7 +128,7 @@ class StackLearner:
             population=self._labels.shape[1],
             batch_size=self._request.records,
             steps=steps,
-            uses=int(self._batches[slot].uses.max()),
+            uses=int(self._batches.now(slot).uses.max()),
         )
 
     def state(self) -> dict[str, Any]:
@@ -128,7 +136,7 @@ class StackLearner:
         return {
             "params": {name: value.detach() for name, value in self.params.items()},
             "optimizer": self._optimizer.state_dict(),
-            "batches": [batches.state() for batches in self._batches],
+            "batches": self._batches.state(),
             "inputs": self._inputs.state(),
             "uploads": self._uploads.state(),
         }
@@ -138,8 +146,7 @@ class StackLearner:
         for name, value in self.params.items():
             value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
-        for batches, saved in zip(self._batches, state["batches"], strict=True):
-            batches.restore(saved)
+        self._batches.restore(state["batches"])
         self._inputs.restore(state["inputs"])
         self._uploads.restore(state["uploads"])
 
@@ -166,7 +173,7 @@ class StackUploads:
         """Change gradients (slots, ...), one tensor per parameter, in place."""
         if not self._client.defense.changes_gradients:
             return
-        ahead, numbers = _AHEAD.get(gradients[0].device.type, 0), sum(gradient[0].numel() for gradient in gradients)
+        ahead, numbers = AHEAD.get(gradients[0].device.type, 0), sum(gradient[0].numel() for gradient in gradients)
         for place, source in enumerate(self._sources):
             first = place * self._at_once
             whole = [gradient[first : first + self._at_once] for gradient in gradients]
@@ -202,6 +209,19 @@ class StackUploads:
             ]
             for first in range(0, len(kept), self._at_once)
         }
+
+
+def members_of(
+    request: TrainingRequest, slots: Sequence[Slot]
+) -> tuple[Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]]:
+    """Members of some slots on the device: images, rows of each slot's own, and their labels as the slot has them."""
+    data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
+    used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
+    rows = torch.from_numpy(places.reshape(len(slots), -1))
+    labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
+    arrays = (torch.from_numpy(data.pool.images[used]), rows, torch.from_numpy(np.stack(labels)))
+    images, rows, given = (array.to(request.device) for array in arrays)
+    return images, rows, given
 
 
 def build(request: TrainingRequest, replica: int) -> nn.Module:

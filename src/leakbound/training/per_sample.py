@@ -1,4 +1,4 @@
-"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting, slots one after another.
+"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting; on a CPU slots one after another.
 
 Sums of clipped gradients come from :mod:`leakbound.training.weighted_sums`, most of them without the gradients of
 single records. They are equal to those of Opacus' optimizer (tested), whose noise, scaling and privacy accountant these
@@ -26,7 +26,7 @@ from leakbound.training.client_steps import ClippedStep, Norms
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.weighted_sums import divisible, weighted_sums
 
-_SLACK = 1e-6  # Opacus adds it to a norm that it divides by
+SLACK = 1e-6  # Opacus adds it to a norm that it divides by
 _CPU_BYTES = 2**30  # for what single records need on a CPU: no measurement, so that equal runs give equal bytes
 
 
@@ -37,7 +37,20 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         Abadi et al. 2016, Algorithm 1; Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive
         Clipping'.
     """
-    return loop.run(request, PerSampleLearner, 1)
+    if torch.device(request.device).type == "cpu":
+        return loop.run(request, PerSampleLearner, 1)
+    from leakbound.training.private_stack import PrivateStackLearner, largest_batch
+
+    size = stack.stack_size(
+        request.config.max_stack,
+        len(request.slots),
+        request.device,
+        loop.build(request, 0),
+        request.image_shape,
+        largest_batch(request),
+        loop.kept_images(request),
+    )
+    return loop.run(request, PrivateStackLearner, size)
 
 
 class PrivateOptimizer(DPOptimizer):
@@ -87,7 +100,51 @@ class PrivateOptimizer(DPOptimizer):
             _mark_as_processed(parameter.summed_grad)
 
 
-class PerSampleLearner:
+class AccountedLearner:
+    """What learners under DP-SGD and DP-PSAC state of themselves: steps, records and ε are the same for all slots.
+
+    Args:
+        request: The run.
+
+    Raises:
+        TypeError: If its defense clips no gradients of single records.
+    """
+
+    def __init__(self, request: TrainingRequest) -> None:
+        if not isinstance(request.client, ClippedStep):
+            raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
+        self._client, self._request = request.client, request
+        self._population = request.dataset.drawing.members
+        self._rate = request.batch_size / self._population
+        self._accountant = create_accountant(self._client.defense.accountant)
+
+    def metrics(self) -> dict[str, float]:
+        """ε spent so far, at the δ of the defense."""
+        if not self._accountant.history:
+            return {"epsilon": 0.0}
+        if self._client.level == 0:
+            return {"epsilon": math.inf}
+        with warnings.catch_warnings():
+            # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
+            warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
+            return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
+
+    def event(self, slot: int, steps: int) -> PrivacyEvent:
+        """Poisson sampled steps with clipping and noise; who was drawn is secret, so anybody may be in each step."""
+        return self._client.event(
+            sampling="poisson",
+            population=self._population,
+            batch_size=self._request.batch_size,
+            steps=steps,
+            uses=steps,
+        )
+
+    def _weights(self, norms: Norms) -> Norms:
+        """Factors of the records' gradients."""
+        return self._client.record_weights(norms, SLACK)
+
+
+class PerSampleLearner(AccountedLearner):
     """One slot under DP-SGD or DP-PSAC.
 
     Args:
@@ -98,18 +155,14 @@ class PerSampleLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         (slot,) = slots
         replica = slot.replica
-        if not isinstance(request.client, ClippedStep):
-            raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
-        self._client, self._request = request.client, request
+        super().__init__(request)
         self.model = loop.build(request, replica).to(request.device)
         members = request.dataset.members(replica)
         self._images, self._labels = (
             torch.from_numpy(array).to(request.device) for array in (members.images, members.labels)
         )
-        self._rate = request.batch_size / len(members.labels)
         self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))
         self._noise = request.noise(replica)
-        self._accountant = create_accountant(self._client.defense.accountant)
         self._optimizer = PrivateOptimizer(
             loop.sgd(request, list(self.model.parameters()), slot.learning_rate),
             noise_multiplier=self._client.level,
@@ -133,31 +186,6 @@ class PerSampleLearner:
             sums = weighted_sums(self.model, self._images[indices], self._labels[indices], self._weights)
             self._optimizer.add(list(sums.values()))
         self._optimizer.step()
-
-    def _weights(self, norms: Norms) -> Norms:
-        """Factors of the records' gradients."""
-        return self._client.record_weights(norms, _SLACK)
-
-    def metrics(self) -> dict[str, float]:
-        """ε spent so far, at the δ of the defense."""
-        if not self._accountant.history:
-            return {"epsilon": 0.0}
-        if self._client.level == 0:
-            return {"epsilon": math.inf}
-        with warnings.catch_warnings():
-            # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
-            warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
-            return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
-
-    def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Poisson sampled steps with clipping and noise; who was drawn is secret, so anybody may be in each step."""
-        return self._client.event(
-            sampling="poisson",
-            population=len(self._labels),
-            batch_size=self._request.batch_size,
-            steps=steps,
-            uses=steps,
-        )
 
     def state(self) -> dict[str, Any]:
         """Weights, optimizer, generators, accountant; of secure noise nothing."""

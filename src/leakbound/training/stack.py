@@ -54,7 +54,8 @@ class Weights:
         self._shapes = {name: value.shape for name, value in params.items()}
         self._sizes = [value.numel() for value in params.values()]
         self.leaves, self._rates = list(params.values()), torch.tensor(rates)
-        if len(models) > 1:
+        self._single = len(models) == 1
+        if not self._single:
             self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
             own = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
             self._rates = torch.cat(own).to(device)
@@ -66,10 +67,16 @@ class Weights:
 
     def parts(self, values: list[Tensor]) -> list[Tensor]:
         """What lies like the leaves, as one tensor (slots, ...) for each parameter."""
-        if len(self._shapes) == len(values):
+        if self._single:
             return values
         pieces = values[0].split(self._sizes)
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
+
+    def gathered(self, parts: list[Tensor]) -> list[Tensor]:
+        """What :meth:`parts` divides, from one tensor (slots, ...) for each parameter."""
+        if self._single:
+            return parts
+        return [torch.cat([part.flatten() for part in parts])]
 
     def scale(self, gradients: list[Tensor]) -> None:
         """Multiply gradients of the leaves by the rate of each slot, in place; momentum is linear."""

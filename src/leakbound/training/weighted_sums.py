@@ -11,9 +11,10 @@ Source:
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +24,7 @@ from torch.func import functional_call
 from torch.nn.grad import conv2d_weight
 
 from leakbound.training.client_steps import Gradients, record_gradients
+from leakbound.training.written_out import written_out
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
 _HELD = 2**14  # values of a layer's weight up to which the gradients of single records are kept
@@ -59,19 +61,88 @@ def weighted_sums(
     """
     if len(labels) == 0:
         return {name: torch.zeros_like(value) for name, value in model.named_parameters()}
-    parts = _parts(model, images, labels) if divisible(model) else None
+    parts = _parts(_layers(model), _plain(model), images, labels) if divisible(model) else None
     if parts is None:
         gradients = record_gradients(model, images, labels)
         squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
         weights = weigh(torch.stack(squares).sum(0).sqrt())
         return {name: torch.einsum("i,i...", weights, value) for name, value in gradients.items()}
     weights = weigh(torch.stack([part.squares for part in parts.values()]).sum(0).sqrt())
-    found = {
+    totals = _totals(parts, weights)
+    return {name: totals[name] for name, _ in model.named_parameters()}
+
+
+def stacked_sums(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    images: Float[Tensor, "slots n colors height width"],
+    labels: Int[Tensor, "slots n"],
+    weigh: Callable[[Float[Tensor, "slots n"]], Float[Tensor, "slots n"]],
+) -> Gradients:
+    """The sums of :func:`weighted_sums` for every slot of a stack, over records of its own, all slots at once.
+
+    A network that is not of known layers, or that cannot be written out, is computed slot by slot.
+
+    Args:
+        model: Architecture; its own parameters are overwritten where slots are computed one by one.
+        params: Parameter name to its values (slots, ...).
+        images: Records of each slot; there may be none.
+        labels: Their classes.
+        weigh: Weights by the norms, of all slots together.
+
+    Returns:
+        Parameter name to the sum of each slot (slots, ...).
+    """
+    slots, records = labels.shape
+    if records == 0:
+        return {name: torch.zeros_like(value) for name, value in params.items()}
+    network = written_out(model, params, images) if divisible(model) else None
+    rows, own = images.transpose(0, 1).flatten(0, 1), {name: value.detach() for name, value in params.items()}
+    if network is not None:
+        forward = partial(network.of_rows, own)
+        parts = _parts(network.layers, forward, rows, labels.T.flatten(), slots)
+        if parts is not None:
+            norms = torch.stack([part.squares for part in parts.values()]).sum(0).sqrt().view(records, slots).T
+            totals = _totals(parts, weigh(norms).T.flatten())
+            return {name: totals[name] for name in params}
+    return _slot_by_slot(model, own, images, labels, weigh)
+
+
+def _slot_by_slot(model: nn.Module, params: Gradients, images: Tensor, labels: Tensor, weigh: Weigh) -> Gradients:
+    """Sums of each slot on its own: norms first, which are weighed together, then sums with these weights."""
+    norms: list[Tensor] = []
+
+    def noted(found: Tensor) -> Tensor:
+        """Weights of nobody, while norms are looked at."""
+        norms.append(found)
+        return torch.zeros_like(found)
+
+    def sums(slot: int, weigh_own: Weigh) -> Gradients:
+        """Sums of one slot."""
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                value.copy_(params[name][slot])
+        return weighted_sums(model, images[slot], labels[slot], weigh_own)
+
+    for slot in range(len(labels)):
+        sums(slot, noted)
+    weights = weigh(torch.stack(norms))
+    found = [sums(slot, partial(_given, own)) for slot, own in enumerate(weights)]
+    return {name: torch.stack([one[name] for one in found]) for name in params}
+
+
+def _given(weights: Tensor, norms: Tensor) -> Tensor:
+    """Weights that do not wait for the norms."""
+    return weights
+
+
+def _totals(parts: dict[str, "_Part"], weights: Tensor) -> Gradients:
+    """Weighted sums by the names of the network's parameters."""
+    return {
         f"{layer}.{name}" if layer else name: value
         for layer, part in parts.items()
         for name, value in part.total(weights).items()
     }
-    return {name: found[name] for name, _ in model.named_parameters()}
 
 
 def divisible(model: nn.Module) -> bool:
@@ -94,12 +165,30 @@ def _known(layer: nn.Module) -> bool:
     return type(layer) in (nn.Linear, nn.GroupNorm)
 
 
-def _parts(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, _Part] | None:
-    """Each layer's part; None if one is not called once, on a row for each record, or if its call is not as it was."""
-    layers = _layers(model)
+def _plain(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Call of a network, without gradients of its parameters."""
     parameters = {name: value.detach() for name, value in model.named_parameters()}
+    return lambda images: functional_call(model, parameters, (images,))
+
+
+def _parts(
+    layers: dict[str, nn.Module],
+    forward: Callable[[Tensor], Tensor],
+    images: Tensor,
+    labels: Tensor,
+    slots: int | None = None,
+) -> dict[str, _Part] | None:
+    """Each layer's part; None if one is not called once, on a row for each record, or if its call is not as it was.
+
+    Args:
+        layers: Layers with parameters.
+        forward: Logits of images, by calls of these layers.
+        images: One record each, of a stack record by record.
+        labels: Their classes.
+        slots: Of a stack, whose sums are (slots, ...).
+    """
     with torch.enable_grad(), _watched(layers) as calls:
-        outputs = functional_call(model, parameters, (images.detach().requires_grad_(),))
+        outputs = forward(images.detach().requires_grad_())
         loss = F.cross_entropy(outputs, labels, reduction="sum")
     if sorted(call.layer for call in calls) != sorted(layers):
         return None
@@ -113,7 +202,7 @@ def _parts(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, _Part]
     }
     with torch.no_grad():
         return {
-            call.layer: kinds[type(layers[call.layer])](layers[call.layer], call.given.detach(), slope)
+            call.layer: kinds[type(layers[call.layer])](layers[call.layer], call.given.detach(), slope, slots)
             for call, slope in zip(calls, slopes, strict=True)
         }
 
@@ -155,20 +244,33 @@ def _watched(layers: dict[str, nn.Module]) -> Iterator[list[_Call]]:
             handle.remove()
 
 
-def _linear(layer: nn.Linear, given: Float[Tensor, "n inputs"], slope: Float[Tensor, "n outputs"]) -> _Part:
+def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots: int) -> Float[Tensor, "slots *rest"]:
+    """Weighted sums of each slot's rows."""
+    return torch.einsum("ij,ij...->j...", weights.unflatten(0, (-1, slots)), values.unflatten(0, (-1, slots)))
+
+
+def _linear(
+    layer: nn.Linear, given: Float[Tensor, "n inputs"], slope: Float[Tensor, "n outputs"], slots: int | None
+) -> _Part:
     """The gradient of a record is the outer product of ``slope`` and ``given``."""
     squares = slope.square().sum(1) * (given.square().sum(1) + (layer.bias is not None))
 
     def total(weights: Tensor) -> Gradients:
         """Weighted sum."""
         weighted = slope * weights[:, None]
-        return _named(layer, weighted.T @ given, weighted.sum(0))
+        if slots is None:
+            return _named(layer, weighted.T @ given, weighted.sum(0))
+        own = weighted.unflatten(0, (-1, slots))
+        return _named(layer, own.permute(1, 2, 0) @ given.unflatten(0, (-1, slots)).transpose(0, 1), own.sum(0))
 
     return _Part(squares, total)
 
 
 def _convolution(
-    layer: nn.Conv2d, given: Float[Tensor, "n channels height width"], slope: Float[Tensor, "n outputs rows columns"]
+    layer: nn.Conv2d,
+    given: Float[Tensor, "n channels height width"],
+    slope: Float[Tensor, "n outputs rows columns"],
+    slots: int | None,
 ) -> _Part:
     """The gradient of a record is the product of ``slope`` and of its unfolded input.
 
@@ -192,16 +294,26 @@ def _convolution(
 
     def total(weights: Tensor) -> Gradients:
         """Weighted sum."""
+        if slots is not None:
+            own = _sums(weights, torch.cat(held), slots) if keeps else _weight_sums(layer, given, slope, weights, slots)
+            return _named(layer, own.view(slots, *layer.weight.shape), _sums(weights, biases, slots))
         if keeps:
             summed = torch.einsum("i,i...", weights, torch.cat(held)).view_as(layer.weight)
         else:
-            weighted = slope * weights.view(-1, 1, 1, 1)
-            padding = (int(layer.padding[0]), int(layer.padding[1]))
-            stride = (layer.stride[0], layer.stride[1])
-            summed = conv2d_weight(given, layer.weight.shape, weighted, stride, padding)
+            summed = _weight_sums(layer, given, slope, weights, 1)
         return _named(layer, summed, weights @ biases)
 
     return _Part(torch.cat(squares) + (0 if layer.bias is None else biases.square().sum(1)), total)
+
+
+def _weight_sums(layer: nn.Conv2d, given: Tensor, slope: Tensor, weights: Tensor, slots: int) -> Tensor:
+    """Weighted sums of the gradients of a kernel, (slots · outputs, ...): those of a convolution of groups of slots."""
+    weighted = slope * weights.view(-1, 1, 1, 1)
+    padding = (int(layer.padding[0]), int(layer.padding[1]))
+    stride = (layer.stride[0], layer.stride[1])
+    shape = (slots * layer.weight.shape[0], *layer.weight.shape[1:])
+    sides = (values.unflatten(0, (-1, slots)).flatten(1, 2) for values in (given, weighted))
+    return conv2d_weight(next(sides), shape, next(sides), stride, padding, groups=slots)
 
 
 def _unfolded(layer: nn.Conv2d, images: Float[Tensor, "n channels height width"]) -> Float[Tensor, "n values places"]:
@@ -214,14 +326,18 @@ def _unfolded(layer: nn.Conv2d, images: Float[Tensor, "n channels height width"]
     return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(images), math.prod(layer.weight.shape[1:]), -1)
 
 
-def _group_norm(layer: nn.GroupNorm, given: Float[Tensor, "n channels *places"], slope: Tensor) -> _Part:
+def _group_norm(
+    layer: nn.GroupNorm, given: Float[Tensor, "n channels *places"], slope: Tensor, slots: int | None
+) -> _Part:
     """The gradients of a record are sums over places, of ``slope`` times the normalised input and of ``slope``."""
     scales = (slope * F.group_norm(given, layer.num_groups, eps=layer.eps)).flatten(2).sum(2)
     shifts = slope.flatten(2).sum(2)
 
     def total(weights: Tensor) -> Gradients:
         """Weighted sum."""
-        return _named(layer, weights @ scales, weights @ shifts)
+        if slots is None:
+            return _named(layer, weights @ scales, weights @ shifts)
+        return _named(layer, _sums(weights, scales, slots), _sums(weights, shifts, slots))
 
     return _Part(scales.square().sum(1) + shifts.square().sum(1), total)
 

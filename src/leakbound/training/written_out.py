@@ -39,7 +39,7 @@ def written_out(model: nn.Module, params: Mapping[str, Tensor], images: Tensor) 
 
     Args:
         model: Architecture; the answer is kept as long as it lives.
-        params: Parameter name to its values (slots, ...), of at least two slots.
+        params: Parameter name to its values (slots, ...).
         images: Batches (slots, batch, colors, height, width).
     """
     if model not in _known:
@@ -77,15 +77,22 @@ class WrittenOut:
             params: Parameter name to its values (slots, ...).
             images: A batch per slot.
         """
+        logits = self.of_rows(params, images.transpose(0, 1).flatten(0, 1))
+        return logits.unflatten(0, (images.shape[1], len(images))).transpose(0, 1)
+
+    def of_rows(
+        self, params: Mapping[str, Tensor], images: Float[Tensor, "rows colors height width"]
+    ) -> Float[Tensor, "rows classes"]:
+        """Logits of rows that lie record by record, the slots of each side by side."""
         for name, value in params.items():
             layer, _, own = name.rpartition(".")
             self._own[layer][own] = value
         try:
-            logits: Tensor = self._network(images.transpose(0, 1).flatten(0, 1))
+            logits: Tensor = self._network(images)
         finally:
             for kept in self._own.values():
                 kept.clear()
-        return logits.unflatten(0, (images.shape[1], len(images))).transpose(0, 1)
+        return logits
 
 
 class _Products(torch.autograd.Function):
@@ -191,8 +198,12 @@ def _agrees(network: WrittenOut, model: nn.Module, params: Mapping[str, Tensor],
         """Uniform numbers in [-1, 1)."""
         return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) * 2 - 1
 
-    near = {name: value[:2].detach() + 0.1 * drawn(value[:2]) for name, value in params.items()}
-    batches = drawn(images[:2, :1].expand(-1, _TRIED, -1, -1, -1))
+    two = {
+        name: value.detach().expand(2, *value.shape[1:]) if len(value) == 1 else value[:2].detach()
+        for name, value in params.items()
+    }
+    near = {name: value + 0.1 * drawn(value) for name, value in two.items()}
+    batches = drawn(images[:1, :1].expand(2, _TRIED, -1, -1, -1))
     alone = [
         functional_call(model, {name: value[slot] for name, value in near.items()}, batches[slot]) for slot in (0, 1)
     ]
