@@ -116,12 +116,21 @@ def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -
     yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
 
 
+class _ChosenError(Exception):
+    """End of a training that is about to begin."""
+
+
 def learners_of(asked: TrainingRequest) -> list[Learner]:
     """Learners of all replicas as the defense's trainer makes them, in stacks as large as it chooses."""
-    chosen: list[Any] = []
-    with mock.patch.object(loop, "run", lambda request, learner, size: chosen.append((learner, size))):
-        load(asked.defense.trainer, "trainer")(asked)
-    ((learner, size),) = chosen
+
+    def stop(request: TrainingRequest, learner: Any, size: int) -> None:
+        raise _ChosenError(learner, size)
+
+    with mock.patch.object(loop, "run", stop):
+        try:
+            load(asked.defense.trainer, "trainer")(asked)
+        except _ChosenError as chosen:
+            learner, size = chosen.args
     return [learner(asked, asked.slots[first : first + size]) for first in range(0, len(asked.slots), size)]
 
 
