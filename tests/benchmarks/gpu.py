@@ -147,32 +147,22 @@ def _write(section: str, rows: list[dict[str, Any]], asked: Asked, out: Path, be
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Facts of the device and its software."""
+    """Facts of the device and its software; as far as the driver's own program tells them, without using the device."""
     import platform
 
     import torch
 
     found: dict[str, Any] = {"name": platform.machine(), "cores": len(os.sched_getaffinity(0))}
     if device == "cuda":
-        found |= {"name": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "cudnn": _cudnn()}
-        found |= {"driver": _driver(), "mib": torch.cuda.mem_get_info()[1] // 2**20}
+        asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
+        try:
+            told = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+            name, driver, mib = (word.strip() for word in told[0].split(","))
+            found |= {"name": name, "driver": driver, "mib": mib, "gpus": len(told)}
+        except (OSError, subprocess.SubprocessError, LookupError, ValueError):
+            found |= {"name": torch.cuda.get_device_name(), "gpus": torch.cuda.device_count()}
+        found |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     return found
-
-
-def _cudnn() -> int | None:
-    """Version of cuDNN."""
-    import torch
-
-    return torch.backends.cudnn.version()
-
-
-def _driver() -> str | None:
-    """Version of the driver; None if nobody tells."""
-    try:
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return None
 
 
 def installed(wheels: Path) -> Path:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -29,10 +30,10 @@ from leakbound import models
 from leakbound.attacks.geiping import invert
 from leakbound.attacks.matching import GradientMatching
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import TrainingRequest, stack
+from leakbound.registry import load
+from leakbound.training import TrainingRequest, loop, stack
 from leakbound.training.client_steps import record_gradients
-from leakbound.training.loop import Learner, StackLearner, build, sgd
-from leakbound.training.per_sample import PerSampleLearner
+from leakbound.training.loop import Learner, build, sgd
 
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)
@@ -70,7 +71,8 @@ def cases(asked: Asked) -> Iterator[Case]:
 def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
     """A run of ``count`` replicas on random images."""
     asked = requests("lenet", batch, [defense])[defense]
-    return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device)
+    config = asked.config.model_copy(update={"max_stack": count})  # on a CPU it would be one
+    return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device, config=config)
 
 
 def first_step(asked: TrainingRequest) -> Values:
@@ -103,6 +105,7 @@ def ways(asked: TrainingRequest, seconds: float) -> Values:
     if device == "cuda":
         yield {"metric": "peak_mib", "value": torch.cuda.max_memory_allocated() / 2**20}
         torch.cuda.reset_peak_memory_stats()
+        torch.cuda.empty_cache()
 
 
 def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -> Values:
@@ -113,14 +116,22 @@ def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -
     yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
 
 
+class _ChosenError(Exception):
+    """End of a training that is about to begin."""
+
+
 def learners_of(asked: TrainingRequest) -> list[Learner]:
-    """Learners of all replicas as training has them: one stack, and under DP as many as it takes."""
-    if not asked.defense.clips:
-        return [StackLearner(asked, asked.slots)]
-    try:
-        return [PerSampleLearner(asked, asked.slots)]
-    except ValueError:  # it takes one slot
-        return [PerSampleLearner(asked, [slot]) for slot in asked.slots]
+    """Learners of all replicas as the defense's trainer makes them, in stacks as large as it chooses."""
+
+    def stop(request: TrainingRequest, learner: Any, size: int) -> None:
+        raise _ChosenError(learner, size)
+
+    with mock.patch.object(loop, "run", stop):
+        try:
+            load(asked.defense.trainer, "trainer")(asked)
+        except _ChosenError as chosen:
+            learner, size = chosen.args
+    return [learner(asked, asked.slots[first : first + size]) for first in range(0, len(asked.slots), size)]
 
 
 def _each(steps: list[Step]) -> None:

@@ -72,6 +72,18 @@ def test_ratio_is_taken_within_a_turn_and_counts_networks():
     assert values["K = 2, one", "speedup"] > 0
 
 
+def test_learners_are_those_that_training_makes():
+    """One stack of all replicas; under DP on a CPU one for each."""
+    for defense, sizes in (("none", [3]), ("dpsgd", [1, 1, 1])):
+        learners = gpu_fast.learners_of(gpu_fast.request("small", 8, "cpu", defense, 3))
+        assert [len(next(iter(one.params.values()))) for one in learners] == sizes
+        before = [{name: value.clone() for name, value in one.params.items()} for one in learners]
+        for one in learners:
+            one.step()
+        for old, one in zip(before, learners, strict=True):
+            assert any(not torch.equal(old[name], value) for name, value in one.params.items())
+
+
 def test_operations_are_counted_without_views():
     values = torch.ones(4, 3)
     assert gpu_fast.operations(lambda: values.view(3, 4).transpose(0, 1) + 1) == 1
