@@ -36,9 +36,9 @@ test-flower: .venv-flower/ready
 	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py \
 	  tests/engine/test_flower_example.py
 
-# Lightning and transformers are no dependencies, so what is made for them is tested in an environment that has both.
-test-frameworks: .venv-frameworks/ready
-	.venv-frameworks/bin/python -m pytest -q tests/engine/test_lightning.py tests/engine/test_examples.py
+# Lightning and transformers are no dependencies: they lie in a folder beside .venv, for what is made for them alone.
+test-frameworks: .venv/ready .venv-frameworks/ready
+	PYTHONPATH=.venv-frameworks python -m pytest -q tests/engine/test_lightning.py tests/engine/test_examples.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
@@ -200,8 +200,11 @@ LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock
 .venv-flower/ready: requirements-flower.lock $(LOCKS) pyproject.toml
 	$(call ENVIRONMENT,.venv-flower,requirements-flower.lock)
 
-.venv-frameworks/ready: requirements.lock requirements-frameworks.lock $(LOCKS) pyproject.toml
-	$(call ENVIRONMENT,.venv-frameworks,requirements.lock -r requirements-frameworks.lock)
+.venv-frameworks/ready: requirements-frameworks.lock | .venv/ready
+	rm -rf .venv-frameworks
+	python $(INSTALL) --target .venv-frameworks -r requirements-frameworks.lock
+	PYTHONPATH=.venv-frameworks python -m pip check
+	touch $@
 
 .venv-site/ready: requirements-site.lock
 	$(PYTHON) -m venv .venv-site
