@@ -49,7 +49,7 @@ def test_help_shows_the_commands_for_people_and_one_line_for_the_steps(capsys):
     assert {"protect", "calibrate", "account", "audit", "demo", "publish", "plan", "report", "step"} <= heads
     assert not heads & {"prepare", "covariance", "train", "log-figures"}
     run("step", "--help")
-    assert {"prepare", "log-figures", "report"} <= {word for word in capsys.readouterr().out.split()}
+    assert {"prepare", "log-figures", "report"} <= set(capsys.readouterr().out.split())
 
 
 def test_a_command_imports_no_other_one():
