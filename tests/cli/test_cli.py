@@ -1,6 +1,7 @@
 """The commands as a shell would call them: files in, files out, mistakes as one message."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def run(*words: object) -> None:
 def test_version_is_the_package_s(capsys):
     run("--version")
     assert capsys.readouterr().out == f"leakbound {leakbound.__version__}\n"
+
+
+def test_help_shows_the_commands_for_people_and_one_line_for_the_steps(capsys):
+    run("--help")
+    lines = [words for line in capsys.readouterr().out.splitlines() if (words := line.strip("│ ").split())]
+    heads = {line[0] for line in lines}
+    assert {"protect", "calibrate", "account", "audit", "demo", "publish", "plan", "report", "step"} <= heads
+    assert not heads & {"prepare", "covariance", "train", "log-figures"}
+    run("step", "--help")
+    assert {"prepare", "log-figures", "report"} <= set(capsys.readouterr().out.split())
+
+
+def test_a_command_imports_no_other_one():
+    """So that a job starts as fast whatever commands there are."""
+    code = "import sys; from leakbound.cli.groups import STEPS; STEPS['theory'].function(); print(*sys.modules)"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
+    assert {name for name in loaded if name.startswith("leakbound.cli.steps.")} == {"leakbound.cli.steps.theory"}
+    assert not loaded & {"torch", "pandas", "leakbound.cli.protect", "leakbound.cli.plan", "leakbound.cli.tracking"}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 from sklearn.datasets import load_digits
 
@@ -34,13 +35,15 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     digits = load_digits()
     pixels = (digits.images * 15.9375).astype(np.uint8)
+    about = PngInfo()
+    about.add_text("Author", "somebody")
     for name, first in (("mine", 0), ("public", COUNT)):
         rows = []
         for number in range(first, first + COUNT):
             folder = tmp_path / name / f"digit {digits.target[number]}"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{number}.png"
-            Image.fromarray(pixels[number]).save(path)
+            Image.fromarray(pixels[number]).save(path, pnginfo=about)
             image = {"bytes": path.read_bytes(), "path": path.name}
             rows.append({"image": image, "label": digits.target[number], "name": "x"})
         pd.DataFrame(rows).to_parquet(f"{name}.parquet")
@@ -93,6 +96,9 @@ def test_pictures_are_the_released_values_clipped_and_rounded_under_the_same_nam
     assert np.array_equal(after.labels, labels)
     assert np.array_equal(np.rint(after.values * 255), np.clip(np.rint(values * 255), 0, 255))
     assert stated["written"]["clipped"] == pytest.approx(np.mean((values < 0) | (values > 1)))
+    for path in (place / "out").rglob("*.png"):
+        with Image.open(path) as picture:
+            assert picture.info == {}  # who made it stays at home
     assert "no bound gets worse" in stated["written"]["remark"]
     left, right = (np.std((values - before.values)[..., part]) for part in (slice(4), slice(4, None)))
     assert 2.5 < left / right < 3.5  # three times the standard deviation, on 3,840 values
@@ -339,7 +345,7 @@ def test_progress_is_shown_on_a_terminal_alone(monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    with bars.counted("reading", 3) as each:
+    with bars.counted("reading [/x]", 3) as each:
         each(3)
-    assert ("reading" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
+    assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
     assert bool(stream.getvalue()) == terminal

@@ -23,7 +23,7 @@ app = typer.Typer(
 app.add_typer(
     typer.Typer(cls=StepCommands, no_args_is_help=True),
     name="step",
-    help="The steps of the workflow, as its rules call them; `leakbound step --help` lists them.",
+    help="Steps of the workflow, listed by `leakbound step --help`.",
     rich_help_panel=WORKFLOW,
 )
 _USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names

@@ -14,7 +14,7 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
     with Progress(
         *columns, *([MofNCompleteColumn()] if total else []), TimeElapsedColumn(), console=Console(stderr=True)
     ) as shown:

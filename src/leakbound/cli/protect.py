@@ -197,12 +197,12 @@ def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -
     planned = f"of the {target.uses} that are planned " if (target.uses or 1) > 1 else ""
     yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     yield "each record is there once: what several pictures of one person tell adds up"
-    kept = {
-        "folders": "names of files and class folders leave as they are, and so do",
-        "parquet": f"the column {own.column!r} leaves as it is, all but it and the images is left out; open are also",
-        "array": "open are",
+    rest = "order, number and size of the records leave as they are"
+    yield {
+        "folders": f"names of files and class folders, {rest}",
+        "parquet": f"the column {own.column!r}, {rest}; all other columns are left out",
+        "array": rest,
     }[own.kind]
-    yield f"{kept} the order, number and size of the records"
     if not engine.secure:
         yield _SEEDED
 
