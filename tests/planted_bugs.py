@@ -287,8 +287,8 @@ BUGS = (
     Bug(
         "uses of the luckiest record stated for all",
         "training/loop.py",
-        "uses=int(self._batches[slot].uses.max())",
-        "uses=int(self._batches[slot].uses.min())",
+        "uses=int(self._batches.now(slot).uses.max())",
+        "uses=int(self._batches.now(slot).uses.min())",
         "tests/training/test_loop.py::test_event_counts_the_uses_of_a_record",
     ),
     Bug(

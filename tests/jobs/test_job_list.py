@@ -375,7 +375,7 @@ def changed(value):
 
 
 SPELT_OUT = {
-    ("device",): "cpu",
+    ("device",): "cuda",
     ("attacks", "audit", "sample_rate"): 0.5,
     ("privacy_noise",): "secure",
     ("preset",): "other",
@@ -416,6 +416,15 @@ def test_every_setting_reaches_a_job(trail):
         inner = inner.setdefault(key, {})
     inner[trail[-1]] = CHANGES[trail]
     assert all_settings(reading.check(values, "test")) != all_settings(QUICK), f"{trail} reaches no job"
+
+
+@pytest.mark.parametrize(("device", "gpus", "used"), [("auto", 0, "cpu"), ("auto", 1, "auto"), ("cuda", 0, "cuda")])
+def test_a_job_that_asks_for_no_gpu_takes_one_only_if_it_is_told_to(device, gpus, used):
+    values = reading.yaml.safe_load(reading.as_yaml(QUICK))
+    values["device"], values["resources"]["train"]["gpu"] = device, gpus
+    jobs = job_list(reading.check(values, "test"))
+    assert {job.settings["device"] for job in jobs.of("train")} == {used}
+    assert {job.settings["device"] for job in jobs.of("attack")} == {"cpu" if device == "auto" else device}
 
 
 def test_two_jobs_of_one_file_are_refused():

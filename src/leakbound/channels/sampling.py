@@ -178,7 +178,9 @@ class ChannelSampler:
             return torch.add(signal, noise.reshape(signal.shape), out=out)
         flat = signal.reshape(-1, self.channel.dimension)
         released = torch.empty(flat.shape, device=flat.device) if out is None else out.view(flat.shape)
-        chunks = [values.split(max(1, _CHUNK // flat.shape[1])) for values in (flat, noise.view(flat.shape), released)]
+        chunks = [
+            values.split(max(1, _CHUNK // flat.shape[1])) for values in (flat, noise.reshape(flat.shape), released)
+        ]
         for some, own, after in zip(*chunks, strict=True):
             exact = some.double().add_(own) if some.dtype == torch.float32 else some + own
             if self._rounded is None:

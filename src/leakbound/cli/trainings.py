@@ -63,7 +63,7 @@ def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, An
         "batch_size": run.batch_size,
         "seed": config.seed,
         **table.noise_settings(defense),
-        "device": config.device,
+        "device": config.device_of("train"),
         "training": config.training.model_dump(mode="json", include=kept),
     }
 

@@ -9,7 +9,7 @@ from leakbound.config.attacks import AttackConfig
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.data import CovarianceOf, DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
-from leakbound.config.execution import PluginsConfig, ResourcesConfig, TrackingConfig
+from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
@@ -34,7 +34,7 @@ class Config(Settings):
     replicas: Replicas = 3
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that models are trained and attacked on."""
+    """Device that models are trained and attacked on; auto takes a GPU for jobs whose resources ask for one by gpu."""
     catalogue: Line = "config/figures"
     """Catalogue of figures, a file or a folder; those are drawn whose rows the configuration makes."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
@@ -72,6 +72,11 @@ class Config(Settings):
         default = {name: defense.stronger_with for name, defense in default_defenses().items()}
         said = {name: defense.stronger_with for name, defense in self.defenses.items()}
         return {name: level for name, level in said.items() if level != default.get(name, Defense.stronger_with)}
+
+    def device_of(self, resources: Literal["train", "attack", "efficiency"]) -> Literal["auto", "cpu", "cuda"]:
+        """Device of jobs with some resources: a job that asks for no GPU takes none of those that others wait for."""
+        asked: ComputeConfig = getattr(self.resources, resources)
+        return "cpu" if self.device == "auto" and asked.gpu == 0 else self.device
 
     def defense(self, name: str) -> Defense:
         """The declared defense ``name``, or the default of that name.

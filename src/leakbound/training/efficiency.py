@@ -15,8 +15,11 @@ import torch
 
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
+from leakbound.training.inputs import BLOCKS
 from leakbound.training.loop import Learner, StackLearner
 from leakbound.training.per_sample import PerSampleLearner
+from leakbound.training.private_stack import PrivateStackLearner
+from leakbound.training.replay import full_precision
 from leakbound.training.request import TrainingRequest
 from leakbound.training.trainers import check
 
@@ -35,8 +38,8 @@ def measure_steps(
     """Time training steps of several defenses in turns.
 
     The learners are those of training. Before the first repetition every defense has a turn that does not count, and
-    each second repetition goes through them backwards. All replicas of a request take the step: as one stack under SGD
-    and channels, one after another under DP, which is trained so. A CPU works with one thread meanwhile.
+    each second repetition goes through them backwards. All replicas of a request take the step: as one stack, or
+    one after another under DP on a CPU, which is trained so. A CPU works with one thread meanwhile.
 
     Args:
         requests: Defense to its run; ``rounds`` is not used.
@@ -56,23 +59,30 @@ def measure_steps(
         raise ValueError(f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once")
     for request in requests.values():
         check(request)
-    learners: dict[str, Learner] = {  # DP trains replicas one after another, so one of them is measured
-        name: PerSampleLearner(request, request.slots[:1])
-        if request.defense.clips
-        else StackLearner(request, request.slots)
-        for name, request in requests.items()
-    }
+    learners = {name: _learner(request) for name, request in requests.items()}
     found = []
     with one_thread():
         for repetition in range(-1, repeats):
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
-                clips = isinstance(learner, PerSampleLearner)
-                device, serial = requests[name].device, requests[name].replicas if clips else 1
-                seconds = serial * _turn(learner, device, steps, 1 if clips else NOISE_BATCHES, max_seconds)
+                one_by_one, device = isinstance(learner, PerSampleLearner), torch.device(requests[name].device)
+                serial = requests[name].replicas if one_by_one else 1
+                # On a GPU whole blocks of noise, and few questions of the time, each of which waits for the GPU.
+                block = BLOCKS.get(device.type, 1 if one_by_one else NOISE_BATCHES)
+                with full_precision(device):
+                    seconds = serial * _turn(learner, clock_of(str(device)), steps, block, max_seconds)
                 if repetition >= 0:
                     found.append((name, repetition, seconds))
     return pd.DataFrame(found, columns=["defense", "repetition", "seconds"])
+
+
+def _learner(request: TrainingRequest) -> Learner:
+    """What trains all replicas of a run, or one of them where they are trained one after another."""
+    if not request.defense.clips:
+        return StackLearner(request, request.slots)
+    if torch.device(request.device).type == "cpu":
+        return PerSampleLearner(request, request.slots[:1])
+    return PrivateStackLearner(request, request.slots)
 
 
 @contextmanager
@@ -86,14 +96,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _turn(learner: Learner, device: str, steps: int, block: int, max_seconds: float) -> float:
+def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, max_seconds: float) -> float:
     """Mean seconds of a step, over whole blocks of steps.
 
     Only the two ends wait for a GPU: to wait for each block would be measured with it. So whether time is up is seen
-    from what the host has asked for by then, which is some steps ahead.
+    there from what the host has asked for by then, which is some steps ahead.
     """
-    clock = clock_of(device)
-    glance = time.perf_counter if torch.device(device).type == "cuda" else clock
+    glance = clock if clock is time.process_time else time.perf_counter
     began, asked, done = clock(), glance(), 0
     while done < steps and (done == 0 or max_seconds == math.inf or glance() - asked < max_seconds):
         for _ in range(block):

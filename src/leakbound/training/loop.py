@@ -13,19 +13,17 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
-from leakbound.training.client_steps import ClientStep
-from leakbound.training.inputs import BLOCK, BLOCKS
+from leakbound.training.inputs import BLOCKS
 from leakbound.training.progress import Progress, progress
 from leakbound.training.rates import chosen_rates
+from leakbound.training.replay import Replayed, cuda_graph
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
+from leakbound.training.uploads import AHEAD, StackUploads
 
 logger = logging.getLogger("leakbound")
-AHEAD = {"cuda": 2**22}
-"""Numbers of noise on parameters that each slot draws at a time on a device, for at most ``BLOCK`` steps."""
 _CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
 
 
@@ -100,6 +98,8 @@ class StackLearner:
         sources = [request.noise(slot.replica) for slot in slots]
         self._inputs = request.client.inputs(images, rows, sources)
         self._uploads = StackUploads(request.client, sources)
+        self._capture = cuda_graph if torch.device(request.device).type == "cuda" else None
+        self._pass = Replayed(self._differentiate, self._capture)
 
     @property
     def params(self) -> stack.Parameters:
@@ -109,11 +109,23 @@ class StackLearner:
     def step(self) -> None:
         """One optimisation step of every slot."""
         indices = self._batches.draw()
-        logits = stack.forward(self.model, self.params, self._inputs.take(indices))
-        gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
-        self._uploads.apply(self._weights.parts(gradients))
-        self._weights.scale(gradients)
-        for leaf, gradient in zip(self._weights.leaves, gradients, strict=True):
+        noise = self._inputs.noise(indices.shape[1])
+        self._pass(indices, *([] if noise is None else [noise]))
+        if self._request.defense.changes_gradients:
+            self._uploads.apply(self._weights.parts(self._gradients))
+            self._update()
+
+    def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
+        """Gradients of a step, and the update if they are uploaded as they are."""
+        logits = stack.forward(self.model, self.params, self._inputs.seen(indices, noise))
+        self._gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
+        if not self._request.defense.changes_gradients:
+            self._update()
+
+    def _update(self) -> None:
+        """Momentum and step by the gradients."""
+        self._weights.scale(self._gradients)
+        for leaf, gradient in zip(self._weights.leaves, self._gradients, strict=True):
             leaf.grad = gradient
         self._optimizer.step()
 
@@ -146,69 +158,10 @@ class StackLearner:
         for name, value in self.params.items():
             value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
+        self._pass = Replayed(self._differentiate, self._capture)  # momentum lies elsewhere now
         self._batches.restore(state["batches"])
         self._inputs.restore(state["inputs"])
         self._uploads.restore(state["uploads"])
-
-
-class StackUploads:
-    """Disguised gradients of the slots of a stack; a stack draws what each slot draws alone.
-
-    Slots are disguised together where the client's step is marked
-    :func:`~leakbound.training.client_steps.row_by_row`, and else one after another.
-
-    Args:
-        client: Step that each slot takes.
-        sources: Of noise, or generators of it; one per slot, on the device of the stack.
-    """
-
-    def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
-        self._client, own = client, [as_source(source) for source in sources]
-        together = getattr(type(client).disguised, "row_by_row", False)
-        self._sources: list[Any] = [StackedNoise(own)] if together else own
-        self._at_once = len(own) if together else 1
-        self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
-
-    def apply(self, gradients: list[Tensor]) -> None:
-        """Change gradients (slots, ...), one tensor per parameter, in place."""
-        if not self._client.defense.changes_gradients:
-            return
-        ahead, numbers = AHEAD.get(gradients[0].device.type, 0), sum(gradient[0].numel() for gradient in gradients)
-        for place, source in enumerate(self._sources):
-            first = place * self._at_once
-            whole = [gradient[first : first + self._at_once] for gradient in gradients]
-            if isinstance(source, StackedNoise):
-                source.reserve(numbers * min(ahead // numbers, BLOCK))
-            if first in self._kept:
-                torch._foreach_add_(
-                    whole, [kept.to(one.device) for kept, one in zip(self._kept[first], whole, strict=True)]
-                )
-            sent = self._client.disguised(whole, source)
-            if self._client.error_feedback:
-                self._kept[first] = list(torch._foreach_sub(whole, sent))
-            torch._foreach_copy_(whole, sent)
-
-    def state(self) -> dict[str, Any]:
-        """All that the next uploads depend on: sources, and what each slot did not send."""
-        sources = [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
-        kept = {
-            first + slot: [part[slot : slot + 1] for part in parts]
-            for first, parts in self._kept.items()
-            for slot in range(self._at_once)
-        }
-        return {"sources": sources, "kept": kept}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        for source, saved in zip(self._sources, state["sources"], strict=False):
-            source.restore(saved)
-        kept = state["kept"]
-        self._kept = {
-            first: [
-                torch.cat(parts) for parts in zip(*(kept[first + slot] for slot in range(self._at_once)), strict=True)
-            ]
-            for first in range(0, len(kept), self._at_once)
-        }
 
 
 def members_of(
@@ -243,25 +196,47 @@ def run(
     Args:
         request: The run.
         learner: Makes the learner of some slots.
-        size: Slots side by side.
+        size: Slots side by side. Where memory does not hold them, half as many are tried.
+
+    Raises:
+        torch.OutOfMemoryError: If it does not hold one.
     """
     identity = fingerprint(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"size": size, "finished": [], "current": None}
     size, finished, current = saved["size"], saved["finished"], saved["current"]
-    slots = request.slots
-    chunks = [slots[i : i + size] for i in range(0, len(slots), size)]
+    slots, halved = request.slots, False
     done = request.steps * len(finished) + (current["step"] if current else 0)
-    with progress(request.slug, request.steps * len(chunks), done) as bar:
-        for some in chunks[len(finished) :]:
-            course = _Course(request, learner(request, some), some, current)
-            while course.advance(bar):
+    left = len(slots) - _trained(finished)
+    with progress(request.slug, request.steps * (len(finished) - (-left // size)), done) as bar:
+        while _trained(finished) < len(slots):
+            some = slots[_trained(finished) :][:size]
+            course: _Course | None = None
+            try:
+                course = _Course(request, learner(request, some), some, current)
+                while course.advance(bar):
+                    if checkpoint.due():
+                        checkpoint.save({"size": size, "finished": finished, "current": course.state()})
+                finished.append(course.result())
+            except torch.OutOfMemoryError:
+                if len(some) == 1:
+                    raise
+                size = len(some) // 2
+            else:
                 if checkpoint.due():
-                    checkpoint.save({"size": size, "finished": finished, "current": course.state()})
-            finished.append(course.result())
+                    checkpoint.save({"size": size, "finished": finished, "current": None})
+            del course
             current = None
-            if checkpoint.due():
-                checkpoint.save({"size": size, "finished": finished, "current": None})
+            if size < len(some):
+                told = (request.slug, len(some), size)
+                logger.log(
+                    logging.INFO if halved else logging.WARNING,
+                    "%s: the GPU's memory does not hold %d slots side by side; they go on anew, %d at a time",
+                    *told,
+                )
+                halved = True
+                if torch.cuda.is_available():
+                    torch.cuda.empty_cache()
     rows = pd.DataFrame([row for chunk in finished for row in chunk["rows"]], columns=[*_CURVE_TYPES])
     order = ["replica", "learning_rate", "step"]
     curves = rows.astype(_CURVE_TYPES).sort_values(order, kind="stable", ignore_index=True)
@@ -273,6 +248,11 @@ def run(
         diverged=diverged,
         rates=chosen_rates(slots, curves, diverged),
     )
+
+
+def _trained(finished: Sequence[dict[str, Any]]) -> int:
+    """Number of slots that are at the end of their way."""
+    return sum(len(chunk["events"]) for chunk in finished)
 
 
 class _Course:

@@ -9,6 +9,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import load
 from leakbound.training import loop
+from leakbound.training.replay import full_precision
 from leakbound.training.request import TrainingRequest, TrainingResult
 
 
@@ -29,7 +30,8 @@ def train(request: TrainingRequest) -> TrainingResult:
     """
     trainer = load(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
     check(request)
-    return cast(TrainingResult, trainer(request))
+    with full_precision(request.device):
+        return cast(TrainingResult, trainer(request))
 
 
 def check(request: TrainingRequest) -> None:

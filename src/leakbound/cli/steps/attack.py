@@ -104,7 +104,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
         "level": run.level,
         "config": config.attacks.all()[attack].model_dump(mode="json"),
         "seed": config.seed,
-        "device": config.device,
+        "device": config.device_of("attack"),
     }
 
 

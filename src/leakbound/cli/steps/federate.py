@@ -72,7 +72,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "federated": section.model_dump(mode="json", include=_KEPT),
             "seed": config.seed,
             **({} if run.mi_budget is None else {"privacy_noise": config.privacy_noise}),
-            "device": config.device,
+            "device": config.device_of("train"),
         }
         yield new_job(
             config,

@@ -63,7 +63,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         "momentum": config.training.momentum,
         "seed": config.seed,
         **table.noise_settings(*defenses.values()),
-        "device": config.device,
+        "device": config.device_of("efficiency"),
     }
     yield new_job(
         config,

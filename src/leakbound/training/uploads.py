@@ -1,0 +1,74 @@
+"""What the slots of a stack upload: gradients as their defense disguises them, and what it kept back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
+from leakbound.training.client_steps import ClientStep
+from leakbound.training.inputs import BLOCK
+
+AHEAD = {"cuda": 2**22}
+"""Numbers of noise on parameters that each slot draws at a time on a device, for at most ``BLOCK`` steps."""
+
+
+class StackUploads:
+    """Disguised gradients of the slots of a stack; a stack draws what each slot draws alone.
+
+    Slots are disguised together where the client's step is marked
+    :func:`~leakbound.training.client_steps.row_by_row`, and else one after another.
+
+    Args:
+        client: Step that each slot takes.
+        sources: Of noise, or generators of it; one per slot, on the device of the stack.
+    """
+
+    def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
+        self._client, own = client, [as_source(source) for source in sources]
+        together = getattr(type(client).disguised, "row_by_row", False)
+        self._sources: list[Any] = [StackedNoise(own)] if together else own
+        self._at_once = len(own) if together else 1
+        self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
+
+    def apply(self, gradients: list[Tensor]) -> None:
+        """Change gradients (slots, ...), one tensor per parameter, in place."""
+        if not self._client.defense.changes_gradients:
+            return
+        ahead, numbers = AHEAD.get(gradients[0].device.type, 0), sum(gradient[0].numel() for gradient in gradients)
+        for place, source in enumerate(self._sources):
+            first = place * self._at_once
+            whole = [gradient[first : first + self._at_once] for gradient in gradients]
+            if isinstance(source, StackedNoise):
+                source.reserve(numbers * min(ahead // numbers, BLOCK))
+            if first in self._kept:
+                torch._foreach_add_(
+                    whole, [kept.to(one.device) for kept, one in zip(self._kept[first], whole, strict=True)]
+                )
+            sent = self._client.disguised(whole, source)
+            if self._client.error_feedback:
+                self._kept[first] = list(torch._foreach_sub(whole, sent))
+            torch._foreach_copy_(whole, sent)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next uploads depend on: sources, and what each slot did not send."""
+        sources = [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
+        kept = {
+            first + slot: [part[slot : slot + 1] for part in parts]
+            for first, parts in self._kept.items()
+            for slot in range(self._at_once)
+        }
+        return {"sources": sources, "kept": kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        for source, saved in zip(self._sources, state["sources"], strict=False):
+            source.restore(saved)
+        kept = state["kept"]
+        self._kept = {
+            first: [
+                torch.cat(parts) for parts in zip(*(kept[first + slot] for slot in range(self._at_once)), strict=True)
+            ]
+            for first in range(0, len(kept), self._at_once)
+        }

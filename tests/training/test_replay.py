@@ -1,0 +1,136 @@
+"""A recorded step does what the step does; what a stack cannot hold is tried with half as many slots."""
+
+import logging
+from typing import ClassVar
+
+import pytest
+import torch
+
+from leakbound.config.defenses import GradientCompression
+from leakbound.training import loop, train
+from leakbound.training.loop import StackLearner
+from leakbound.training.replay import Replayed, full_precision
+
+
+class Recorder:
+    """A recording as a GPU makes it: of the work on tensors that it keeps, into which others are copied."""
+
+    def __init__(self):
+        self.recorded = self.replayed = 0
+
+    def __call__(self, work, tensors):
+        held = [one.clone() for one in tensors]
+        self.recorded += 1
+
+        def replay(*given):
+            self.replayed += 1
+            for own, one in zip(held, given, strict=True):
+                own.copy_(one)
+            work(*held)
+
+        return replay
+
+
+def refuse(work, tensors):
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+@pytest.mark.parametrize("calls", [2, 3, 7])
+def test_work_is_recorded_once_after_three_calls(calls):
+    total, recorder = torch.zeros(2), Recorder()
+    replayed = Replayed(lambda one: total.add_(one), recorder)
+    for call in range(calls):
+        replayed(torch.full((2,), float(call)))
+    assert total.tolist() == [sum(range(calls))] * 2
+    assert (recorder.recorded, recorder.replayed) == (int(calls > 3), max(0, calls - 3))
+
+
+def test_work_that_cannot_be_recorded_is_done_as_it_is(caplog):
+    total, tried = torch.zeros(2), []
+
+    def capture(work, tensors):
+        tried.append(work)
+        refuse(work, tensors)
+
+    replayed = Replayed(lambda one: total.add_(one), capture)
+    with caplog.at_level(logging.INFO, "leakbound"):
+        for _ in range(6):
+            replayed(torch.ones(2))
+    assert total.tolist() == [6, 6]
+    assert len(tried) == 1
+    assert "not recorded" in caplog.text
+
+
+@pytest.mark.parametrize("case", ["none", "natural", "gradient_compression"])
+def test_a_recorded_training_is_the_training(request_for, channel, case):
+    from leakbound.config.defenses import ChannelDefense
+
+    defense = {
+        "none": {},
+        "natural": {"defense": ChannelDefense(), "level": 8.0, "channel": channel("natural", 8.0)},
+        "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
+    }[case]
+    request = request_for(learning_rates=(0.02, 0.05), training={"max_stack": 2}, **defense)
+    plain, recorded = (StackLearner(request, request.slots) for _ in range(2))
+    recorder = Recorder()
+    recorded._pass = Replayed(recorded._differentiate, recorder)
+    for _ in range(6):
+        plain.step()
+        recorded.step()
+    assert (recorder.recorded, recorder.replayed) == (1, 3)
+    for name, value in plain.params.items():
+        assert torch.equal(recorded.params[name], value)
+
+
+class Greedy(StackLearner):
+    """A learner that needs more memory than there is for more than two slots, at its second step."""
+
+    made: ClassVar[list[int]] = []
+
+    def __init__(self, request, slots):
+        super().__init__(request, slots)
+        self._slots, self._steps = len(slots), 0
+        self.made.append(len(slots))
+
+    def step(self):
+        self._steps += 1
+        if self._slots > 2 and self._steps == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        super().step()
+
+
+def test_a_stack_beyond_the_memory_is_halved_until_it_fits(request_for, caplog, tmp_path):
+    request = request_for(learning_rates=(0.01, 0.02, 0.03, 0.04, 0.05), checkpoint=tmp_path / "checkpoint")
+    Greedy.made = []
+    with caplog.at_level(logging.WARNING, "leakbound"):
+        found = loop.run(request, Greedy, 5)
+    assert Greedy.made == [5, 2, 2, 1]
+    assert [record.message for record in caplog.records if "memory" in record.message] == [
+        "digits/lenet/test: the GPU's memory does not hold 5 slots side by side; they go on anew, 2 at a time"
+    ]
+    expected = train(request_for(learning_rates=request.learning_rates))
+    for name, value in expected.weights.items():
+        torch.testing.assert_close(found.weights[name], value, rtol=1e-3, atol=1e-5)
+    assert found.events == expected.events
+    assert found.curves[["learning_rate", "step", "metric"]].equals(
+        expected.curves[["learning_rate", "step", "metric"]]
+    )
+
+
+def test_one_slot_beyond_the_memory_is_an_error(request_for):
+    class Greediest(Greedy):
+        def step(self):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        loop.run(request_for(learning_rates=(0.01, 0.02)), Greediest, 2)
+
+
+def test_a_gpu_computes_in_full_precision_while_it_trains_and_then_as_before():
+    convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul
+    before = convolutions.fp32_precision, products.fp32_precision
+    with full_precision("cpu"):
+        assert (convolutions.fp32_precision, products.fp32_precision) == before
+    with full_precision("cuda"):
+        assert (convolutions.fp32_precision, products.fp32_precision) == ("ieee", "ieee")
+    assert (convolutions.fp32_precision, products.fp32_precision) == before
