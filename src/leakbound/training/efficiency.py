@@ -67,8 +67,8 @@ def measure_steps(
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
                 clips = isinstance(learner, PerSampleLearner)
-                device, serial = requests[name].device, requests[name].replicas if clips else 1
-                seconds = serial * _turn(learner, device, steps, 1 if clips else NOISE_BATCHES, max_seconds)
+                clock, serial = clock_of(requests[name].device), requests[name].replicas if clips else 1
+                seconds = serial * _turn(learner, clock, steps, 1 if clips else NOISE_BATCHES, max_seconds)
                 if repetition >= 0:
                     found.append((name, repetition, seconds))
     return pd.DataFrame(found, columns=["defense", "repetition", "seconds"])
@@ -85,14 +85,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _turn(learner: Learner, device: str, steps: int, block: int, max_seconds: float) -> float:
+def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, max_seconds: float) -> float:
     """Mean seconds of a step, over whole blocks of steps.
 
     Only the two ends wait for a GPU: to wait for each block would be measured with it. So whether time is up is seen
-    from what the host has asked for by then, which is some steps ahead.
+    there from what the host has asked for by then, which is some steps ahead.
     """
-    clock = clock_of(device)
-    glance = time.perf_counter if torch.device(device).type == "cuda" else clock
+    glance = clock if clock is time.process_time else time.perf_counter
     began, asked, done = clock(), glance(), 0
     while done < steps and (done == 0 or max_seconds == math.inf or glance() - asked < max_seconds):
         for _ in range(block):
