@@ -57,8 +57,8 @@ BENCH ?=
 bench: .venv/ready
 	OMP_NUM_THREADS=1 python tests/benchmarks/bench.py $(BENCH)
 
-# What only a GPU can show: right, how fast, what a run takes; ten minutes, into results/reference/gpu.
-# GPU="--device cpu --quick": a rehearsal. docs/cluster.md: on a machine without a network.
+# What only a GPU can show: right, how fast, what a run takes; ten minutes, into results/gpu. GPU="--device cpu --quick":
+# a rehearsal; GPU="--keep results/gpu": into results/reference/gpu. docs/cluster.md: on a machine without a network.
 GPU ?=
 gpu: .venv/ready
 	python tests/benchmarks/gpu.py $(GPU)

@@ -3,6 +3,7 @@
     python tests/benchmarks/gpu.py [--minutes 10] [--sections correct fast real] [--out DIRECTORY] [--data DIRECTORY]
     python tests/benchmarks/gpu.py --wheels build/gpu-wheels    # on a machine without the package and a network
     python tests/benchmarks/gpu.py --device cpu --quick         # rehearsal of all sections, in seconds
+    python tests/benchmarks/gpu.py --keep results/gpu           # take these tables into results/reference/gpu
 
 Each section is a process of its own with its own deadline, so that one that hangs or breaks the device leaves the
 others alone. Rows are written as they come, to ``gpu_<section>.parquet`` with ``gpu_<section>.json``, their provenance.
@@ -14,7 +15,9 @@ This file needs nothing but Python: what it calls may have to be installed first
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +29,7 @@ from typing import Any
 
 SHARES = {"correct": 0.25, "fast": 0.4, "real": 0.35}
 """Section to its share of the time; what one leaves goes to those after it."""
-OUT = Path("results/reference/gpu")
+OUT, KEPT = Path("results/gpu"), Path("results/reference/gpu")
 COLUMNS = ("section", "group", "case", "metric", "value", "low", "high", "expected", "status")
 OK, WRONG, LEFT_OUT = "ok", "wrong", "left out"
 """Statuses of rows: compared and right; compared and not; no time was left, or the machine lacks what it takes."""
@@ -175,6 +178,7 @@ def installed(wheels: Path) -> Path:
     if not found:
         sys.exit(f"{wheels}: holds no wheels; make gpu-wheels writes them")
     site = Path(tempfile.mkdtemp(prefix="leakbound-gpu-"))
+    atexit.register(shutil.rmtree, site, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--upgrade"]
     subprocess.run([*pip, "--target", str(site), *found], check=True)
     return site
@@ -190,7 +194,7 @@ def run_all(asked: argparse.Namespace, environment: dict[str, str], began: float
         seconds = max(1.0, (end - _SPARE - time.monotonic()) * share)
         words = [sys.executable, __file__, "--section", section, "--within", f"{seconds:.0f}", "--out", str(asked.out)]
         words += ["--device", asked.device, *(["--quick"] if asked.quick else [])]
-        words += ["--data", str(asked.data)] if asked.data else []
+        words += ["--data", str(asked.data.resolve())] if asked.data else []
         process = subprocess.Popen(words, env=environment, start_new_session=True)
         try:
             whole &= process.wait(timeout=min(seconds + _GRACE, end - time.monotonic())) == 0
@@ -223,6 +227,17 @@ def show(out: Path, sections: Iterable[str]) -> bool:
     return not bad.any()
 
 
+def keep(found: Path, kept: Path, sections: Iterable[str]) -> int:
+    """Replace a folder by the tables of another one and where they come from, and print them; the exit status."""
+    from leakbound.storage.folders import replaced
+
+    with replaced(kept) as folder:
+        for name in sections:
+            for path in (found / f"gpu_{name}.parquet", found / f"gpu_{name}.json"):
+                shutil.copy(path, folder)
+    return 0 if show(kept, sections) else 1
+
+
 def main(words: list[str] | None = None) -> int:
     """Measure, write and print; the exit status."""
     began = time.monotonic()
@@ -233,6 +248,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--data", type=Path, default=os.environ.get("LEAKBOUND_DATA"), help="folder of images")
+    parser.add_argument("--keep", type=Path, help="measure nothing, and keep the tables of this folder")
     parser.add_argument("--wheels", type=Path, help="folder of wheels to install first, without a network")
     parser.add_argument("--section", choices=list(SHARES), help=argparse.SUPPRESS)
     parser.add_argument("--within", type=float, help=argparse.SUPPRESS)
@@ -242,6 +258,8 @@ def main(words: list[str] | None = None) -> int:
             asked.section, Asked(asked.device, asked.quick, asked.data, time.monotonic() + asked.within), asked.out
         )
         return 0
+    if asked.keep:
+        return keep(asked.keep, KEPT, asked.sections)
     here, environment = Path(__file__).resolve(), dict(os.environ)
     site = [str(installed(asked.wheels))] if asked.wheels else []
     paths = [*site, str(here.parents[2] / "src"), str(here.parent), *environment.get("PYTHONPATH", "").split(":")]

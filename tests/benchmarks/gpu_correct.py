@@ -62,37 +62,55 @@ TOLERANCE = 1e-4
 """Relative distance of weights, of a GPU from a CPU, that is arithmetic."""
 _OF_WAY = 1e-2  # the same over how far the weights came from their start
 _NEAR = 0.02  # difference of an attack's values, in units of each metric's own size
+_CHUNK = 2**16  # numbers that are drawn at once
 _Z = 5.0  # standard errors; each of a few dozen numbers passes it by luck once in 10⁶ times
 
 
 class DrawnOnCpu:
-    """Source of noise whose numbers are drawn on the CPU, whatever device they are for."""
+    """Source of noise whose numbers are drawn on the CPU, whatever device they are for and however many at a time.
+
+    Args:
+        seed: Seed of the configuration.
+        words: Run, replica and purpose.
+        device: Where numbers are wanted.
+    """
 
     secure = False
 
-    def __init__(self, source: NoiseSource, device: str | torch.device) -> None:
-        self._source, self._device = source, torch.device(device)
+    def __init__(self, seed: int, words: Sequence[str | int], device: str | torch.device) -> None:
+        self._seed, self._words, self._device = seed, words, torch.device(device)
+        self._given = 0  # numbers
+        self._chunk: tuple[int, Tensor] | None = None
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal numbers."""
-        return self._source.normal(shape, dtype).to(self._device)
+        """Standard normal numbers: the next ones of a long row."""
+        left, pieces = math.prod(shape), [torch.empty(0)]
+        while left:
+            place, first = divmod(self._given, _CHUNK)
+            if self._chunk is None or self._chunk[0] != place:
+                self._chunk = place, noise_source("seeded", self._seed, *self._words, place).normal((_CHUNK,))
+            pieces.append(self._chunk[1][first : first + left])
+            left, self._given = left - len(pieces[-1]), self._given + len(pieces[-1])
+        return torch.cat(pieces).view(tuple(shape)).to(self._device, dtype)
 
     def uniform(self, count: int) -> Tensor:
         """Uniform numbers in [0, 1)."""
-        return self._source.uniform(count).to(self._device)
+        drawn = noise_source("seeded", self._seed, *self._words, "uniform", self._given).uniform(count)
+        self._given += count
+        return drawn.to(self._device)
 
-    def state(self) -> Tensor | None:
-        """The source's."""
-        return self._source.state()
+    def state(self) -> Tensor:
+        """How many numbers were given."""
+        return torch.tensor(self._given)
 
     def restore(self, state: Tensor | None) -> None:
         """Continue from :meth:`state`."""
-        self._source.restore(state)
+        self._given = 0 if state is None else int(state)
 
 
 def drawn_on_cpu(origin: str, seed: int, *words: str | int, device: str | torch.device = "cpu") -> DrawnOnCpu:
     """In place of :func:`leakbound.randomness.sources.noise_source`."""
-    return DrawnOnCpu(noise_source(origin, seed, *words), device)
+    return DrawnOnCpu(seed, words, device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,8 @@ STACKS = (1, 2, 5, 10, 20, 40)
 LARGE = ("resnet10", "alexnet", "vgg16")
 ONE, CAPTURED, GENERAL, STACK = "one by one", "one by one, captured", "vmap", "stack"
 """Ways of a step of K networks: two baselines, ``torch.func.vmap`` around the network, and what training does."""
+EAGER = "stack, kernel by kernel"
+"""The last of these with nothing recorded."""
 _LEAST, _MOST, _WARM = 3, 41, 3  # turns; and steps before the first
 _SHORTEST = 0.02  # seconds of a turn
 
@@ -97,6 +99,9 @@ def ways(asked: TrainingRequest, seconds: float) -> Values:
         steps[CAPTURED] = captured(replace(asked, replicas=1))
     else:
         yield {"metric": "ms", "case": f"K = {count}, {CAPTURED}", "status": f"{LEFT_OUT}: no CUDA"}
+    if device == "cuda" and hasattr(loop, "cuda_graph"):  # what records a stack's step
+        with mock.patch.object(loop, "cuda_graph", None):
+            steps[EAGER] = partial(_each, [learner.step for learner in learners_of(asked)])
     if count > 1:
         steps[GENERAL] = plain(asked)
     times = {ONE: float(count), CAPTURED: float(count)}

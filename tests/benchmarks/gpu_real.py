@@ -75,7 +75,8 @@ class Part:
         self._config.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
         began = time.monotonic()
         done, _ = self._phase("cpu", seconds * (1 + _PREPARED), {})
-        yield {"metric": "jobs", "value": float(len(done)), "case": f"preparation, {name}"}
+        yield {"metric": "jobs", "value": float(sum(not one["code"] for one in done)), "case": f"preparation, {name}"}
+        yield from _failures(done)
         yield {"metric": "seconds", "value": time.monotonic() - began, "case": f"preparation, {name}"}
 
     def measured(self, way: str, seconds: float) -> Values:
@@ -163,8 +164,7 @@ def summarized(done: Sequence[dict[str, Any]], seconds: float, width: int, whole
     sound = [one for one in done if not one["code"]]
     yield {"metric": "jobs", "value": float(len(sound))}
     yield {"metric": "jobs_a_minute", "value": 60 * len(sound) / seconds}
-    for one in [one for one in done if one["code"]][:3]:
-        yield {"metric": "job", "status": f"{FAILED}: {one['step']} {one['name']}: {one['said']}"}
+    yield from _failures(done)
     times: dict[str, list[float]] = {}
     for one in sound:
         times.setdefault(kind_of(one["step"], one["name"]), []).append(one["seconds"])
@@ -176,6 +176,12 @@ def summarized(done: Sequence[dict[str, Any]], seconds: float, width: int, whole
         total = sum(count * statistics.fmean(times.get(kind, [mean])) for kind, count in whole.items())
         status = "" if not missing else "taken for mean ones: " + ", ".join(missing)
         yield {"metric": "whole_minutes", "value": total / width / 60, "expected": 60.0, "status": status}
+
+
+def _failures(done: Sequence[dict[str, Any]]) -> Values:
+    """Rows of the first jobs that failed."""
+    for one in [one for one in done if one["code"]][:3]:
+        yield {"metric": "job", "status": f"{FAILED}: {one['step']} {one['name']}: {one['said']}"}
 
 
 @contextmanager

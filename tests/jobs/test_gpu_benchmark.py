@@ -119,6 +119,19 @@ def test_carried_wheels_are_what_the_core_needs_beside_torch():
     assert lines.count("--hash=sha256:") >= len(there)
 
 
+def test_kept_tables_are_those_that_were_measured(tmp_path, capsys):
+    found, kept = tmp_path / "found", tmp_path / "reference" / "gpu"
+    cases = [gpu.Case("a", "one", lambda _: [{"metric": "ms", "value": 2.5, "status": gpu.OK}])]
+    rows = list(gpu.rows_of("fast", cases, asked(9)))
+    gpu._write("fast", rows, asked(9), found, time.time())
+    assert gpu.keep(found, kept, ["fast"]) == 0
+    assert "2.5" in capsys.readouterr().out
+    assert sorted(path.name for path in kept.iterdir()) == ["MANIFEST.sha256", "gpu_fast.json", "gpu_fast.parquet"]
+    assert pd.read_parquet(kept / "gpu_fast.parquet")["value"].tolist() == [2.5]
+    gpu._write("fast", [{**rows[0], "status": gpu.WRONG}], asked(9), found, time.time())
+    assert gpu.keep(found, kept, ["fast"]) == 1  # and says so
+
+
 @pytest.mark.slow
 def test_rehearsal_on_a_cpu_does_all_sections(tmp_path):
     words = [sys.executable, "tests/benchmarks/gpu.py", "--device", "cpu", "--quick", "--out", str(tmp_path)]

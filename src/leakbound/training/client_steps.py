@@ -157,8 +157,8 @@ class ClientStep:
         parameters = dict(model.named_parameters())
         at_once = max(1, _GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
         sums = {name: images.new_zeros(count, *value.shape) for name, value in parameters.items()}
-        for batches in torch.arange(count).split(max(1, at_once // size)):
-            for records in torch.arange(size).split(at_once):
+        for batches in torch.arange(count, device=labels.device).split(max(1, at_once // size)):
+            for records in torch.arange(size, device=labels.device).split(at_once):
                 piece = (batches[:, None], records)
                 gradients = record_gradients(model, images[piece].flatten(0, 1), labels[piece].flatten())
                 squares = [tensor.flatten(1).square().sum(1) for tensor in gradients.values()]
