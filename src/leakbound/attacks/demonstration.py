@@ -2,8 +2,9 @@
 
 Each record is a batch of its own, the network is untrained and its labels are known: the attacker's best case. It
 solves the equations of the gradient for the picture that the network saw, and takes the best linear estimate of the
-record. That takes a second for each, so a few gradients are solved; errors behind a channel are those of estimates from
-what the network saw, of many more records: solving finds just that.
+record. That takes a second for each, so a few gradients are solved; and much noise saturates the network, which makes
+solving inexact. Errors behind a channel are therefore those of estimates from what the network saw itself, of many more
+records: nobody who attacks gradients knows more.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Shown:
         capacity: κ, nats of a use; None for an upload without a channel.
         seen: What the network saw of the first records, on [-1, 1] and beyond it.
         found: The attacker's estimates of them, solved from gradients, on [-1, 1].
-        missed: Largest difference of a pixel that was solved for from what the network saw.
+        missed: Largest relative error of a picture that was solved for, ‖solved − seen‖/‖seen‖.
         mse: Mean squared error of estimates of all records, of the first ones without a channel; on the scale [0, 1].
         least: Error of the best linear estimate of what the network saw, in expectation; 0 without a channel.
-        named: Share of the records that the attacker names rightly among all of them.
+        named: Share of the records that are named rightly among all of them, by what the network saw.
         most: Largest probability of that for any attacker; 1 without a channel.
     """
 
@@ -103,7 +104,7 @@ def demonstration(
             least = float(np.mean(spectrum.eigenvalues * noise / (spectrum.eigenvalues + noise))) / _SCALE
             most = naming_bound(channel_capacity(channel, spectrum), len(truth))
         few, all_of_them = (np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL) for images in found)
-        missed = float(np.abs(solved - seen[:pictures]).max())
+        missed = float(max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(solved, seen, strict=False)))
         guesses = few if channel is None else all_of_them
         error = float(metrics.mse(truth[: len(guesses)], guesses).mean())
         shown.append(Shown(capacity, seen[:pictures], few, missed, error, least, _named(truth, seen), most))

@@ -25,8 +25,8 @@ _TRIALS, _PICTURES, _TEST = 300, 5, 100
 _MOST_AUX = 31_000  # beyond ten records for each value the covariance is taken as it is
 _ENLARGED = 3
 _STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
-    "table{border-collapse:collapse}td,th{padding:.3rem .7rem;text-align:left;vertical-align:middle}"
+    "body{font:16px/1.5 sans-serif;max-width:66rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}"
+    "table{border-collapse:collapse;font-size:.9em}td,th{padding:.3rem .5rem;text-align:left;vertical-align:middle}"
     "td:first-child{white-space:nowrap}"
     "tr{border-bottom:1px solid #ccc}img{image-rendering:pixelated;display:block}.wide{overflow-x:auto}"
 )
@@ -134,13 +134,14 @@ def _notes(images: ImageDataset, count: int, missed: float) -> str:
     """The meaning of the columns."""
     return (
         f"Each upload is the gradient of one record of {images.name} in an untrained sigmoid LeNet, its label known. "
-        "The attacker solves it for the picture that the network saw, which it misses by "
-        f"{missed:.1g} at most, and takes the best linear estimate of the record. Error: mean over {count} records, "
-        "pixels from 0 to 1. Least linear error: that of the estimate in expectation, the least of all linear ones, "
-        "and of all if records are Gaussian; clipping to black and white lowers it a little. Named: share of the "
-        f"records whose noisy picture is nearest to themselves, of {count}; bound: Fano's, which holds for every "
-        "attacker on average over records. The noise is natural, the same on every pixel, seeded for this page, and "
-        f"calibrated to {len(images.aux)} other records."
+        "The attacker solves it for the picture that the network saw and takes the best linear estimate of the record. "
+        f"Solving misses that picture by {missed:.1g} of its size at most, most where noise saturates the network; so "
+        "error and names behind a channel are those of an attacker who is given the picture itself, and who knows at "
+        f"least as much. Error: mean over {count} records, pixels from 0 to 1. Least linear error: that of the "
+        "estimate in expectation, the least of all linear ones, and of all if records are Gaussian; clipping to black "
+        "and white lowers it a little. Named: share of the records whose noisy picture is nearest to themselves, of "
+        f"{count}; bound: Fano's, which holds for every attacker on average over records. The noise is natural, the "
+        f"same on every pixel, seeded for this page, and calibrated to {len(images.aux)} other records."
     )
 
 
