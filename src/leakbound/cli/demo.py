@@ -140,8 +140,8 @@ def _notes(images: ImageDataset, count: int, missed: float) -> str:
         f"least as much. Error: mean over {count} records, pixels from 0 to 1. Least linear error: that of the "
         "estimate in expectation, the least of all linear ones, and of all if records are Gaussian; clipping to black "
         "and white lowers it a little. Named: share of the records whose noisy picture is nearest to themselves, of "
-        f"{count}; bound: Fano's, which holds for every attacker on average over records. The noise is natural, the same "
-        f"on every pixel, seeded for this page, and calibrated to {len(images.aux)} other records."
+        f"{count}; bound: Fano's, which holds for every attacker on average over records. The noise is natural, the "
+        f"same on every pixel, seeded for this page, and calibrated to {len(images.aux)} other records."
     )
 
 
