@@ -121,7 +121,7 @@ def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
 
 
 def test_parquet_keeps_its_labels_and_loses_all_other_columns(place):
-    stated = protected("mine.parquet", "--leakage", "30:3", "--public", "public.parquet")
+    stated = protected("mine.parquet", "--target-leakage", "30:3", "--public", "public.parquet")
     table = pq.read_table("out/mine.parquet")
     assert table.column_names == ["image", "label"]
     before, after = read_collection(place / "mine.parquet"), read_collection(place / "out" / "mine.parquet")
@@ -133,7 +133,7 @@ def test_parquet_keeps_its_labels_and_loses_all_other_columns(place):
 
 @pytest.mark.parametrize("public", [[], ["--public", "public"]])
 def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
-    stated = protected("mine", "--leakage", "30:3", *public)
+    stated = protected("mine", "--target-leakage", "30:3", *public)
     law = read_collection(place / (public[1] if public else "mine")).values.reshape(COUNT, -1).astype(float)
     covariance, shrinkage = np.cov(law.T, bias=True), stated["channel"]["shrinkage"]
     covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / 64 * np.eye(64)
@@ -145,7 +145,7 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     assert leakage["record"] == pytest.approx(one + math.log(10), rel=1e-6)
     assert leakage["all_records"] == pytest.approx(COUNT * leakage["record"])
     assert ("--public PATH takes" in stated["assumed"][0]) == (not public)
-    row = told("calibrate", "mine", "--leakage", "30:3", *public, "--json", "--shape", "natural")["shapes"][0]
+    row = told("calibrate", "mine", "--target-leakage", "30:3", *public, "--json", "--shape", "natural")["shapes"][0]
     assert (row["capacity"], row["values"]) == pytest.approx((one, 30), rel=1e-6)
     assert row["std"] == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=1e-6)
 
@@ -154,8 +154,8 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     ("target", "reached"),
     [
         (("--kappa", "12"), lambda row: (row["capacity"], 12)),
-        (("--mse", "0.02:4"), lambda row: (row["mse"], 0.02)),
-        (("--naming", "0.5:50:2"), lambda row: (row["values"], identification_information(0.5, 50))),
+        (("--target-mse", "0.02:4"), lambda row: (row["mse"], 0.02)),
+        (("--target-naming", "0.5:50:2"), lambda row: (row["values"], identification_information(0.5, 50))),
     ],
 )
 def test_every_shape_reaches_every_target(place, target, reached):
@@ -180,16 +180,16 @@ def test_a_channel_is_kept_as_the_workflow_keeps_it_on_its_scale(place):
 GOOD = ("protect", "mine", "--out", "out")
 BAD = [
     ((*GOOD,), "given by none: give exactly one of --kappa NATS"),
-    ((*GOOD, "--kappa", "1", "--mse", "1"), "given by --kappa and --mse: give exactly one"),
+    ((*GOOD, "--kappa", "1", "--target-mse", "1"), "given by --kappa and --target-mse: give exactly one"),
     ((*GOOD, "--kappa", "1:2"), "--kappa '1:2': give --kappa NATS"),
     ((*GOOD, "--kappa", "-1"), "--kappa '-1': Capacity(nats=-1.0): give a finite number above 0"),
-    ((*GOOD, "--leakage", "60:0"), "'0' is no whole number from 1"),
-    ((*GOOD, "--leakage", "60:1.5"), "'1.5' is no whole number from 1"),
-    ((*GOOD, "--naming", "0.5"), "give --naming PROBABILITY:CANDIDATES[:USES]"),
-    ((*GOOD, "--naming", "0.5:1"), "naming takes at least 2"),
-    ((*GOOD, "--naming", "0.001:100"), "give one between 0.01"),
-    ((*GOOD, "--mse", "nan"), "--mse 'nan': 'nan' is no finite number"),
-    ((*GOOD, "--mse", "0.9"), "--mse 0.9: guessing the mean of mine already errs by 0.07"),
+    ((*GOOD, "--target-leakage", "60:0"), "'0' is no whole number from 1"),
+    ((*GOOD, "--target-leakage", "60:1.5"), "'1.5' is no whole number from 1"),
+    ((*GOOD, "--target-naming", "0.5"), "give --target-naming PROBABILITY:CANDIDATES[:USES]"),
+    ((*GOOD, "--target-naming", "0.5:1"), "naming takes at least 2"),
+    ((*GOOD, "--target-naming", "0.001:100"), "give one between 0.01"),
+    ((*GOOD, "--target-mse", "nan"), "--target-mse 'nan': 'nan' is no finite number"),
+    ((*GOOD, "--target-mse", "0.9"), "--target-mse 0.9: guessing the mean of mine already errs by 0.07"),
     ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized"), "the shape personalized needs a box"),
     ((*GOOD, "--kappa", "1", "--box", "0:1,0:1,2"), "no other shape takes one"),
@@ -314,7 +314,7 @@ main()
     "words",
     [
         ["protect", "mine.npy", "--out", "out", "--kappa", "3"],
-        pytest.param(["calibrate", "mine", "--naming", "0.5:100"], marks=pytest.mark.slow),
+        pytest.param(["calibrate", "mine", "--target-naming", "0.5:100"], marks=pytest.mark.slow),
         pytest.param(["demo"], marks=pytest.mark.slow),
     ],
     ids=lambda words: words[0],

@@ -305,7 +305,11 @@ def own_records(draw: st.DrawFn) -> list[str]:
     """A command on records of one's own, with targets, shapes and paths good and bad; {kind} is a file of that kind."""
     anything = st.sampled_from(("", ".", "*", "-", *(f"{{{kind}}}" for kind in (*OWN, *OWN, *OWN, *KINDS, *WRONG))))
     command = draw(st.sampled_from(("protect", "calibrate")))
-    words = [command, draw(anything), draw(st.sampled_from(("--kappa", "--leakage", "--mse", "--naming")))]
+    words = [
+        command,
+        draw(anything),
+        draw(st.sampled_from(("--kappa", "--target-leakage", "--target-mse", "--target-naming"))),
+    ]
     words.append(draw(st.sampled_from(NUMBERS)))
     if draw(st.sampled_from((False, False, True))):
         words += ["--shape", draw(st.sampled_from(("white", "least_power", "rate_distortion", "personalized", "x")))]

@@ -12,7 +12,7 @@ from opacus.optimizers import DPOptimizer
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import per_sample, train
+from leakbound.training import accounted, per_sample, train
 from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.per_sample import PrivateOptimizer
 from leakbound.training.weighted_sums import divisible, weighted_sums
@@ -172,25 +172,25 @@ def test_training_does_not_depend_on_how_many_records_are_held_at_once(request_f
 def test_no_gradients_of_single_records_are_held_of_the_networks_of_the_studies(name, least):
     model = models.build(name, 3, 10, torch_generator(0, "init"))
     assert divisible(model)
-    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") >= least
+    assert accounted.physical_batch(model, (3, 32, 32), "cpu") >= least
 
 
 def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu():
     model = layers(torch.nn.Flatten(), torch.nn.Linear(3072, 2000), torch.nn.LayerNorm(2000))
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    records = per_sample.physical_batch(model, (3, 32, 32), "cpu")
+    records = accounted.physical_batch(model, (3, 32, 32), "cpu")
     assert 0.9 * 2**30 < 4 * parameters * records < 2**30
 
 
 def test_a_batch_of_lenet_is_never_divided():
     model = models.build("lenet", 3, 10, torch_generator(0, "init"))
-    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") > 2048
+    assert accounted.physical_batch(model, (3, 32, 32), "cpu") > 2048
 
 
 def test_one_record_is_held_even_if_it_exceeds_the_memory(monkeypatch):
-    monkeypatch.setattr(per_sample, "_CPU_BYTES", 1)
+    monkeypatch.setattr(accounted, "_CPU_BYTES", 1)
     model = models.build("lenet", 1, 10, torch_generator(0, "init"))
-    assert per_sample.physical_batch(model, (1, 32, 32), "cpu") == 1
+    assert accounted.physical_batch(model, (1, 32, 32), "cpu") == 1
 
 
 def psac(norms, r=0.1):

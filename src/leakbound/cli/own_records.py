@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
-_WAYS = "--kappa NATS, --leakage NATS[:USES], --mse ERROR[:USES] or --naming PROBABILITY:CANDIDATES[:USES]"
+_WAYS = (
+    "--kappa NATS, --target-leakage NATS[:USES], --target-mse ERROR[:USES] or "
+    "--target-naming PROBABILITY:CANDIDATES[:USES]"
+)
 _BOX = re.compile(r"(\d{1,6}):(\d{1,6}),(\d{1,6}):(\d{1,6}),(.+)")
 
 
@@ -52,11 +55,14 @@ KappaOption = Annotated[
 ]
 LeakageOption = Annotated[
     str | None,
-    typer.Option(metavar="NATS[:USES]", help="What so many noisy copies tell together of a record, at most."),
+    typer.Option(
+        "--target-leakage", metavar="NATS[:USES]", help="What so many noisy copies tell together of a record, at most."
+    ),
 ]
 MseOption = Annotated[
     str | None,
     typer.Option(
+        "--target-mse",
         metavar="ERROR[:USES]",
         help="Squared error per value that the best linear estimate of a record keeps at least: of images with pixels "
         "from 0 to 1, of arrays in their own units.",
@@ -65,6 +71,7 @@ MseOption = Annotated[
 NamingOption = Annotated[
     str | None,
     typer.Option(
+        "--target-naming",
         metavar="PROBABILITY:CANDIDATES[:USES]",
         help="Probability of naming the true one of so many equally likely records, at most.",
     ),
@@ -88,7 +95,7 @@ def target_of(kappa: str | None, leakage: str | None, mse: str | None, naming: s
     from leakbound.engine.refusals import GuaranteeError
     from leakbound.engine.targets import Capacity, Leakage, Naming, Reconstruction
 
-    options = {"--kappa": kappa, "--leakage": leakage, "--mse": mse, "--naming": naming}
+    options = {"--kappa": kappa, "--target-leakage": leakage, "--target-mse": mse, "--target-naming": naming}
     given = {name: text for name, text in options.items() if text is not None}
     if len(given) != 1:
         found = " and ".join(given) or "none"
@@ -96,7 +103,7 @@ def target_of(kappa: str | None, leakage: str | None, mse: str | None, naming: s
     ((option, text),) = given.items()
     form = next(way for way in re.split(", | or ", _WAYS) if way.startswith(option))
     words = text.split(":")
-    least, most = {"--kappa": (1, 1), "--naming": (2, 3)}.get(option, (1, 2))
+    least, most = {"--kappa": (1, 1), "--target-naming": (2, 3)}.get(option, (1, 2))
     if not least <= len(words) <= most:
         raise typer.BadParameter(f"{option} {text!r}: give {form}")
     value = _number(option, text, words[0], form)
@@ -104,9 +111,9 @@ def target_of(kappa: str | None, leakage: str | None, mse: str | None, naming: s
     try:
         if option == "--kappa":
             return Capacity(value)
-        if option == "--naming":
+        if option == "--target-naming":
             return Naming(value, counts[0], *(counts[1:] or [1]))
-        return {"--leakage": Leakage, "--mse": Reconstruction}[option](value, *(counts or [1]))
+        return {"--target-leakage": Leakage, "--target-mse": Reconstruction}[option](value, *(counts or [1]))
     except GuaranteeError as error:
         raise typer.BadParameter(f"{option} {text!r}: {error}") from error
 
@@ -185,8 +192,8 @@ def check_reachable(target: Target, law: Collection) -> None:
         blind = float(np.var(law.values, axis=0, dtype=np.float64).mean())
         if not target.mse < blind * (1 - 1e-6):
             raise typer.BadParameter(
-                f"--mse {target.mse:g}: guessing the mean of {law.origin} already errs by {blind:.4g} per value; ask "
-                "for less than that"
+                f"--target-mse {target.mse:g}: guessing the mean of {law.origin} already errs by {blind:.4g} per "
+                "value; ask for less than that"
             )
 
 

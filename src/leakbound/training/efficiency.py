@@ -77,7 +77,7 @@ def measure_steps(
 
 
 def _learner(request: TrainingRequest) -> Learner:
-    """What trains all replicas of a run, or one of them where they are trained one after another."""
+    """Learner of all replicas of a run, or of one of them where they are trained one after another."""
     if not request.defense.clips:
         return StackLearner(request, request.slots)
     if torch.device(request.device).type == "cpu":

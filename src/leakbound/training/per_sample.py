@@ -7,27 +7,21 @@ large network needs for all records of a batch does not fit into memory at once:
 piece, and noise is added once.
 """
 
-import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from opacus.accountants import create_accountant
 from opacus.optimizers.optimizer import DPOptimizer, _check_processed_flag, _mark_as_processed
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakbound.accounting.event import PrivacyEvent
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise
 from leakbound.training import loop, stack
+from leakbound.training.accounted import AccountedLearner, physical_batch
 from leakbound.training.batches import PoissonBatches
-from leakbound.training.client_steps import ClippedStep, Norms
+from leakbound.training.private_stack import PrivateStackLearner, largest_batch
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
-from leakbound.training.weighted_sums import divisible, weighted_sums
-
-SLACK = 1e-6  # Opacus adds it to a norm that it divides by
-_CPU_BYTES = 2**30  # for what single records need on a CPU: no measurement, so that equal runs give equal bytes
+from leakbound.training.weighted_sums import weighted_sums
 
 
 def train_per_sample(request: TrainingRequest) -> TrainingResult:
@@ -39,8 +33,6 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
     """
     if torch.device(request.device).type == "cpu":
         return loop.run(request, PerSampleLearner, 1)
-    from leakbound.training.private_stack import PrivateStackLearner, largest_batch
-
     size = stack.stack_size(
         request.config.max_stack,
         len(request.slots),
@@ -98,50 +90,6 @@ class PrivateOptimizer(DPOptimizer):
             noisy = perturbed(parameter.summed_grad, self.noise_multiplier * self.max_grad_norm, self._secure)
             parameter.grad = noisy.view_as(parameter)
             _mark_as_processed(parameter.summed_grad)
-
-
-class AccountedLearner:
-    """What learners under DP-SGD and DP-PSAC state of themselves: steps, records and ε are the same for all slots.
-
-    Args:
-        request: The run.
-
-    Raises:
-        TypeError: If its defense clips no gradients of single records.
-    """
-
-    def __init__(self, request: TrainingRequest) -> None:
-        if not isinstance(request.client, ClippedStep):
-            raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
-        self._client, self._request = request.client, request
-        self._population = request.dataset.drawing.members
-        self._rate = request.batch_size / self._population
-        self._accountant = create_accountant(self._client.defense.accountant)
-
-    def metrics(self) -> dict[str, float]:
-        """ε spent so far, at the δ of the defense."""
-        if not self._accountant.history:
-            return {"epsilon": 0.0}
-        if self._client.level == 0:
-            return {"epsilon": math.inf}
-        with warnings.catch_warnings():
-            # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
-            warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
-            return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
-
-    def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Poisson sampled steps with clipping and noise; who was drawn is secret, so anybody may be in each step."""
-        return self._client.event(
-            sampling="poisson",
-            population=self._population,
-            batch_size=self._request.batch_size,
-            steps=steps,
-            uses=steps,
-        )
-
-    def _weights(self, norms: Norms) -> Norms:
-        """Factors of the records' gradients."""
-        return self._client.record_weights(norms, SLACK)
 
 
 class PerSampleLearner(AccountedLearner):
@@ -204,18 +152,3 @@ class PerSampleLearner(AccountedLearner):
         self._batches.restore(state["batches"])
         self._noise.restore(state["noise"])
         self._accountant.history = state["history"]
-
-
-def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
-    """Number of records that are differentiated at once; a larger batch is taken piece by piece.
-
-    On a CPU a gibibyte is filled, whatever the machine has. On a GPU it is what is free, less four copies of the
-    parameters that a step makes. A record needs what the layers put out and, in a network that cannot be divided into
-    them, its gradient. The network is on the device; images have a shape (colors, height, width).
-    """
-    parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
-    budget = _CPU_BYTES
-    if torch.device(device).type == "cuda":
-        budget = stack.free_bytes(device) - 4 * parameters
-    gradient = 0 if divisible(model) else parameters
-    return max(1, budget // (gradient + stack.record_bytes(model, image_shape)))

@@ -15,9 +15,9 @@ from torch import Tensor
 from leakbound.randomness.grid import all_perturbed
 from leakbound.randomness.sources import StackedNoise
 from leakbound.training import loop, stack
+from leakbound.training.accounted import AccountedLearner, physical_batch
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.inputs import BLOCK
-from leakbound.training.per_sample import AccountedLearner, physical_batch
 from leakbound.training.request import Slot, TrainingRequest
 from leakbound.training.weighted_sums import stacked_sums
 from leakbound.training.written_out import by_record

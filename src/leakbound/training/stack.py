@@ -66,14 +66,14 @@ class Weights:
         return dict(zip(self._shapes, self.parts(self.leaves), strict=True))
 
     def parts(self, values: list[Tensor]) -> list[Tensor]:
-        """What lies like the leaves, as one tensor (slots, ...) for each parameter."""
+        """Values that lie like the leaves, as one tensor (slots, ...) for each parameter."""
         if self._single:
             return values
         pieces = values[0].split(self._sizes)
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
 
     def gathered(self, parts: list[Tensor]) -> list[Tensor]:
-        """What :meth:`parts` divides, from one tensor (slots, ...) for each parameter."""
+        """Leaves that :meth:`parts` divides, from one tensor (slots, ...) for each parameter."""
         if self._single:
             return parts
         return [torch.cat([part.flatten() for part in parts])]

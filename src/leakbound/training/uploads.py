@@ -1,4 +1,4 @@
-"""What the slots of a stack upload: gradients as their defense disguises them, and what it kept back."""
+"""Uploads of the slots of a stack: gradients as their defense disguises them, and what it kept back."""
 
 from collections.abc import Sequence
 from typing import Any
