@@ -282,7 +282,7 @@ def test_page_table_and_mlflow_state_both_figures(results):
             assert one[which]["stated"] in page
             assert run.data.tags[f"bound_{which}"] == one[which]["stated"]
             assert one[which]["stated"] in run.data.tags["mlflow.note.content"]
-            assert run.data.metrics[f"accounting/{which}/record"] == one[which]["record"]
+            assert run.data.metrics[f"leakage/{which}/record"] == one[which]["record"]
             kept = rows[(rows["variant"] == which) & (rows["metric"] == "record")]["value"]
             assert kept.tolist() == [one[which]["record"]]
     assert "digits/lenet/none/n5-b16" in page

@@ -264,7 +264,7 @@ def test_dimensions_are_known_before_an_image_is_decoded(kind):
     Image.new("L" if kind != "WEBP" else "RGB", (2049, 2048)).save(file, kind)
     assert len(file.getvalue()) < 2 * MIB
     with pytest.raises(DatasetError, match="2049×2048 pixels, allowed are 4194304"):
-        decode(file.getvalue(), row=0, origin="mine")
+        decode(file.getvalue(), "mine, row 0")
 
 
 class Calls:
