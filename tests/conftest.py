@@ -20,12 +20,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-FIRST = ("workflow", "test_planted_bugs.py", "attacks", "training", "storage", "fuzz", "tracking")
+FIRST = ("workflow", "test_planted_bugs.py", "attacks", "figures", "training", "storage", "fuzz", "tracking")
 """Folders and files that take longest, in the order in which they begin, so that none of them is left for last."""
 SLOW = {"whole", "team"}
 """Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""
 CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
 """Files whose tests need that chain too."""
+STUDIES = ("tests/figures/test_catalogue.py", "tests/figures/test_panels.py", "tests/figures/test_report.py")
+"""Files whose tests need the rows of all studies."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,12 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file, and those of the finished chain of all defenses, on one process."""
+    """Keep the tests of a file, and those of one expensive fixture, on one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "whole" if nodeid.startswith(CHAIN) or nodeid.endswith("[whole]") else super()._split_scope(nodeid)
+            if nodeid.startswith(CHAIN) or nodeid.endswith("[whole]"):
+                return "whole"
+            return "studies" if nodeid.startswith(STUDIES) else super()._split_scope(nodeid)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 

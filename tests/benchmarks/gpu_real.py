@@ -310,7 +310,7 @@ class Phase:
         """One job, as a rule calls it."""
         for path in job.outputs.values():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        command = [job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
+        command = ["step", job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
         began = time.monotonic()
         words = [sys.executable, "-c", _COMMAND, *command]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -470,6 +470,7 @@ def _push_level(level: float, uri: str, ready) -> None:
     push(made, uri)
 
 
+@pytest.mark.slow
 def test_push_from_four_processes_into_a_new_file_loses_nothing(tmp_path):
     address = f"sqlite:///{tmp_path / 'mlflow.db'}"
     context = multiprocessing.get_context("spawn")

@@ -12,12 +12,12 @@ from leakbound.jobs.table import RunTable
 
 from .conftest import tiny_project
 
-LARGE = {"paper.yaml", "one_gpu_hour.yaml"}
+DEFAULT = "config.yaml"
 NAMES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in NAMES]
+    "name", [pytest.param(name, marks=() if name == DEFAULT else pytest.mark.slow) for name in NAMES]
 )
 def test_committed_preset_has_the_jobs_that_its_plan_counts(tmp_path, name):
     project = tiny_project(tmp_path)
