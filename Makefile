@@ -31,10 +31,11 @@ FUZZ ?= 20000
 fuzz: .venv/ready
 	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) $(PYTEST) -m "slow or not slow" tests/fuzz
 
-# Flower asks for older versions of what the rest uses, so it has an environment and a lock of its own.
-test-flower: .venv-flower/ready
-	.venv-flower/bin/python -m pytest -q tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py \
-	  tests/engine/test_flower_example.py
+# Flower asks for older versions of some of what the rest uses: they lie in a folder that comes before .venv.
+FLOWER ?= tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py \
+  tests/engine/test_flower_example.py
+test-flower: .venv/ready .venv-flower/ready
+	PYTHONPATH=.venv-flower python -m pytest -q $(FLOWER)
 
 # Lightning and transformers are no dependencies: they lie in a folder beside .venv, for what is made for them alone.
 test-frameworks: .venv/ready .venv-frameworks/ready
@@ -197,13 +198,9 @@ LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock
 .venv/ready: requirements.lock $(LOCKS) pyproject.toml
 	$(call ENVIRONMENT,.venv,requirements.lock)
 
-.venv-flower/ready: requirements-flower.lock $(LOCKS) pyproject.toml
-	$(call ENVIRONMENT,.venv-flower,requirements-flower.lock)
-
-.venv-frameworks/ready: requirements-frameworks.lock | .venv/ready
-	rm -rf .venv-frameworks
-	python $(INSTALL) --target .venv-frameworks -r requirements-frameworks.lock
-	PYTHONPATH=.venv-frameworks python -m pip check
+.venv-flower/ready .venv-frameworks/ready: .venv-%/ready: requirements-%.lock | .venv/ready
+	rm -rf .venv-$*
+	python $(INSTALL) --target .venv-$* -r requirements-$*.lock
 	touch $@
 
 .venv-site/ready: requirements-site.lock

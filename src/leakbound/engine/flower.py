@@ -1,6 +1,6 @@
 """The engine in Flower: a client mod that counts the uses of each node's records, over all rounds.
 
-Flower needs an environment of its own (``make .venv-flower/ready``)::
+Flower needs a folder of its own on the path (``make .venv-flower/ready``, ``PYTHONPATH=.venv-flower``)::
 
     engine = ChannelEngine.for_data(public, Leakage(300, uses=rounds))
     client_app = ClientApp()

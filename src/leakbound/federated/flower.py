@@ -1,6 +1,7 @@
 """PMIDP-FL in Flower: a client mod that clips and adds noise, and a strategy that averages by the noise.
 
-Flower needs an environment of its own (``make .venv-flower/ready``): it asks for older versions of what the rest uses.
+Flower asks for older versions of what the rest uses: they lie in a folder of their own (``make .venv-flower/ready``,
+``PYTHONPATH=.venv-flower``).
 
     client_app = ClientApp()
     @client_app.train(mods=[PersonalizedNoise(mi_budget=10.0, n_clients=100, max_param_norm=10.0)])
