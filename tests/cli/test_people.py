@@ -267,7 +267,8 @@ def wrong(place):
     return place
 
 
-def test_mistakes_are_named_before_anything_is_written(wrong):
+def test_mistakes_are_named_before_anything_is_written(wrong, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")  # or a message breaks where the path is long
     before = files_in(wrong)
     for words, message in BAD:
         outcome = called(*words)
