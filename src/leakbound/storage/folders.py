@@ -51,6 +51,16 @@ def write_manifest(folder: Path) -> None:
 
 
 @contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """An empty folder beside the one that it is to become, which vanishes where it is not moved."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    with scratch(folder) as new:
+        new.mkdir()
+        yield new
+
+
+@contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
     """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
 
@@ -66,10 +76,7 @@ def replaced(folder: Path) -> Iterator[Path]:
         before.rename(folder)
     check_replaceable(folder)
     check_replaceable(before)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    sweep(folder)
-    with scratch(folder) as new:
-        new.mkdir()
+    with _beside(folder) as new:
         yield new
         write_manifest(new)
         check_replaceable(folder)  # what came meanwhile
@@ -104,10 +111,7 @@ def created(folder: Path) -> Iterator[Path]:
     """
     folder = Path(os.path.abspath(folder))
     check_new(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    sweep(folder)
-    with scratch(folder) as new:
-        new.mkdir()
+    with _beside(folder) as new:
         yield new
         for path in (one for one in new.rglob("*") if one.is_file()):
             with path.open("rb") as file:
