@@ -322,7 +322,7 @@ def test_link_that_another_account_planted_is_not_served(tmp_path):
     except subprocess.TimeoutExpired:
         pytest.fail("it serves")
     assert done.returncode == 2
-    assert "mlartifacts: belongs to another account" in done.stderr
+    assert "mlartifacts: belongs to another account" in done.stderr, done.stderr
     assert stat.S_IMODE(private.stat().st_mode) == 0o755
 
 

@@ -41,6 +41,9 @@ from leakbound.tracking.records import DataInput
 from leakbound.tracking.sending import experiment_id
 from leakbound.tracking.store import connect
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from team_server import free_port
+
 FACTS = RunFacts(
     preset="quick",
     slug="digits/lenet/natural-4/n200-b64",
@@ -131,12 +134,6 @@ def stored_values(uri: str, run) -> dict[str, list[tuple[int, int, float]]]:
         key: [(m.step, m.timestamp, m.value) for m in client.get_metric_history(run.info.run_id, key)]
         for key in run.data.metrics
     }
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
