@@ -1,0 +1,37 @@
+"""Attackers that are answered together get what each would get alone."""
+
+from collections.abc import Generator, Sequence
+
+import pytest
+
+from leakbound.attacks.side_by_side import side_by_side
+
+
+def walker(start: int, searches: int) -> Generator[int, int, list[int]]:
+    """Ask for the square of a number, and go on from what was found."""
+    seen = [start]
+    for _ in range(searches):
+        seen.append((yield seen[-1]))
+    return seen
+
+
+def squares(numbers: Sequence[int]) -> list[int]:
+    return [number**2 for number in numbers]
+
+
+def test_each_attacker_gets_its_own_answers_however_many_searches_it_needs():
+    together: list[list[int]] = []
+
+    def search(numbers: Sequence[int]) -> list[int]:
+        together.append(list(numbers))
+        return squares(numbers)
+
+    found = side_by_side([walker(2, 2), walker(3, 0), walker(5, 1)], search)
+    assert found == [[2, 4, 16], [3], [5, 25]]
+    assert together == [[2, 5], [4]]
+    assert side_by_side([], search) == []
+
+
+def test_a_missing_answer_is_an_error():
+    with pytest.raises(ValueError, match="zip"):
+        side_by_side([walker(2, 1), walker(3, 1)], lambda numbers: [4])
