@@ -187,7 +187,8 @@ def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:
     mean = float(np.mean(values))
     if len(values) == 1:
         return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1) * stats.sem(values))
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)) * error
     return Interval(mean, mean - half, mean + half)
 
 
