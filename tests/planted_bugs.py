@@ -5,6 +5,7 @@ Every bug breaks a guarantee without breaking the program: it runs, and its resu
 a bug survives, if its place in the sources is gone, or if its test fails without it.
 """
 
+import compileall
 import importlib
 import os
 import shutil
@@ -393,12 +394,14 @@ BUGS = (
 def _tested(source: Path, tests: Sequence[str], kept: Path) -> int:
     """Code of pytest on some tests with the sources in a folder, in this process, which has not imported them yet."""
     os.environ["PYTHONPATH"] = str(source)
+    sys.dont_write_bytecode = True
     sys.path.insert(0, str(source))
     os.chdir(ROOT)
     with kept.open("w") as out, redirect_stdout(out), redirect_stderr(out):
         import pytest
 
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=-m ''", "--no-header"]
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins, which have been loaded above
         return int(pytest.main([*options, *tests]))
 
 
@@ -414,9 +417,12 @@ def _outcome(bug: Bug, folder: Path) -> str:
     text = path.read_text()
     if text.count(bug.old) != 1:
         return f"its place in {bug.file} is gone: the text stands there {text.count(bug.old)} times"
+    written = path.stat().st_mtime_ns
     path.write_text(text.replace(bug.old, bug.new))
+    os.utime(path, ns=(0, 0))  # no time that the bytecode of the sources could have been made for
     code = _apart(folder / "src", [bug.test], folder / "log")
     path.write_text(text)
+    os.utime(path, ns=(written, written))
     if code == SOME_FAIL:
         return ""
     return "SURVIVED" if code == ALL_PASS else f"no test ran (code {code}): {(folder / 'log').read_text()[-300:]}"
@@ -431,6 +437,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        compileall.compile_dir(folder / "src", quiet=1)
         if _apart(folder / "src", sorted({bug.test for bug in chosen}), folder / "log") != ALL_PASS:
             print(f"tests fail without any bug:\n{(folder / 'log').read_text()[-3000:]}")
             return 1
