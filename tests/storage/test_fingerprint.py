@@ -93,7 +93,7 @@ def by_content(function: Callable) -> Callable:
     return computed
 
 
-COMPUTED = {name: by_content(getattr(fingerprint, name)) for name in ("_definitions", "_read", "_tree")}
+COMPUTED = {name: by_content(getattr(fingerprint, name)) for name in ("_definitions", "_read")}
 
 
 @pytest.fixture(scope="module")
