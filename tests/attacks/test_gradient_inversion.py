@@ -29,7 +29,7 @@ from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step, record_gradients
 
 FIXED = {"tv_weights": (1e-3,), "untuned_tv_weight": 1e-3}
-CONFIG = GradientInversionConfig(images=4, iterations=200, search_iterations=100, **FIXED)
+CONFIG = GradientInversionConfig(images=2, iterations=200, search_iterations=100, **FIXED)
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
 @pytest.mark.slow
 def test_undefended_sigmoid_lenet_gives_clothes_away(image_folder):
     dataset = datasets.prepare("fashion_mnist", DatasetConfig(source="folder", members=500, aux=200, test=50), seed=0)
-    config = CONFIG.model_copy(update={"iterations": 400})
+    config = CONFIG.model_copy(update={"images": 4, "iterations": 400})
     rows, _ = attacked(dataset, estimate_moments([dataset.members(0).images]), config=config, replicas=3)
     assert mean_of(rows, "attack", "psnr") >= 60.0
     assert mean_of(rows, "geiping", "psnr") >= 18.0
@@ -359,7 +359,7 @@ def test_oracle_of_compressed_images_errs_by_the_dropped_direction_alone(digits,
 
 @pytest.mark.slow
 def test_oracle_of_a_batch_under_a_channel_knows_more_than_the_prior(digits, moments):
-    config = CONFIG.model_copy(update={"iterations": 5})
+    config = CONFIG.model_copy(update={"images": 4, "iterations": 5})
     rows, pictures = attacked(digits, moments, channel=natural(moments, 20.0), config=config, batch_size=4)
     assert mean_of(rows, "oracle") < mean_of(rows, "prior")
     noise = (pictures["released"] - pictures["truth"])[0]
