@@ -1,11 +1,11 @@
 """Results of runs as training and attacks would leave them, with effects of known size."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import pandas as pd
 import pytest
+from attack_rows import Part, rows_of
 
 from leakbound.attacks.evidence import Evidence, evidence, evidence_rows
 from leakbound.claims.tables import RunResults, tabulate
@@ -19,35 +19,9 @@ OTHERS = {
     "gradient_compression": (0.01, 0.1, 0.5),
     "large_batch": (2.0, 4.0, 8.0),
 }
-UNTRAINED = {"learning_rate": np.nan, "chosen": True, "status": ""}
 SHAPES = ("natural", "white", "personalized", "least_power", "rate_distortion", "natural_frozen")
 BATCHES = (1, 2, 4, 8)
 LENGTHS = (150, 300, 600, 1200)
-
-
-class Part(NamedTuple):
-    """Values of one metric of one variant, those of units 0, 1, ... or all of one unit."""
-
-    replica: int
-    variant: str
-    metric: str
-    values: np.ndarray
-    unit: int | None = None
-
-
-def rows_of(parts: Iterable[Part]) -> pd.DataFrame:
-    """Rows of an attack: one frame, since one for each of some dozen parts would take most of the tests' time."""
-    parts = list(parts)
-    counts = [len(part.values) for part in parts]
-    units = [
-        np.arange(n) if part.unit is None else np.full(n, part.unit) for n, part in zip(counts, parts, strict=True)
-    ]
-    repeated = {
-        name: np.repeat(np.array([getattr(part, name) for part in parts], dtype=kind), counts)
-        for name, kind in (("replica", int), ("variant", object), ("metric", object))
-    }
-    numbers = {"unit": np.concatenate(units), "value": np.concatenate([part.values for part in parts])}
-    return pd.DataFrame({**repeated, **numbers, "low": np.nan, "high": np.nan, **UNTRAINED})
 
 
 def tried(replicas: int) -> pd.DataFrame:
