@@ -20,7 +20,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-FIRST = ("workflow", "test_planted_bugs.py", "attacks", "figures", "training", "storage", "fuzz", "tracking")
+FIRST = (
+    *("workflow", "test_planted_bugs.py", "attacks", "figures", "training", "security", "storage", "fuzz", "tracking"),
+    *("test_kept_results.py", "cli", "theory", "jobs", "models"),
+)
 """Folders and files that take longest, in the order in which they begin, so that none of them is left for last."""
 SLOW = {"whole", "team"}
 """Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""

@@ -1,10 +1,11 @@
 """Results of runs as training and attacks would leave them, with effects of known size."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import pandas as pd
 import pytest
+from attack_rows import Part, rows_of
 
 from leakbound.attacks.evidence import Evidence, evidence, evidence_rows
 from leakbound.claims.tables import RunResults, tabulate
@@ -18,15 +19,9 @@ OTHERS = {
     "gradient_compression": (0.01, 0.1, 0.5),
     "large_batch": (2.0, 4.0, 8.0),
 }
-UNTRAINED = {"learning_rate": np.nan, "chosen": True, "status": ""}
 SHAPES = ("natural", "white", "personalized", "least_power", "rate_distortion", "natural_frozen")
 BATCHES = (1, 2, 4, 8)
 LENGTHS = (150, 300, 600, 1200)
-
-
-def unit_rows(replica: int, variant: str, metric: str, values: np.ndarray) -> pd.DataFrame:
-    rows = {"replica": replica, "variant": variant, "unit": np.arange(len(values)), "metric": metric, "value": values}
-    return pd.DataFrame({**rows, "low": np.nan, "high": np.nan, **UNTRAINED})
 
 
 def tried(replicas: int) -> pd.DataFrame:
@@ -44,30 +39,30 @@ def leak(defense: str, level: float | None) -> float:
     return level / (2 + level)
 
 
-def inversion(replica: int, openness: float, generator: np.random.Generator) -> Iterator[pd.DataFrame]:
+def inversion(replica: int, openness: float, generator: np.random.Generator) -> Iterator[Part]:
     start = np.linspace(0.018, 0.03, 10)
     printed = 0.02 + 0.3 * (1 - openness) ** 3 + 0.003 * generator.random(10)
     tuned = start * (1 - 0.5 * openness) + 0.001 * generator.random(10)
     for variant, errors in (("start", start), ("printed", printed), ("tuned", tuned)):
-        yield unit_rows(replica, variant, "mse", errors)
-        yield unit_rows(replica, variant, "psnr", -10 * np.log10(errors))
-        yield unit_rows(replica, variant, "ssim", 0.9 - 2 * errors)
-        yield unit_rows(replica, variant, "cosine", 1 - 1.5 * errors)
+        yield Part(replica, variant, "mse", errors)
+        yield Part(replica, variant, "psnr", -10 * np.log10(errors))
+        yield Part(replica, variant, "ssim", 0.9 - 2 * errors)
+        yield Part(replica, variant, "cosine", 1 - 1.5 * errors)
         if variant != "start":
-            yield unit_rows(replica, variant, "gain", start - errors)
-            yield unit_rows(replica, variant, "gain_over_aux", 1 - errors / 6e-4)
-            yield unit_rows(replica, variant, "gain_on_others", 1 - errors / 5e-4)
-    yield unit_rows(replica, "informed", "gain_over_aux", 0.05 * openness + 0.01 * generator.random(10))
-    yield unit_rows(replica, "informed", "gain_on_others", 0.01 * generator.normal(size=10))
+            yield Part(replica, variant, "gain", start - errors)
+            yield Part(replica, variant, "gain_over_aux", 1 - errors / 6e-4)
+            yield Part(replica, variant, "gain_on_others", 1 - errors / 5e-4)
+    yield Part(replica, "informed", "gain_over_aux", 0.05 * openness + 0.01 * generator.random(10))
+    yield Part(replica, "informed", "gain_on_others", 0.01 * generator.normal(size=10))
 
 
-def membership(replica: int, openness: float, generator: np.random.Generator) -> pd.DataFrame:
+def membership(replica: int, openness: float, generator: np.random.Generator) -> Iterator[Part]:
     values = {"white_box_references": 0.5 + 0.17 * openness, "loss_threshold": 0.5 + 0.1 * openness}
     rows = [(variant, "auc", auc + 0.01 * generator.normal()) for variant, auc in values.items()]
     behind = {"strongest": 0.0, "white_box": 0.03, "rmia": 0.01, "lira_online": 0.02, "lira_offline": 0.03}
     rows += [(variant, "auc", rows[0][2] - less * openness) for variant, less in behind.items()]
-    frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
-    return frame.assign(replica=replica, unit=-1, low=frame["value"] - 0.03, high=frame["value"] + 0.03, **UNTRAINED)
+    for variant, metric, value in rows:
+        yield Part(replica, variant, metric, np.array([value]), unit=-1)
 
 
 def trained(
@@ -87,8 +82,10 @@ def trained(
         for step, share in ((rounds // 2, 0.7), (rounds, 1.0)):
             values = {"test_accuracy": share * accuracy, "train_accuracy": share * min(1.0, accuracy + 0.1 * openness)}
             curves += [(replica, step, metric, value) for metric, value in values.items()]
-        members.append(membership(replica, openness, generator))
+        members += membership(replica, openness, generator)
         inverted += inversion(replica, openness, generator)
+    aucs = rows_of(members)
+    aucs = aucs.assign(low=aucs["value"] - 0.03, high=aucs["value"] + 0.03)
     return RunResults(
         run=f"{dataset}/{model}/{defense}-{level}/n{rounds}-b64",
         dataset=dataset,
@@ -107,8 +104,8 @@ def trained(
                     Evidence("canaries", -1, "epsilon", openness, 5.0, 40 * replicas, "strongest"),
                 ]
             ),
-            "membership": pd.concat(members).assign(learning_rate=0.01),
-            "model_inversion": pd.concat(inverted).assign(learning_rate=0.01),
+            "membership": aucs.assign(learning_rate=0.01),
+            "model_inversion": rows_of(inverted).assign(learning_rate=0.01),
         },
     )
 
@@ -122,7 +119,7 @@ def inverted_gradients(
     if batch_size > 1:
         slopes = {"dpsgd": -0.1, "none": 0.1, "parameter_noise": 0.25}
         hidden += slopes.get(defense, 0.0) * np.log(batch_size)
-    frames = []
+    parts = []
     for replica in range(replicas):
         prior = (0.05 + 0.03 * generator.random(8)) / batch_size**0.5
         attack = 0.007 + 0.12 * hidden * (0.8 + 0.4 * generator.random(8))
@@ -130,15 +127,15 @@ def inverted_gradients(
         if defense not in ("none", "dpsgd", "parameter_noise"):
             results |= {"oracle": 1.02 * attack, "learned_oracle": 0.9 * attack, "linear": 1.1 * attack}
         for variant, errors in results.items():
-            frames.append(unit_rows(replica, variant, "mse", errors))
-            frames.append(unit_rows(replica, variant, "psnr", -10 * np.log10(errors)))
-            frames.append(unit_rows(replica, variant, "ssim", 0.9 - 2 * errors))
-            frames.append(unit_rows(replica, variant, "cosine", 1 - 1.5 * errors))
+            parts.append(Part(replica, variant, "mse", errors))
+            parts.append(Part(replica, variant, "psnr", -10 * np.log10(errors)))
+            parts.append(Part(replica, variant, "ssim", 0.9 - 2 * errors))
+            parts.append(Part(replica, variant, "cosine", 1 - 1.5 * errors))
             if variant == "attack":
-                frames.append(unit_rows(replica, variant, "matched_mse", errors * batch_size))
+                parts.append(Part(replica, variant, "matched_mse", errors * batch_size))
             if variant in ("attack", "geiping", "untuned"):
-                frames.append(unit_rows(replica, variant, "bounded_mse", np.minimum(errors, prior)))
-                frames.append(unit_rows(replica, variant, "relative_mse", errors / prior * batch_size**-0.5))
+                parts.append(Part(replica, variant, "bounded_mse", np.minimum(errors, prior)))
+                parts.append(Part(replica, variant, "relative_mse", errors / prior * batch_size**-0.5))
     return RunResults(
         run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b{batch_size}",
         dataset=dataset,
@@ -147,19 +144,19 @@ def inverted_gradients(
         level=level,
         rounds=0,
         batch_size=batch_size,
-        attacks={"gradient_inversion": pd.concat(frames)},
+        attacks={"gradient_inversion": rows_of(parts)},
     )
 
 
 def used(defense: str, level: float, replicas: int, generator: np.random.Generator) -> RunResults:
     """Errors after some uses of a channel, which fall with fresh noise."""
-    frames = []
+    parts = []
     for replica in range(replicas):
         for uses in (1, 4, 16):
             line = 0.01 / (1 if defense.endswith("frozen") else uses)
             values = {"line": line, "attack": line * (0.97 + 0.06 * generator.random()), "prior": 0.05}
             for variant, value in values.items():
-                frames.append(unit_rows(replica, variant, "mse", np.array([value])).assign(unit=uses))
+                parts.append(Part(replica, variant, "mse", np.array([value]), unit=uses))
     return RunResults(
         run=f"digits/lenet_sigmoid/{defense}-{level}/n0-b1",
         dataset="digits",
@@ -168,17 +165,17 @@ def used(defense: str, level: float, replicas: int, generator: np.random.Generat
         level=level,
         rounds=0,
         batch_size=1,
-        attacks={"uses": pd.concat(frames)},
+        attacks={"uses": rows_of(parts)},
     )
 
 
 def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunResults:
-    frames = []
+    parts = []
     for replica in range(replicas):
         values = {"printed": 200.0, "corrected": 98.0, "trace": 60.0, "measured": 30.0}
         for variant, value in values.items():
             jitter = 0.0 if variant in ("printed", "corrected") else generator.normal()
-            frames.append(unit_rows(replica, variant, "capacity", np.array([value + jitter])).assign(unit=-1))
+            parts.append(Part(replica, variant, "capacity", np.array([value + jitter]), unit=-1))
     return RunResults(
         run=f"digits/lenet/dpsgd-0.57/n{rounds}-b64",
         dataset="digits",
@@ -188,31 +185,31 @@ def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunR
         rounds=rounds,
         batch_size=64,
         rates=tried(replicas),
-        attacks={"gradient_capacity": pd.concat(frames).assign(learning_rate=0.01)},
+        attacks={"gradient_capacity": rows_of(parts).assign(learning_rate=0.01)},
     )
 
 
 def audited(defense: str, level: float, replicas: int, generator: np.random.Generator) -> RunResults:
     """Naming among candidates, and for DP an audit of uploads, with evidence below its bounds."""
-    frames = []
+    parts = []
     for replica in range(replicas):
         for uses in (1, 4, 16):
             nats = uses * (level if defense == "natural" else 1 / (2 * level**2))
-            frames.append(unit_rows(replica, "bound", f"nats_{uses}", np.array([nats])).assign(unit=-1))
+            parts.append(Part(replica, "bound", f"nats_{uses}", np.array([nats]), unit=-1))
             for count in (2, 10, 100):
                 exact = 1 / count + (1 - 1 / count) * nats / (nats + 3 * np.log(count))
                 hits = generator.binomial(60, [exact, 0.8 * exact]) / 60
                 named = {"bound": min(1.0, 1.1 * exact), "exact_images": exact, "images": hits[0], "gradients": hits[1]}
                 for variant, rate in named.items():
-                    frames.append(unit_rows(replica, variant, f"rate_{uses}", np.array([rate])).assign(unit=count))
+                    parts.append(Part(replica, variant, f"rate_{uses}", np.array([rate]), unit=count))
         for variant in ("images", "gradients"):
-            frames.append(unit_rows(replica, variant, "trials", np.array([60.0])).assign(unit=-1))
-    attacks = {"naming": pd.concat(frames)}
+            parts.append(Part(replica, variant, "trials", np.array([60.0]), unit=-1))
+    attacks = {"naming": rows_of(parts)}
     if defense == "dpsgd":
         noise = 1 + 0.05 * generator.random(replicas)
         limits = {"bound": 5 / level + 0 * noise, "gaussian": 2.5 / level / noise, "one_run": 1.8 / level / noise}
-        attacks["audit"] = pd.concat(
-            unit_rows(replica, variant, "epsilon", values[[replica]]).assign(unit=-1)
+        attacks["audit"] = rows_of(
+            Part(replica, variant, "epsilon", values[[replica]], unit=-1)
             for variant, values in limits.items()
             for replica in range(replicas)
         )
@@ -236,10 +233,16 @@ def sweep(private: bool = True) -> list[tuple[str, float | None]]:
 
 @pytest.fixture(scope="session")
 def make_study() -> Callable[..., pd.DataFrame]:
-    def make(datasets: tuple[str, ...] = ("digits",), models: tuple[str, ...] = ("lenet",), replicas: int = 3):
+    def make(
+        datasets: tuple[str, ...] = ("digits",),
+        models: tuple[str, ...] = ("lenet",),
+        replicas: int = 3,
+        defenses: Collection[str] = ("none", *CHANNELS, *PRIVATE),
+    ):
         generator = np.random.default_rng(5)
         settings = [(dataset, model) for dataset in datasets for model in models]
-        return tabulate(trained(*setting, *pair, replicas, generator) for setting in settings for pair in sweep())
+        pairs = [pair for pair in sweep() if pair[0] in defenses]
+        return tabulate(trained(*setting, *pair, replicas, generator) for setting in settings for pair in pairs)
 
     return make
 

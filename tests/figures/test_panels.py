@@ -28,7 +28,7 @@ def legend(picture) -> list[str]:
 
 @pytest.fixture(scope="module")
 def wide(make_study):
-    return make_study(FOUR, ("lenet", "vgg16"))
+    return make_study(FOUR, ("lenet", "vgg16"), defenses=("none", "natural"))
 
 
 def test_datasets_stand_in_the_papers_order_two_in_a_row_each_with_its_own_axis(wide):
@@ -48,7 +48,9 @@ def test_networks_are_lines_with_looks_of_their_own(wide):
 
 
 def test_one_network_alone_leaves_the_look_to_the_defense(make_study):
-    picture = PLOTS.get("levels")(accuracy(make_study(("cifar10",), ("vgg16",))), options=NATURAL)
+    picture = PLOTS.get("levels")(
+        accuracy(make_study(("cifar10",), ("vgg16",), defenses=("natural",))), options=NATURAL
+    )
     assert picture.axes[0].get_lines()[0].get_color() == style.look("natural").color
 
 

@@ -15,6 +15,8 @@ from leakbound.figures.drawing import caption, draw
 from leakbound.figures.plots.plot import Plot
 from leakbound.registry import PLOTS
 
+SHOWN = ("none", "natural", "white")
+"""Defenses that a picture of accuracy shows."""
 ACCURACY = {
     "where": {"defense": ["natural", "white"]},
     "controls": [{"label": "undefended", "where": {"defense": "none"}}],
@@ -99,7 +101,7 @@ def test_the_band_is_students_interval_over_replicas(study):
 
 
 def test_all_levels_and_controls_lie_inside_the_panels(make_study):
-    table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet", "vgg16")))
+    table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet", "vgg16"), defenses=SHOWN))
     picture = PLOTS.get("levels")(table, options=ACCURACY)
     assert len(picture.axes) == 4
     for axes in picture.axes:
@@ -110,7 +112,7 @@ def test_all_levels_and_controls_lie_inside_the_panels(make_study):
 
 
 def test_every_setting_gets_a_panel_with_shared_axes_and_one_legend(make_study):
-    table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet",)))
+    table = accuracy(make_study(("cifar10", "fashion_mnist"), ("lenet",), defenses=SHOWN))
     picture = PLOTS.get("levels")(table, options={**ACCURACY, "share_y": True})
     assert len(picture.axes) == 2
     assert picture.axes[0].get_ylim() == picture.axes[1].get_ylim()
@@ -206,7 +208,7 @@ def test_where_nothing_is_left_the_picture_says_why(study):
 
 
 def test_one_replica_is_drawn_without_a_band(make_study):
-    table = accuracy(make_study(replicas=1))
+    table = accuracy(make_study(replicas=1, defenses=SHOWN))
     picture = PLOTS.get("levels")(table, options=ACCURACY)
     assert np.isfinite(picture.axes[0].get_ylim()).all()
 

@@ -258,7 +258,7 @@ def test_numbers_of_a_plane_are_the_middle_of_each_run_with_its_interval(catalog
 
 
 def test_a_plane_has_the_points_of_every_dataset_and_network(catalogue, make_study, drawn):
-    rows = make_study(datasets=("digits", "mnist"), models=("lenet", "vgg16"), replicas=1)
+    rows = make_study(("digits", "mnist"), ("lenet", "vgg16"), replicas=1, defenses=("none", "natural", "dpsgd"))
     figure = drawn(catalogue["fig16"], rows)
     _, lines = numbers(figure.rows, figure.config.options)
     assert {tuple(line[0].split("/")[:2]) for line in lines} == {

@@ -1,6 +1,8 @@
+import copy
 import dataclasses
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,12 @@ def table(config=QUICK) -> RunTable:
 
 def job_list(config=QUICK, figures=None) -> JobList:
     return JobList(RunTable(config, CATALOGUE if figures is None else Catalogue(figures=figures)), all_steps())
+
+
+@cache
+def preset_jobs(name: str) -> JobList:
+    """Jobs of a committed configuration, which several tests look at."""
+    return job_list(reading.load(ROOT / "config" / name))
 
 
 def settings_of(jobs: JobList, step: str, name: str):
@@ -257,7 +265,7 @@ def test_origin_of_noise_reaches_the_table_of_times():
 def test_every_job_is_told_what_its_command_accepts():
     """Settings are made by one half of a step's file and read by the other."""
     for path in sorted((ROOT / "config").glob("*.yaml")):
-        jobs = job_list(reading.load(path))
+        jobs = preset_jobs(path.name)
         for job in jobs:
             if job.step != "report":  # told the whole configuration
                 parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
@@ -265,14 +273,14 @@ def test_every_job_is_told_what_its_command_accepts():
 
 def test_every_file_that_a_job_reads_is_written_by_exactly_one_other_job():
     for path in sorted((ROOT / "config").glob("*.yaml")):
-        jobs = job_list(reading.load(path))
+        jobs = preset_jobs(path.name)
         written = Counter(file for job in jobs for file in job.outputs.values())
         assert set(written.values()) == {1}
         assert all(file in written for job in jobs for file in job.input_files())
 
 
 def test_every_channel_is_made_from_the_dataset_of_its_run():
-    jobs = job_list(reading.load(ROOT / "config/small.yaml"))
+    jobs = preset_jobs("small.yaml")
     maker = {file: job for job in jobs for file in job.outputs.values()}
 
     def origins(job) -> set[str]:
@@ -288,7 +296,7 @@ def test_every_channel_is_made_from_the_dataset_of_its_run():
 
 
 def test_every_name_has_the_form_that_its_rule_accepts_and_no_other_rule_writes_the_file():
-    jobs = job_list(reading.load(ROOT / "config/small.yaml"))
+    jobs = preset_jobs("small.yaml")
     forms = {
         (step, role): re.compile(re.escape(pattern).replace(r"\{name\}", f"(?P<name>{names_of(step)})"))
         for step, roles in OUTPUTS.items()
@@ -346,6 +354,16 @@ def all_settings(config) -> str:
     told = [(job.step, job.name, job.settings) for job in jobs if job.step != "report"]
     # The report's job is told the whole configuration; of that its page uses the address of MLflow.
     return repr([told, config.resources.model_dump(), config.catalogue, config.tracking.ui])
+
+
+unchanged_settings = cache(lambda: all_settings(QUICK))
+"""The same of the quick preset as it is."""
+written = cache(lambda: reading.yaml.safe_load(reading.as_yaml(QUICK)))
+
+
+def plain_values() -> dict:
+    """The quick preset as its file has it, to be changed."""
+    return copy.deepcopy(written())
 
 
 ROOT = Path(__file__).parents[2]
@@ -410,17 +428,17 @@ def test_settings_that_are_not_changed_are_names_or_empty():
 
 @pytest.mark.parametrize("trail", CHANGES, ids=".".join)
 def test_every_setting_reaches_a_job(trail):
-    values = reading.yaml.safe_load(reading.as_yaml(QUICK))
+    values = plain_values()
     inner = values
     for key in trail[:-1]:
         inner = inner.setdefault(key, {})
     inner[trail[-1]] = CHANGES[trail]
-    assert all_settings(reading.check(values, "test")) != all_settings(QUICK), f"{trail} reaches no job"
+    assert all_settings(reading.check(values, "test")) != unchanged_settings(), f"{trail} reaches no job"
 
 
 @pytest.mark.parametrize(("device", "gpus", "used"), [("auto", 0, "cpu"), ("auto", 1, "auto"), ("cuda", 0, "cuda")])
 def test_a_job_that_asks_for_no_gpu_takes_one_only_if_it_is_told_to(device, gpus, used):
-    values = reading.yaml.safe_load(reading.as_yaml(QUICK))
+    values = plain_values()
     values["device"], values["resources"]["train"]["gpu"] = device, gpus
     jobs = job_list(reading.check(values, "test"))
     assert {job.settings["device"] for job in jobs.of("train")} == {used}

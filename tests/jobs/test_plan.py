@@ -1,4 +1,5 @@
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:
     return [estimate(job, costs) for job in job_list(config)]
 
 
+quick_jobs = cache(lambda: job_list(QUICK))
+quick_estimates = cache(estimates)
+"""Those of the quick preset on a CPU."""
+
+
 def seconds(found, step) -> float:
     return sum(one.cpu_seconds for one in found if one.job.step == step)
 
@@ -31,10 +37,10 @@ def on_gpu() -> list[dict]:
 
 
 def test_shared_run_counts_for_the_first_study_alone():
-    table = job_list(QUICK).table
+    table = quick_jobs().table
     shared = sum(table.first_study[slug] != "comparison" for slug in table.studies["comparison"])
     alone = QUICK.model_copy(update={"studies": {"comparison": QUICK.studies["comparison"]}})
-    own = [one for one in estimates() if one.job.purpose == "comparison" and one.job.step == "train"]
+    own = [one for one in quick_estimates() if one.job.purpose == "comparison" and one.job.step == "train"]
     assert len(own) + shared == sum(one.job.step == "train" for one in estimates(alone))
     assert shared > 0
     assert all(table.first_study[slug] == "capacity" for slug in table.studies["capacity"])
@@ -46,7 +52,7 @@ def test_training_time_is_proportional_to_rounds_and_replicas(factor):
         name: study.model_copy(update={"rounds": tuple(factor * one for one in study.rounds)})
         for name, study in QUICK.studies.items()
     }
-    found = estimates()
+    found = quick_estimates()
     fixed = UnitCosts(ROWS, "cpu").start("train") * sum(one.job.step == "train" for one in found)
     once = seconds(found, "train") - fixed
     longer = seconds(estimates(QUICK.model_copy(update={"studies": studies})), "train") - fixed
@@ -57,8 +63,8 @@ def test_training_time_is_proportional_to_rounds_and_replicas(factor):
 
 def test_weights_take_the_disk_of_their_parameters():
     parameters = UnitCosts(ROWS, "cpu").parameters("lenet", 1)
-    table = job_list(QUICK).table
-    kept = {one.job.name: one.disk / (4 * parameters) for one in estimates() if one.job.step == "train"}
+    table = quick_jobs().table
+    kept = {one.job.name: one.disk / (4 * parameters) for one in quick_estimates() if one.job.step == "train"}
     candidates = len(QUICK.training.learning_rates)
     for slug, networks in kept.items():
         every = slug in table.studies["comparison"]  # which asks for all rates
@@ -76,13 +82,13 @@ def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
     assert {one.gpu_seconds for one in found if one.job.step in ON_DEVICE} == {None}
     assert Machine().wall_seconds(found) is None
     costs = UnitCosts(ROWS, "cuda")
-    text = plan_text(job_list(QUICK), costs, Machine(), "of a test")
+    text = plan_text(quick_jobs(), costs, Machine(), "of a test")
     assert "Wall time with 2 jobs side by side, 1 of them on the GPU: unknown" in text
     assert "on a GPU: not measured" in text
 
 
 def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
-    job = next(iter(job_list(QUICK)))
+    job = next(iter(quick_jobs()))
     found = [Estimate(job, 100.0, 0.0, 0.0) for _ in range(8)]
     one, four, many = (Machine(count).wall_seconds(found) for count in (1, 4, 100))
     assert 100 <= many < four < one
@@ -90,13 +96,13 @@ def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
 
 
 def test_jobs_on_the_gpu_wait_for_each_other():
-    job = next(iter(job_list(QUICK)))
+    job = next(iter(quick_jobs()))
     found = [Estimate(job, 1.0, 99.0, 0.0) for _ in range(8)]
     assert Machine(8, 1).wall_seconds(found) > 7 * Machine(8, 8).wall_seconds(found)
 
 
 def test_plan_as_text_adds_up():
-    jobs = job_list(QUICK)
+    jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
     assert int(body["total"].split()[1]) == len(jobs)

@@ -123,10 +123,11 @@ def served(request, tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> Iterator[Server]:
-    """MLflow's server as MLflow starts it."""
+    """MLflow's server as MLflow starts it, but for the processes that would carry out jobs."""
     home, port = prepared(tmp_path_factory.mktemp("bare")), free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{home}/runs.db"]
-    server = Server([*command, "--port", str(port), "--workers", "1"], home, port, MLFLOW_DISABLE_TELEMETRY="true")
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # no more processes
+    server = Server([*command, "--port", str(port), "--workers", "1"], home, port, **quiet)
     try:
         server.wait()
         yield server

@@ -5,11 +5,12 @@ import io
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
-import textwrap
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -48,55 +49,72 @@ def repeated(value: bytes, rows: int) -> pa.Table:
 
 def dataset(folder: Path, table: pa.Table, groups: int = 1, **options: object) -> int:
     """Write both splits of the dataset ``mine``, its rows as often as there are groups; returns the bytes of one."""
-    for split in ("train", "test"):
-        path = folder / f"mine_{split}.parquet"
-        with pq.ParquetWriter(path, table.schema, compression="zstd", **options) as file:
-            for _ in range(groups):
-                file.write_table(table, row_group_size=len(table))
+    path = folder / "mine_train.parquet"
+    with pq.ParquetWriter(path, table.schema, compression="zstd", **options) as file:
+        for _ in range(groups):
+            file.write_table(table, row_group_size=len(table))
+    shutil.copy(path, folder / "mine_test.parquet")
     return path.stat().st_size
 
 
-def grown(code: str, folder: Path, **environment: str) -> tuple[int, str]:
-    """MiB that a process takes for some code beyond what it has after the imports, and what it says.
+FORKING = """
+import json, os, resource, sys
+from leakbound import datasets, storage
+from leakbound.config.data import DatasetConfig
+import leakbound.datasets.images, leakbound.datasets.pixels, pandas, pyarrow.compute, pyarrow.parquet, sklearn
 
-    Its address space ends 6 GiB further on, so that a bound that is missing ends the process and not the machine.
-    """
-    script = f"""
-    import os, resource, sys
-    from leakbound import datasets, storage
-    from leakbound.config.data import DatasetConfig
-    import leakbound.datasets.images, leakbound.datasets.pixels, pandas, pyarrow.parquet, sklearn
-    import pyarrow.compute
-    pandas.DataFrame({{"x": [1.0]}}).to_parquet("warm")
+peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024  # of no parent
+for line in sys.stdin:
+    code, folder, environment = json.loads(line)
+    if child := os.fork():
+        print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.environ.update(environment)
+    os.chdir(folder)
+    pandas.DataFrame({"x": [1.0]}).to_parquet("warm")
     storage.read_rows("warm", sealed=False)
-    peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024  # of no parent
     held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + 6 * 2**30,) * 2)
     before = peak()
     try:
-        {code}
+        exec(code)
         said = "ran"
     except (Exception, MemoryError) as error:
-        said = f"{{type(error).__name__}}: {{error}}"
-    print(peak() - before, said)
+        said = f"{type(error).__name__}: {error}"
+    print(peak() - before, json.dumps(said), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def grown() -> Iterator[Callable[..., tuple[int, str]]]:
+    """MiB that a process takes for some code beyond what it has after the imports, and what it says.
+
+    Its address space ends 6 GiB further on, so that a bound that is missing ends the process and not the machine. The
+    processes are forked from one that has made the imports.
     """
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=folder,
-        env={**os.environ, "LEAKBOUND_DATA": str(folder), "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    taken, _, said = result.stdout.strip().partition(" ")
-    return int(taken), said
+    own = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKING], env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as forking:
+
+        def measured(code: str, folder: Path, **environment: str) -> tuple[int, str]:
+            given = [code, str(folder), {"LEAKBOUND_DATA": str(folder), **environment}]
+            forking.stdin.write(json.dumps(given) + "\n")
+            forking.stdin.flush()
+            taken, _, said = forking.stdout.readline().partition(" ")
+            assert taken != "ended", f"the process ended with {said}"
+            assert forking.stdout.readline() == "ended 0\n"
+            return int(taken), json.loads(said)
+
+        yield measured
+        forking.stdin.close()
 
 
 PREPARE = "datasets.prepare('mine', DatasetConfig(reader='parquet', members=10, pool=40, test=10, aux=10), 0)"
 
 
-def test_millions_of_rows_of_one_image_are_refused_before_they_are_read(tmp_path):
+def test_millions_of_rows_of_one_image_are_refused_before_they_are_read(grown, tmp_path):
     assert dataset(tmp_path, repeated(image(), 1_000_000), groups=20) < MIB
     taken, said = grown(PREPARE, tmp_path)
     assert "TooLargeError" in said
@@ -106,25 +124,25 @@ def test_millions_of_rows_of_one_image_are_refused_before_they_are_read(tmp_path
 
 
 @pytest.mark.slow
-def test_bound_can_be_raised_by_the_variable_that_the_message_names(tmp_path):
+def test_bound_can_be_raised_by_the_variable_that_the_message_names(grown, tmp_path):
     dataset(tmp_path, repeated(image(), 1_000_000), groups=16)
     assert "TooLargeError" in grown(PREPARE, tmp_path)[1]
     assert grown(PREPARE, tmp_path, LEAKBOUND_READ_LIMIT="2")[1] == "ran"
 
 
-def test_long_value_that_a_dictionary_repeats_is_not_repeated_in_memory(tmp_path):
+def test_long_value_that_a_dictionary_repeats_is_not_repeated_in_memory(grown, tmp_path):
     assert (
-        dataset(tmp_path, repeated(image() + bytes(MIB // 2), 2_000), groups=4, dictionary_pagesize_limit=2**30) < MIB
+        dataset(tmp_path, repeated(image() + bytes(MIB // 2), 2_000), groups=3, dictionary_pagesize_limit=2**30) < MIB
     )
     taken, said = grown(PREPARE, tmp_path)
     assert "bytes or more once decoded, allowed are 1073741824" in said
     assert taken < 2_000
 
 
-def test_table_of_results_is_held_to_the_same_bounds(tmp_path):
+def test_table_of_results_is_held_to_the_same_bounds(grown, tmp_path):
     rows = pa.table({"text": repeated(bytes(MIB // 2), 2_000)["image"].combine_chunks().field("bytes")})
     with pq.ParquetWriter(tmp_path / "rows.parquet", rows.schema, compression="zstd") as file:
-        for _ in range(4):
+        for _ in range(3):
             file.write_table(rows)
     taken, said = grown("storage.read_rows('rows.parquet', sealed=False)", tmp_path)
     assert "rows.parquet: has" in said
@@ -132,7 +150,7 @@ def test_table_of_results_is_held_to_the_same_bounds(tmp_path):
     assert taken < 2_000
 
 
-def test_images_that_are_large_once_decoded_are_resized_before_the_next_ones(tmp_path):
+def test_images_that_are_large_once_decoded_are_resized_before_the_next_ones(grown, tmp_path):
     assert dataset(tmp_path, repeated(image(2048), 100)) < MIB
     wanted = "DatasetConfig(reader='parquet', pool=90, test=10, aux=10)"
     taken, said = grown(f"datasets.prepare('mine', {wanted}, 0)", tmp_path)
@@ -141,7 +159,7 @@ def test_images_that_are_large_once_decoded_are_resized_before_the_next_ones(tmp
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-def test_encodings_that_state_counts_inside_a_page_are_refused(tmp_path, encoding):
+def test_encodings_that_state_counts_inside_a_page_are_refused(grown, tmp_path, encoding):
     options = {"use_dictionary": False, "column_encoding": {"image.bytes": encoding}}
     dataset(tmp_path, repeated(image(), 1_000), **options)
     taken, said = grown(PREPARE, tmp_path)
@@ -149,7 +167,7 @@ def test_encodings_that_state_counts_inside_a_page_are_refused(tmp_path, encodin
     assert taken < 100
 
 
-def test_list_of_any_length_in_one_row_is_refused(tmp_path):
+def test_list_of_any_length_in_one_row_is_refused(grown, tmp_path):
     rows = pa.table({"value": pa.LargeListArray.from_arrays([0, 10**7], pa.array(np.zeros(10**7)))})
     pq.write_table(rows, tmp_path / "rows.parquet", compression="zstd")
     assert (tmp_path / "rows.parquet").stat().st_size < MIB
@@ -158,7 +176,7 @@ def test_list_of_any_length_in_one_row_is_refused(tmp_path):
     assert taken < 50
 
 
-def test_structures_of_which_pandas_would_make_objects_row_by_row_are_refused(tmp_path):
+def test_structures_of_which_pandas_would_make_objects_row_by_row_are_refused(grown, tmp_path):
     values: pa.Array = pa.array(np.zeros(200_000, np.int64))
     for _ in range(30):
         values = pa.StructArray.from_arrays([values], names=["inner"])

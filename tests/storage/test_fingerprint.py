@@ -1,7 +1,8 @@
 import ast
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -73,13 +74,17 @@ def read_other(settings):
 
 
 KNOWN: dict[tuple, object] = {}
+PATHS: dict[str, Path] = {}
+"""Files of modules of the copy, none of which is moved."""
 
 
 def by_content(function: Callable) -> Callable:
     """A function of a module that is computed again when the module's file has changed, not once in a process."""
 
     def computed(module: str) -> object:
-        path = fingerprint._path(module)
+        path = PATHS.get(module) or fingerprint._path(module)
+        if path and module.partition(".")[0] == "leakbound":
+            PATHS[module] = path
         key = function.__name__, module, path and path.read_bytes()
         if key not in KNOWN:
             KNOWN[key] = function.__wrapped__(module)
@@ -88,23 +93,40 @@ def by_content(function: Callable) -> Callable:
     return computed
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch) -> Path:
-    """A copy of the package that may be edited, with a step of its own, read in the place of the package."""
-    source = Path(leakbound.__file__).parent
-    copy = shutil.copytree(source, tmp_path / "leakbound", ignore=shutil.ignore_patterns("__pycache__"))
+COMPUTED = {name: by_content(getattr(fingerprint, name)) for name in ("_definitions", "_read")}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory) -> Path:
+    """A copy of the package, with a step of its own."""
+    source, copy = Path(leakbound.__file__).parent, tmp_path_factory.mktemp("copied") / "leakbound"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "cli" / "steps").mkdir(exist_ok=True)
     (copy / "cli" / "steps" / "probe.py").write_text(PROBE)
     (copy / "cli" / "added.py").write_text(ADDED)
-    monkeypatch.setattr(leakbound.__spec__, "submodule_search_locations", [str(copy)])
-    for function in (fingerprint._definitions, fingerprint._read, fingerprint._tree):
-        monkeypatch.setattr(fingerprint, function.__name__, by_content(function))
     return copy
+
+
+@pytest.fixture
+def package(copied, monkeypatch) -> Iterator[Path]:
+    """The copy, which may be edited and is restored, read in the place of the package."""
+    monkeypatch.setattr(leakbound.__spec__, "submodule_search_locations", [str(copied)])
+    for name, function in COMPUTED.items():
+        monkeypatch.setattr(fingerprint, name, function)
+    before = {path: path.read_bytes() for path in copied.rglob("*.py")}
+    yield copied
+    for path, content in before.items():
+        if path.read_bytes() != content:
+            path.write_bytes(content)
 
 
 def fingerprints() -> dict[str, str]:
     """Fingerprint of each step with something that it looks up."""
     return {step: uncached(f"leakbound.cli.steps.{step}", module) for step, module in STEPS.items()}
+
+
+untouched = cache(fingerprints)
+"""The same before anything is edited: so it is called first."""
 
 
 def probed(*others: str) -> str:
@@ -123,7 +145,7 @@ def replace(path: Path, old: str, new: str) -> None:
 
 
 def test_comments_and_docstrings_change_no_fingerprint(package):
-    before = fingerprints()
+    before = untouched()
     for path in package.rglob("*.py"):
         edit(path, "\n# a remark\n")
     replace(package / "channels" / "shapes.py", '"""', '"""Said otherwise. ')
@@ -164,14 +186,14 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
     ],
 )
 def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reached):
-    before = fingerprints()
+    before = untouched()
     edit(package / edited, "\n_ADDED = 1\n")
     after = fingerprints()
     assert {step for step in STEPS if after[step] != before[step]} == reached
 
 
 def test_edit_of_one_step_leaves_its_neighbours_alone(package):
-    before = fingerprints()
+    before = untouched()
     replace(package / "cli" / "steps" / "prepare.py", "began = time.time()", "began = time.time() + 0")
     after = fingerprints()
     assert {step for step in STEPS if after[step] != before[step]} == {"prepare"}
@@ -229,7 +251,7 @@ def test_edit_of_the_command_and_of_what_it_uses_beside_it_counts(package):
 
 
 def test_a_name_more_among_the_exports_changes_nothing(package):
-    before = fingerprints(), probed()
+    before = untouched(), probed()
     edit(package / "config" / "__init__.py", "\nfrom leakbound.config.execution import PluginsConfig as Plugins\n")
     edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n")
     assert (fingerprints(), probed()) == before

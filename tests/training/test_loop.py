@@ -79,8 +79,9 @@ def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, channel, cas
     noise = "frozen" if case.endswith("_frozen") else "fresh"
     plain = {"none": {}, **OTHERS}
     defense = plain[case] if case in plain else through(channel, case.removesuffix("_frozen"), noise)
+    slots = {"rounds": 4, "replicas": 2, "learning_rates": (0.02, 0.05)}
     results = [
-        train(request_for(rounds=4, replicas=2, learning_rates=(0.02, 0.05), training={"max_stack": size}, **defense))
+        train(request_for(**slots, training={"max_stack": size, "evaluations": 1}, **defense))
         for size in ("auto", 3, 4)
     ]
     for other in results[1:]:

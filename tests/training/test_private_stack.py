@@ -83,18 +83,19 @@ def test_stacked_sums_equal_those_of_each_slot(name):
             torch.testing.assert_close(found[key][slot], value, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("mechanism", CLIPPED)
-def test_stack_of_private_training_equals_one_by_one(request_for, mechanism, size):
+def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
     """With noise: on a CPU a stack draws the numbers that Opacus draws for each slot."""
-    defense = CLIPPED[mechanism](max_grad_norm=0.5)
-    request = request_for(defense=defense, level=0.5, rounds=3, replicas=2, learning_rates=(0.02, 0.05))
-    alone, together = train(request), loop.run(request, PrivateStackLearner, size)
-    for name, value in alone.weights.items():
-        torch.testing.assert_close(together.weights[name], value, rtol=0, atol=1e-6)
-    assert together.events == alone.events
-    epsilon = [result.curves.query("metric == 'epsilon'") for result in (alone, together)]
-    assert epsilon[0].equals(epsilon[1])
+    slots = {"replicas": 2, "learning_rates": (0.02, 0.05), "training": {"evaluations": 1}}
+    request = request_for(defense=CLIPPED[mechanism](max_grad_norm=0.5), level=0.5, rounds=3, **slots)
+    alone = train(request)
+    for size in (1, 4):
+        together = loop.run(request, PrivateStackLearner, size)
+        for name, value in alone.weights.items():
+            torch.testing.assert_close(together.weights[name], value, rtol=0, atol=1e-6)
+        assert together.events == alone.events
+        epsilon = [result.curves.query("metric == 'epsilon'") for result in (alone, together)]
+        assert epsilon[0].equals(epsilon[1])
 
 
 def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch):

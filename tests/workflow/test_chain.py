@@ -10,7 +10,7 @@ import pytest
 from leakbound import storage
 from leakbound.cli import warm
 
-from .conftest import WHOLE
+from .conftest import FORKS, WHOLE
 
 
 def edited(project, *way_and_value):
@@ -110,10 +110,6 @@ def test_training_times_are_measured_beside_plain_training(finished):
     assert provenance["inputs"].keys() == {"dataset", "channel of natural", "spectrum of natural"}
 
 
-def test_second_call_does_nothing(finished):
-    assert finished.planned() == {}
-
-
 def test_changed_capacity_reruns_only_what_depends_on_it(finished):
     attacks = finished.config["studies"]["capacity"]["attacks"]
     edited(finished, "studies", "capacity", "defenses", "white", [5.0])
@@ -140,7 +136,7 @@ def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(finished
     assert not {"theory", "consensus"} & planned.keys()
 
 
-def test_changed_code_reruns_only_what_reaches_it(finished):
+def test_second_call_does_nothing_even_after_a_remark_and_changed_code_reruns_only_what_reaches_it(finished):
     path = finished.folder / "src" / "leakbound" / "attacks" / "membership.py"
     original = path.read_text()
     try:
@@ -201,25 +197,19 @@ def test_report_of_snakemake_is_one_page_without_the_network(finished):
     assert 'src="http' not in page
 
 
-# Loaded by every process of a project: notes each that Python forks, which is none of those that it starts.
-FORKS = """
-import os, pathlib
-os.register_at_fork(after_in_child=lambda: pathlib.Path(__file__).with_name(f"forked-{os.getpid()}").touch())
-"""
-
-
 @pytest.mark.skipif(not warm.available(), reason="this system has no warm process")
-@pytest.mark.parametrize("forked", [True, False])
-def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(small, fresh, forked, monkeypatch):
+def test_every_job_of_a_run_is_forked_from_its_warm_process(small):
+    assert small.forked() == small.done() >= 20
+
+
+def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(small, fresh, monkeypatch):
     target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
     (fresh.folder / "src" / "sitecustomize.py").write_text(FORKS)
-    if not forked:
-        monkeypatch.setenv(warm.WARM, "0")
+    monkeypatch.setenv(warm.WARM, "0")
     result = fresh.snakemake(target)
     assert result.returncode == 0, result.stderr[-3000:]
-    done = len(list((fresh.results / "benchmarks").rglob("*.tsv")))
-    assert done >= 5
-    assert len(list((fresh.folder / "src").glob("forked-*"))) == (done if forked else 0)
+    assert fresh.forked() == 0
+    assert fresh.done() >= 5
     for name in ("weights.safetensors", "training.parquet"):
         path = (fresh.folder / target).with_name(name)
         assert path.read_bytes() == (small.folder / target).with_name(name).read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 from leakbound import registry
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
-from leakbound.jobs.paths import OUTPUTS, output
+from leakbound.jobs.paths import OUTPUTS, inside
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
 
@@ -44,7 +44,7 @@ class Job:
     @property
     def outputs(self) -> dict[str, str]:
         """Command-line option to the file that the job writes."""
-        return {role: str(output(self.root, self.step, self.name, role)) for role in OUTPUTS[self.step]}
+        return {role: f"{self.root}/{inside(self.step, self.name, role)}" for role in OUTPUTS[self.step]}
 
     def input_files(self) -> list[str]:
         """All files that the job reads."""

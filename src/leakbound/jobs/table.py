@@ -13,7 +13,7 @@ from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
-from leakbound.jobs.paths import P, output
+from leakbound.jobs.paths import P, inside, output
 from leakbound.jobs.runs import Run, level_text, runs_of
 from leakbound.jobs.work import STEP_RECORDS, Work
 
@@ -42,6 +42,7 @@ class RunTable:
 
     def __init__(self, config: Config, catalogue: Catalogue) -> None:
         self.config = config
+        self._root = str(config.root)
         self.runs: dict[str, Run] = {}
         self.attacks: dict[str, list[str]] = {}
         self.rates: dict[str, Literal["chosen", "all"]] = {}
@@ -106,7 +107,7 @@ class RunTable:
 
     def file(self, step: str, name: str, role: str = "out") -> str:
         """A file that a job writes."""
-        return str(output(self.config.root, step, name, role))
+        return f"{self._root}/{inside(step, name, role)}"
 
     def size(self, dataset: str) -> DatasetSize:
         """Sizes of a dataset's splits, known without reading it."""

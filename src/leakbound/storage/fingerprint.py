@@ -18,6 +18,7 @@ import importlib.util
 import sysconfig
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _PACKAGE = "leakbound"
 _COMMAND_LINE = f"{_PACKAGE}.cli."
@@ -44,7 +45,7 @@ def code_fingerprint(step: str, *others: str) -> str:
             package counts alone, and not at all if it is installed: provenance records its version.
 
     Returns:
-        Sixteen hexadecimal digits. Files are read once in a process.
+        Sixteen hexadecimal digits. What was read of a file is kept in a process.
 
     Raises:
         ModuleNotFoundError: If a module of this package does not exist.
@@ -150,9 +151,11 @@ def _read(module: str) -> tuple[str, set[str]]:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), _imports(tree)
 
 
-@cache
 def _tree(module: str) -> ast.Module:
-    """Syntax tree of a module, without docstrings and without what stands there for type checkers alone."""
+    """Syntax tree of a module, without docstrings and without what stands there for type checkers alone.
+
+    It is not kept: a hundred trees would be many objects for Python's garbage collector to go through again and again.
+    """
     path = _path(module)
     if path is None:
         raise ModuleNotFoundError(f"no source of module {module!r}", name=module)
@@ -162,6 +165,9 @@ def _tree(module: str) -> ast.Module:
 
 class _Executed(ast.NodeTransformer):
     """Drops statements of a syntax tree that do nothing when they run; comments are no part of one."""
+
+    def visit(self, node: ast.AST) -> Any:
+        return node if isinstance(node, ast.expr) else super().visit(node)  # an expression holds no statement
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
@@ -176,7 +182,10 @@ class _Executed(ast.NodeTransformer):
 def _imports(tree: ast.AST) -> set[str]:
     """Modules of this package that a syntax tree imports, anywhere in it."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        waiting += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)]
         if isinstance(node, ast.Import):
             # The statement binds the outermost package, whose members may be used by their dotted names.
             words = [alias.name.split(".") for alias in node.names]
