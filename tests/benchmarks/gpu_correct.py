@@ -113,6 +113,16 @@ def drawn_on_cpu(origin: str, seed: int, *words: str | int, device: str | torch.
     return DrawnOnCpu(seed, words, device)
 
 
+class RecordByRecord(ChannelSampler):
+    """Sampler that draws noise of several parts for one record after another, so that it is the same in any blocks."""
+
+    def stacked_noise(self, count: int, sources: Sequence[NoiseSource]) -> Tensor:
+        """Draws (slots, count, d)."""
+        if self.channel.gain is None:  # of one part, a row of numbers that can be cut anywhere
+            return super().stacked_noise(count, sources)
+        return torch.stack([torch.cat([self.noise(1, source) for _ in range(count)]) for source in sources])
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComparedRequest(TrainingRequest):
     """A run whose noise comes from the CPU, through a factor that does not depend on the device."""
@@ -129,7 +139,7 @@ class ComparedRequest(TrainingRequest):
         if step.channel is not None:
 
             def sampler(images: Tensor, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
-                return ChannelSampler(step.channel, tuple(images.shape[-3:]), images.device, on_grid=source.secure)
+                return RecordByRecord(step.channel, tuple(images.shape[-3:]), images.device, on_grid=source.secure)
 
             step._sampler = sampler
         return step
