@@ -111,9 +111,10 @@ class Asked:
 
         params, labels, images = self._chosen(queries), row_by_row("labels"), row_by_row("images")
         if isinstance(first := queries[0], Inversion):
-            limits = {"bounds": row_by_row("bounds"), "tv_weights": row_by_row("tv_weights")}
-            told = {"learning_rate": first.learning_rate, "moments": first.moments}
-            trace = invert(self.model, params, labels, images, **limits, **told).cpu().numpy()
+            trace = invert(
+                *(self.model, params, labels, images, row_by_row("tv_weights")),
+                bounds=row_by_row("bounds"), learning_rate=first.learning_rate, moments=first.moments,
+            ).cpu().numpy()  # fmt: skip
             made = trace.reshape(len(trace), -1, len(queries), *images.shape[1:])
             return [made[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
         images.requires_grad_()
