@@ -5,7 +5,7 @@ On a GPU questions to several networks are answered by one stack, whose kernels 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from leakbound.attacks.images import total_variation
+from leakbound.attacks.side_by_side import by_kind
 from leakbound.training.stack import forward
 
 
@@ -27,6 +28,7 @@ class Slopes:
         images: The images.
     """
 
+    kind: ClassVar[tuple[int, ...]] = ()
     slot: int
     labels: Int[Tensor, " n"]
     images: Float[Tensor, "n colors height width"]
@@ -53,6 +55,11 @@ class Inversion:
     bounds: Float[Tensor, " n"]
     learning_rate: float
     moments: list[int]
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """Equal for questions that one stack can answer."""
+        return tuple(self.moments)
 
 
 Query = Slopes | Inversion
@@ -81,16 +88,8 @@ class Asked:
             the host, (moments, n, colors, height, width).
         """
         flat = [query for own in queries for query in own]
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for place, query in enumerate(flat):
-            alike.setdefault(tuple(query.moments) if isinstance(query, Inversion) else (), []).append(place)
-        found: dict[int, Any] = {}
-        for places in alike.values():
-            for first in range(0, len(places), self.at_once):
-                some = places[first : first + self.at_once]
-                found |= zip(some, self._stacked([flat[place] for place in some]), strict=True)
-        answers = (found[place] for place in range(len(flat)))
-        return [[next(answers) for _ in own] for own in queries]
+        found = iter(by_kind(flat, lambda query: query.kind, self._stacked, self.at_once))
+        return [[next(found) for _ in own] for own in queries]
 
     def _stacked(self, queries: list[Query]) -> list[Any]:
         """Answers of one stack, or of smaller ones."""

@@ -136,7 +136,7 @@ def attack(
     size = _replicas_at_once(network, dataset)
     for first in range(0, len(replicas), size):
         cases = [case(*one) for one in numbered[first : first + size]]
-        attackers = {one.replica: scored(one.looks, one.generator) for one in cases if one.sound}
+        attackers = {one.replica: scores_of(one.looks, one.generator) for one in cases if one.sound}
         learnt = side_by_side(list(attackers.values()), partial(white_box_scores, config=config))
         found = dict(zip(attackers, learnt, strict=True))
         for one in cases:
@@ -167,7 +167,7 @@ def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dic
     return _rows(case.replica, named, case.asked, case.looks[1].signals if case.sound else None), kept
 
 
-def scored(looks: Sequence[Look], generator: torch.Generator) -> Generator[Lesson, list[Tensor], Scores]:
+def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Lesson, list[Tensor], Scores]:
     """Score records by every attacker, without touching the model; those that learn ask for lessons.
 
     Args:

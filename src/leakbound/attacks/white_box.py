@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, repeat
 
 import torch
@@ -18,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from leakbound.attacks.side_by_side import by_kind
 from leakbound.attacks.signals import Signals
 from leakbound.config.attacks import MembershipConfig
 
@@ -68,14 +70,8 @@ def white_box_scores(lessons: Sequence[Lesson], config: MembershipConfig) -> lis
     Source:
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
-    pupils = [_pupil(lesson) for lesson in lessons]
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for place, pupil in enumerate(pupils):
-        alike.setdefault((pupil.inputs.shape, pupil.held_out.shape, pupil.widths), []).append(place)
-    found: dict[int, list[Tensor]] = {}
-    for places in alike.values():
-        found |= zip(places, _learned([pupils[place] for place in places], config), strict=True)
-    return [found[place] for place in range(len(lessons))]
+    pupils, learn = [_pupil(lesson) for lesson in lessons], partial(_learned, config=config)
+    return by_kind(pupils, lambda pupil: (pupil.held_out.shape, pupil.inputs.shape, pupil.widths), learn)
 
 
 class AttackNetwork(nn.Module):
