@@ -3,6 +3,7 @@
 On a GPU questions to several networks are answered by one stack, whose kernels are as many as one network's.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from leakbound.attacks.images import total_variation
 from leakbound.attacks.side_by_side import by_kind
 from leakbound.training.stack import forward
+
+logger = logging.getLogger("leakbound")
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,10 @@ class Asked:
         """Answers of one stack, or of smaller ones."""
         try:
             return self._together(queries)
-        except RuntimeError:  # of memory that is used up, and of vmap
+        except RuntimeError as error:  # of memory that is used up, and of vmap
             if len(queries) == 1:
                 raise
+            logger.info("%d questions are answered by two stacks: %s", len(queries), error)
         half = len(queries) // 2
         return [*self._stacked(queries[:half]), *self._stacked(queries[half:])]
 

@@ -136,11 +136,10 @@ def attack(
     size = _replicas_at_once(network, dataset)
     for first in range(0, len(replicas), size):
         cases = [case(*one) for one in numbered[first : first + size]]
-        attackers = {one.replica: scores_of(one.looks, one.generator) for one in cases if one.sound}
-        learnt = side_by_side(list(attackers.values()), partial(white_box_scores, config=config))
-        found = dict(zip(attackers, learnt, strict=True))
+        attackers = [scores_of(one.looks, one.generator) for one in cases if one.sound]
+        found = iter(side_by_side(attackers, partial(white_box_scores, config=config)))
         for one in cases:
-            table, arrays = _told(one, found.get(one.replica, {}), variants)
+            table, arrays = _told(one, next(found) if one.sound else {}, variants)
             rows += table
             kept.append(arrays)
     return pd.DataFrame(rows), {name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]}

@@ -7,7 +7,7 @@ network tells is what an attacker gains over ``aux_mean``: one who starts there,
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,6 +40,12 @@ from leakbound.training.stack import finite_slots, stack_size
 _CHUNK = 256  # records whose slopes are computed at once
 _KEPT = 4  # copies of an image that a search holds beside those that it returns: Adam's two, gradient, first iterate
 _LONGER = 4  # times the steps for a tuned attack that would rather stop later
+
+Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+"""Images (classes, colors, height, width) by attack, and their statuses (classes)."""
+Result = TypeVar("Result")
+Asking = Generator[list[Query], list[Any], Result]
+"""Questions to a network, some at a time, until there is a result."""
 
 
 def attack(
@@ -89,24 +95,18 @@ def attack(
     prior = _Prior(dataset.aux, known, present, dataset.drawing.members)
     words = (seed, dataset.name, "model_inversion")
     network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words)).to(device).eval()
-    sound = [row for row, finite in enumerate(finite_slots(weights)) if finite]
-    results: dict[int, Found] = {}
-    size = _replicas_at_once(len(sound), network, start, config)
-    for some in (sound[first : first + size] for first in range(0, len(sound), size)):
-        asked = Asked(network, {name: values[some].to(device) for name, values in weights.items()}, size)
-        knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
-        attackers = [
-            _Attacker(slot, *knowledge).attack(torch_generator(*words, replicas[row], "jitter"), prior)
-            for slot, row in enumerate(some)
-        ]
-        results |= zip(some, side_by_side(attackers, asked.answers), strict=True)
-    tables: list[pd.DataFrame] = []
-    pictures: dict[str, np.ndarray] = {}
+    knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
+
+    def attacker(slot: int, row: int) -> Asking[Found]:
+        """Attacker on a network, which asks it by its slot."""
+        return _Attacker(slot, *knowledge).attack(torch_generator(*words, replicas[row], "jitter"), prior)
+
+    results = _results(network, weights, start, config, attacker)
+    tables, pictures = [], {}
     for row, replica in enumerate(replicas):
         members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
         truth, held = class_means(members, present), np.isin(present, members.labels)
-        finite = row in results
-        found, statuses = results[row] if finite else _nothing(known)
+        finite, (found, statuses) = row in results, results.get(row, _nothing(known))
         for variant, restored in {**found, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
@@ -120,15 +120,36 @@ def attack(
     return pd.concat(tables, ignore_index=True), pictures
 
 
-def _replicas_at_once(
-    replicas: int, network: nn.Module, start: Float[np.ndarray, "k colors height width"], config: ModelInversionConfig
-) -> int:
-    """Replicas that are attacked side by side: one on a CPU, on a GPU as many as its memory holds."""
+def _results(
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    start: Float[np.ndarray, "k colors height width"],
+    config: ModelInversionConfig,
+    attacker: Callable[[int, int], Asking[Found]],
+) -> dict[int, Found]:
+    """Findings by the row of each network whose weights are finite.
+
+    On a CPU they are attacked one by one, on a GPU as many side by side as its memory holds.
+
+    Args:
+        network: Architecture, on the device.
+        weights: Parameter name to its values (networks, ...).
+        start: First starts.
+        config: Settings of the attack.
+        attacker: Makes the attacker on a network from its slot, among those side by side, and its row.
+    """
+    sound = [row for row, finite in enumerate(finite_slots(weights)) if finite]
+    device, (colors, height, width) = next(network.parameters()).device, start.shape[1:]
     images = len(start) * (1 + len(config.tv_weights))
     kept = images * (_KEPT + len(stopping_times(_LONGER * config.iterations)))
-    colors, height, width = start.shape[1:]
-    device = next(network.parameters()).device
-    return stack_size("auto", replicas, device, network, (colors, height, width), max(images, _CHUNK), kept)
+    room = network, (colors, height, width), max(images, _CHUNK), kept
+    size = stack_size("auto", len(sound), device, *room)
+    found: dict[int, Found] = {}
+    for some in (sound[first : first + size] for first in range(0, len(sound), size)):
+        asked = Asked(network, {name: values[some].to(device) for name, values in weights.items()}, size)
+        attackers = [attacker(slot, row) for slot, row in enumerate(some)]
+        found |= zip(some, side_by_side(attackers, asked.answers), strict=True)
+    return found
 
 
 def stopping_times(iterations: int) -> list[int]:
@@ -153,13 +174,6 @@ def _gains(
         "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
         "gain_on_others": 1.0 - error(others, restored) / error(others, known),
     }
-
-
-Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
-"""Images (classes, colors, height, width) by attack, and their statuses (classes)."""
-Result = TypeVar("Result")
-Asking = Generator[list[Query], list[Any], Result]
-"""Questions to a network, some at a time, until there is a result."""
 
 
 def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
