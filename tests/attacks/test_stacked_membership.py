@@ -43,7 +43,7 @@ def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch)
     """Pupils stop at passes of their own, and one has records of another shape."""
     monkeypatch.setattr(white_box, "_PATIENCE", 1)
     shapes = ({}, {}, {"width": 9}, {}, {"count": 45})
-    config = CONFIG.model_copy(update={"epochs": 12})
+    config = CONFIG.model_copy(update={"epochs": 8})
     together, alone = ([lesson(seed, **shape) for seed, shape in enumerate(shapes)] for _ in range(2))
     found = white_box_scores(together, config)
     states = set()
