@@ -36,26 +36,23 @@ def signals(seed, count=40, width=6):
 def lesson(seed, count=40, **shape):
     known = signals(seed, count, **shape)
     membership = torch.arange(2 * count) < count
-    return Lesson(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(seed, "draws"))
+    return Lesson(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(0, "draws"))
 
 
 def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch):
-    """Pupils stop at passes of their own, and one has records of another shape."""
+    """Two of them have records of other shapes."""
     monkeypatch.setattr(white_box, "_PATIENCE", 1)
     shapes = ({}, {}, {"width": 9}, {}, {"count": 45})
     config = CONFIG.model_copy(update={"epochs": 8})
     together, alone = ([lesson(seed, **shape) for seed, shape in enumerate(shapes)] for _ in range(2))
     found = white_box_scores(together, config)
-    states = set()
     for own, first, one in zip(found, together, alone, strict=True):
         (expected,) = white_box_scores([one], config)
         for scores, others in zip(own, expected, strict=True):
             torch.testing.assert_close(scores, others, rtol=1e-4, atol=1e-5, equal_nan=True)
         assert torch.equal(first.generator.get_state(), one.generator.get_state())
-        fresh = torch_generator(0, "draws")
-        fresh.set_state(one.generator.get_state())
-        states.add(int(torch.randint(2**62, (), generator=fresh)))
-    assert len(states) == len(shapes)
+    drawn = {bytes(one.generator.get_state().tolist()) for one, shape in zip(alone, shapes, strict=True) if not shape}
+    assert len(drawn) > 1  # pupils of one stack stopped at passes of their own
 
 
 def compared(seed, count):

@@ -43,16 +43,17 @@ def assert_alike(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "counts"), [("lenet", (3, 1, 2)), ("mlp", (1, 3)), ("cnn", (2, 3)), ("resnet10", (1, 1))]
+    ("name", "counts", "moments"),
+    [("lenet", (3, 1, 2), [1, 2]), ("mlp", (1, 3), [1, 2]), ("cnn", (2, 3), [2]), ("resnet10", (1, 1), [1])],
 )
-def test_answers_of_a_stack_are_those_of_each_network(name, counts):
+def test_answers_of_a_stack_are_those_of_each_network(name, counts, moments):
     model, params = networks(name, len(counts))
     assert written_out(model, params, torch.zeros(len(counts), 1, 1, 32, 32, dtype=torch.float64)) is not None
-    queries = [search(slot, count, [1, 2]) for slot, count in enumerate(counts)]
+    queries = [search(slot, count, moments) for slot, count in enumerate(counts)]
     slopes = [Slopes(slot, *drawn(slot, count)) for slot, count in enumerate(counts)]
     together, alone = (Asked(model, params, most).answers([queries, slopes]) for most in (len(counts), 1))
     assert_alike(together[0], alone[0])
-    assert [trace.shape for trace in together[0]] == [(2, count, 1, 32, 32) for count in counts]
+    assert [trace.shape for trace in together[0]] == [(len(moments), count, 1, 32, 32) for count in counts]
     for own, (losses, gradients) in zip(slopes, together[1], strict=True):
         expected = own.images.clone().requires_grad_()
         parameters = {key: value[own.slot] for key, value in params.items()}
@@ -152,17 +153,17 @@ def digits():
 
 def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkeypatch):
     """One replica has diverged, and of another one class has no slope at its start."""
-    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(4)]
+    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(3)]
     weights = {name: value.detach() for name, value in stacked(made).items()}
     weights["head.bias"][1, 0] = torch.nan
     weights["conv1.weight"][2], weights["conv1.bias"][2] = 0.0, -1.0
     config = ModelInversionConfig(iterations=2, tv_weights=(0.0, 1e-2))
     found = []
-    for size in (1, 3):
+    for size in (1, 2):
         monkeypatch.setattr(model_inversion, "stack_size", lambda *_, size=size: size)
         told = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": "run"}
         with Operations() as counted:
-            found.append((*model_inversion.attack(weights, replicas=[0, 1, 2, 3], **told), counted.counts))
+            found.append((*model_inversion.attack(weights, replicas=[0, 1, 2], **told), counted.counts))
     (alone, images, single), (together, others, stack) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])
@@ -170,4 +171,4 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkey
     np.testing.assert_allclose(together["value"].astype(float), alone["value"].astype(float), rtol=1e-4, atol=1e-4)
     for name, values in images.items():
         np.testing.assert_allclose(others[name], values, rtol=0, atol=1e-5)
-    assert stack["convolution"] < 0.6 * single["convolution"]  # one of three takes searches that others do not need
+    assert stack["convolution"] < single["convolution"]

@@ -43,7 +43,7 @@ def by_kind(
     search: Callable[[list[Search]], Sequence[Found]],
     at_once: int | None = None,
 ) -> list[Found]:
-    """What searches find, in their order, when those of one kind are done together.
+    """Findings of searches, in their order, when those of one kind are done together.
 
     Args:
         searches: Of any kinds.

@@ -31,7 +31,7 @@ _FARTHEST = 10.0
 
 @dataclass(frozen=True)
 class Lesson:
-    """What an attacker learns from, and is asked then.
+    """Records that an attacker learns from, and those that it is asked about then.
 
     Attributes:
         known: Signals of the records that it knows.
