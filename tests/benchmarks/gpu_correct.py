@@ -338,7 +338,7 @@ def _cpu_noise() -> Iterator[None]:
 @cache
 def _trained(count: int = 2) -> tuple[dict[str, Tensor], Networks]:
     """Networks that know their members, and reference networks; both from the CPU."""
-    asked = request("none", 1, "cpu", 60, learning_rates=(0.05,))
+    asked = request("none", 2, "cpu", 60, learning_rates=(0.05,))
     target = train(asked)
     others = train(reference_request(asked, count, [0.05]))
     return target.weights, Networks(others.weights, others.rates.assign(chosen=True))
@@ -352,12 +352,12 @@ def _shared(device: str, model: str) -> dict[str, Any]:
 def _membership(config: settings.MembershipConfig, device: str) -> Attacked:
     weights, others = _trained()
     network = models.build("lenet", 1, 10, torch_generator(0, "references")).to(device).eval()
-    known = {"references": References(others, network, digits()), "learning_rates": [0.05]}
-    return membership.attack(weights, replicas=[0], config=config, **known, **_shared(device, "lenet"))
+    known = {"references": References(others, network, digits()), "learning_rates": [0.05, 0.05]}
+    return membership.attack(weights, replicas=[0, 1], config=config, **known, **_shared(device, "lenet"))
 
 
 def _model_inversion(config: settings.ModelInversionConfig, device: str) -> Attacked:
-    return model_inversion.attack(_trained()[0], replicas=[0], config=config, **_shared(device, "lenet"))
+    return model_inversion.attack(_trained()[0], replicas=[0, 1], config=config, **_shared(device, "lenet"))
 
 
 def _defended(name: str) -> dict[str, Any]:
