@@ -3,6 +3,7 @@
 The records of all slots make one batch, record by record: (records · slots, ...). So the slots of a record lie side by
 side in the channel axis, where a convolution keeps them apart by groups and a normalisation by more groups, and nothing
 is copied. Linear layers are one batched product. What has no parameters sees each row alone, as in a single network.
+All of it can be differentiated as often as attackers on gradients need, in kernels that do not grow with the slots.
 """
 
 import copy
@@ -15,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+from torch.nn.grad import conv2d_input
 
 _TRIED = 3  # records that a network written out is compared on
 _CLOSE = 1e-2  # largest difference of a logit, over the largest logit: any rounding, no mixture of records
@@ -112,22 +113,52 @@ class _Products(torch.autograd.Function):
         return made.flatten(0, 1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Gradients of inputs, weights and biases."""
+        """Gradients of inputs, weights and biases, which can be differentiated in turn."""
         given, weight = ctx.saved_tensors
-        slots, _, inputs = weight.shape
-        own = slope.unflatten(0, (-1, slots)).transpose(0, 1)
+        own = slope.unflatten(0, (-1, len(weight))).transpose(0, 1)
         before = weights = biases = None
         if ctx.needs_input_grad[0]:
-            before = slope.new_empty(len(given) // slots, slots, inputs)
-            torch.bmm(own, weight, out=before.transpose(0, 1))
-            before = before.flatten(0, 1)
+            before = _Products.apply(slope, weight.mT, None)
         if ctx.needs_input_grad[1]:
-            weights = torch.bmm(own.mT, given.unflatten(0, (-1, slots)).transpose(0, 1))
+            weights = torch.bmm(own.mT, given.unflatten(0, (-1, len(weight))).transpose(0, 1))
         if ctx.needs_input_grad[2]:
             biases = own.sum(1)
         return before, weights, biases
+
+
+class _Convolved(torch.autograd.Function):
+    """Convolution by weights that are given, in groups; torch's own second derivative takes a kernel for each group."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None, *form: Any) -> Tensor:
+        """Outputs; the form is stride, padding, dilation and groups."""
+        ctx.save_for_backward(weight)
+        ctx.form, ctx.shape = form, given.shape
+        return F.conv2d(given, weight, bias, *form)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient of the inputs."""
+        (weight,) = ctx.saved_tensors
+        return _Pulled.apply(slope, weight, ctx.shape, *ctx.form), *[None] * (2 + len(ctx.form))
+
+
+class _Pulled(torch.autograd.Function):
+    """Slopes by the inputs of a convolution from those by its outputs: the transpose, whose transpose convolves."""
+
+    @staticmethod
+    def forward(ctx: Any, slope: Tensor, weight: Tensor, shape: torch.Size, *form: Any) -> Tensor:
+        """Slopes by inputs of a shape."""
+        ctx.save_for_backward(weight)
+        ctx.form = form
+        return conv2d_input(shape, weight, slope, *form)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient of the slopes by outputs."""
+        (weight,) = ctx.saved_tensors
+        return _Convolved.apply(slope, weight, None, *ctx.form), *[None] * (2 + len(ctx.form))
 
 
 def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
@@ -145,8 +176,10 @@ def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor) -> Tenso
 def _convolution(layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
     """Groups of channels for each slot."""
     weight, bias = own["weight"], own.get("bias")
-    made = F.conv2d(
-        given.unflatten(0, (-1, len(weight))).flatten(1, 2),
+    side = given.unflatten(0, (-1, len(weight))).flatten(1, 2)
+    trained = any(value.requires_grad for value in own.values())
+    made: Tensor = (F.conv2d if trained or isinstance(layer.padding, str) else _Convolved.apply)(
+        side,
         weight.flatten(0, 1),
         None if bias is None else bias.flatten(),
         layer.stride,
