@@ -308,7 +308,8 @@ def _batches_at_once(problem: Problem) -> int:
 
 def _climbed(part: Problem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
     """Images of batches, each with a weight of the gradient against the law."""
-    root, own = Law(law.mean.to(part.flat), law.root.to(part.flat)), part.flat.new_tensor(weights)
+    root = Law(law.mean.to(part.flat), law.root.to(part.flat))
+    own = torch.tensor(weights, dtype=torch.float64).to(part.flat)
     u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
     optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
