@@ -173,7 +173,7 @@ def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> 
     device = next(models[0].parameters()).device
     params = {name: value.detach() for name, value in stack.stacked(models, device).items()}
     example = next(iter(params.values())).new_zeros((len(models), 1, *image_shape))
-    network = written_out(models[0], params, example)
+    network = written_out(models[0], params, example, twice=True)
     if network is None:
         return None
     found = Stack(network, params)
