@@ -100,7 +100,7 @@ class Inversion:
 
     network: nn.Module
     observed: Gradients
-    labels: Labels
+    labels: Int[Tensor, " k"] | Float[Tensor, "k classes"]
     record: Int[Tensor, " n"]
     starts: Float[Tensor, "n colors height width"]
     tv_weights: Float[Tensor, " n"]
