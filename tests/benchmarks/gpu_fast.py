@@ -190,7 +190,7 @@ def timed(
         yield {"case": case, "metric": "ms", **_quartiles(1e3 * wall)}
         yield {"case": case, "metric": "host_ms", **_quartiles(1e3 * host)}
         if name != baseline:
-            base = np.array([turn[baseline][0] for turn in turns])
+            base = np.array([turn[baseline][0] for turn in turns]) * times.get(baseline, 1.0)
             yield {"case": case, "metric": "ratio" if inverse else "speedup", **_quartiles(wall / base)}
 
 

@@ -91,8 +91,7 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
     """
-    client = client_step(defense, level, channel, lambda: moments)
-    size = defense.records_in_step(level, batch_size)
+    client, size = client_step(defense, level, channel, lambda: moments), defense.records_in_step(level, batch_size)
     colors, height, width = dataset.aux.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))

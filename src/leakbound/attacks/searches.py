@@ -8,7 +8,6 @@ bytes stay those of each replica alone.
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ _SIDE_BY_SIDE = {"cpu": 1, "cuda": 1000}  # attackers that wait together at most
 
 @runtime_checkable
 class Search(Protocol):
-    """What an attacker waits for."""
+    """Search that an attacker waits for."""
 
     @property
     def kind(self) -> Hashable:
@@ -97,8 +96,11 @@ class Part(NamedTuple):
     counts: list[int]
     rows: list[Int[Tensor, " n"]]
 
-    def put(self, rows: Tensor | np.ndarray, found: Sequence[Tensor | np.ndarray]) -> None:
-        """Write rows that lie as :func:`beside` lays them to the places of the problems of each search, (n, ...)."""
+    def put(self, rows: Any, found: Sequence[Any]) -> None:
+        """Write to the places of each search's problems, (n, ...), from rows that lie as :func:`beside` lays them.
+
+        Both are tensors or arrays.
+        """
         side = rows.reshape(-1, len(self.searches), *rows.shape[1:])
         for column, (search, count) in enumerate(zip(self.searches, self.counts, strict=True)):
             found[search][self.first : self.first + count] = side[:count, column]
