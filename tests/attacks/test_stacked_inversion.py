@@ -84,11 +84,13 @@ def test_distances_slopes_and_gradients_of_a_stack_are_those_of_each_network(nam
             assert near(formed[parameter][slot::2], gradients, rounding)
 
 
-@pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp", "resnet10"])
+@pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp"])
 def test_inversions_of_different_numbers_of_problems_end_in_a_stack_where_they_end_alone(name, monkeypatch):
-    counts, steps = ((1, 2), 2) if name == "resnet10" else ((3, 1, 2), 8)
-    asked = [inversion(model, count, 2 * slot, iterations=steps)
-             for slot, (model, count) in enumerate(zip(networks(name, len(counts)), counts, strict=True))]  # fmt: skip
+    counts = (3, 1, 2)
+    asked = [
+        inversion(model, count, 2 * slot, iterations=8)
+        for slot, (model, count) in enumerate(zip(networks(name, 3), counts, strict=True))
+    ]
     monkeypatch.setattr(geiping, "problems_at_once", lambda *_: 5)  # so that the last problems go without some networks
     alone = [one.alone() for one in asked]
     monkeypatch.setattr(Inversion, "alone", refused)
@@ -97,10 +99,12 @@ def test_inversions_of_different_numbers_of_problems_end_in_a_stack_where_they_e
         assert together[1].tolist() == own[1].tolist()
 
 
-def test_a_stack_of_single_precision_comes_as_near_as_rounding_lets_it():
-    asked = [inversion(model, 2, slot, iterations=3) for slot, model in enumerate(networks("lenet", 2, torch.float32))]
+@pytest.mark.parametrize(("name", "steps"), [("lenet", 3), ("resnet10", 1)])
+def test_a_stack_of_single_precision_comes_as_near_as_rounding_lets_it(name, steps):
+    models = networks(name, 2, torch.float32)
+    asked = [inversion(model, 1, slot, iterations=steps) for slot, model in enumerate(models)]
     for own, (ends, _) in zip(asked, searches.answered(asked), strict=True):
-        assert ((ends - own.alone()[0]).abs() < 1e-4).float().mean() > 0.999  # elsewhere a sign of nearly 0 differs
+        assert ((ends - own.alone()[0]).abs() < 1e-4).float().mean() > 0.99  # elsewhere a sign of nearly 0 differs
 
 
 class Shared(nn.Module):
@@ -289,8 +293,11 @@ def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digi
     named |= {"defense": defense, "level": level, "channel": channel(moments) if case == "natural" else None}
     attack = lambda: gradient_inversion.attack(model="mlp", replicas=3, batch_size=size, **named)  # noqa: E731
     alone, shown = attack()
+    waiting, answered = [], searches.answered
+    monkeypatch.setattr(searches, "answered", lambda asked: (waiting.append(len(asked)), answered(asked))[1])
     monkeypatch.setitem(searches._SIDE_BY_SIDE, "cpu", 2)  # the third replica is alone
     stacked, seen = attack()
+    assert set(waiting) == {1, 2}
     pd.testing.assert_frame_equal(stacked.drop(columns="value"), alone.drop(columns="value"))
     np.testing.assert_allclose(stacked.value.astype(float), alone.value.astype(float), rtol=1e-2, atol=1e-6)
     assert stacked[stacked.replica == 2].equals(alone[alone.replica == 2])
@@ -309,8 +316,8 @@ def test_uses_of_all_replicas_in_a_stack_tell_what_they_tell_one_by_one(noise, d
         "seed": 0,
         "slug": "run",
     }
-    named |= {"defense": ChannelDefense(noise=noise), "config": UsesConfig(uses=(1, 3), images=1)}
-    monkeypatch.setattr(recursive, "_ITERATIONS", 50)
+    named |= {"defense": ChannelDefense(noise=noise), "config": UsesConfig(uses=(1, 2), images=1)}
+    monkeypatch.setattr(recursive, "_ITERATIONS", 30)
     alone = uses.attack(model="lenet_sigmoid", replicas=2, **named)
     monkeypatch.setitem(searches._SIDE_BY_SIDE, "cpu", 100)
     monkeypatch.setattr(Solving, "alone", refused)
