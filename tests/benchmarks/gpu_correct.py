@@ -295,7 +295,7 @@ def attacks(asked: Asked) -> dict[str, Attack]:
         "membership, references": partial(_membership, settings.MembershipConfig(epochs=5, references=2)),
         "model_inversion": partial(_model_inversion, settings.ModelInversionConfig(iterations=short)),
         "gradient_inversion, sigmoid": partial(_gradients, "lenet_sigmoid", "none", search),
-        "gradient_inversion, natural": partial(_gradients, "lenet_sigmoid", "natural", search),
+        "gradient_inversion, natural": partial(_gradients, "lenet_sigmoid", "natural", search, replicas=2),
         "gradient_inversion, noise": partial(_gradients, "lenet", "parameter_noise", search),
         "uses": partial(_uses, settings.UsesConfig(images=2, uses=(1, 4))),
         "naming, natural": partial(_naming, "natural", named),
@@ -367,12 +367,17 @@ def _defended(name: str) -> dict[str, Any]:
     return {**known, "replicas": 1}
 
 
-def _gradients(model: str, name: str, config: settings.GradientInversionConfig, device: str) -> Attacked:
-    return gradient_inversion.attack(config=config, **_defended(name), **_shared(device, model))
+def _gradients(
+    model: str, name: str, config: settings.GradientInversionConfig, device: str, replicas: int = 1
+) -> Attacked:
+    """Several replicas are one stack on a GPU."""
+    known = {**_defended(name), "replicas": replicas}
+    return gradient_inversion.attack(config=config, **known, **_shared(device, model))
 
 
 def _uses(config: settings.UsesConfig, device: str) -> Attacked:
-    return uses.attack(config=config, **_defended("natural"), **_shared(device, "lenet_sigmoid"))
+    known = {**_defended("natural"), "replicas": 2}
+    return uses.attack(config=config, **known, **_shared(device, "lenet_sigmoid"))
 
 
 def _naming(name: str, config: settings.NamingConfig, device: str) -> Attacked:
