@@ -167,7 +167,7 @@ def _gains(
     start, known = controls["start"], controls["aux_mean"]
 
     def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
-        return image_values(mean, images)["mse"]
+        return image_values(mean, images, ["mse"])["mse"]
 
     return {
         "gain": error(truth, start) - error(truth, restored),

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from leakbound.attacks.side_by_side import side_by_side
+from leakbound.attacks.side_by_side import by_kind, side_by_side
 from leakbound.training import stack
 
 Result = TypeVar("Result")
@@ -68,17 +68,13 @@ def alone(attacker: Attacker[Result]) -> Result:
 
 def answered(searches: Sequence[Search]) -> list[Any]:
     """Findings of searches that are waited for at a time, those of one kind in one stack."""
-    kinds: dict[Hashable, list[int]] = {}
-    for place, search in enumerate(searches):
-        kinds.setdefault(search.kind, []).append(place)
-    found: dict[int, Any] = {}
-    for first, *rest in kinds.values():
-        if rest:
-            own = searches[first].together([searches[place] for place in rest])
-            found |= zip((first, *rest), own, strict=True)
-        else:
-            found[first] = searches[first].alone()
-    return [found[place] for place in range(len(searches))]
+    return by_kind(searches, lambda search: search.kind, _of_one_kind)
+
+
+def _of_one_kind(searches: list[Search]) -> list[Any]:
+    """Findings of searches that one stack can hold."""
+    first, *others = searches
+    return first.together(others) if others else [first.alone()]
 
 
 class Part(NamedTuple):
