@@ -83,7 +83,7 @@ def mislabelled(digits):
 @pytest.fixture(scope="module")
 def found(mislabelled):
     """Rows and scores of a network that overfits, beside one that has been trained on nothing, and a diverged one."""
-    trained, untrained = _overfitted(mislabelled, steps=500), _untrained(mislabelled)
+    trained, untrained = _overfitted(mislabelled, steps=700), _untrained(mislabelled)
     weights = {
         name: torch.cat([trained[name], untrained[name], torch.full_like(trained[name], torch.nan)]) for name in trained
     }
