@@ -125,12 +125,10 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
     Source:
         DeLong et al. 1988; the rank form is Sun and Xu 2014.
     """
-    from sklearn.metrics import roc_auc_score
-
-    labels, scores = _scored(members, nonmembers)
-    area = float(roc_auc_score(labels, scores))
+    _, scores = _scored(members, nonmembers)
     m, n = len(members), len(nonmembers)
     ranks = stats.rankdata(scores)
+    area = float(ranks[:m].sum() - m * (m + 1) / 2) / (m * n)
     placements_of_members = (ranks[:m] - stats.rankdata(members)) / n
     placements_of_nonmembers = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
     variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
@@ -189,7 +187,8 @@ def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:
     mean = float(np.mean(values))
     if len(values) == 1:
         return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1) * stats.sem(values))
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)) * error
     return Interval(mean, mean - half, mean + half)
 
 

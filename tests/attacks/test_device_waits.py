@@ -1,45 +1,18 @@
 """Attacks on a GPU: what takes another way there gives the same, and no step of a search asks for a value."""
 
-from collections import Counter
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from leakbound import models
-from leakbound.attacks import geiping, model_inversion, recursive
-from leakbound.attacks.matching import GradientMatching, strided_windows
+from leakbound.attacks import geiping, inverting, recursive
+from leakbound.attacks.factors import strided_windows
+from leakbound.attacks.matching import GradientMatching
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
-
-WAITING = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero")
-"""Operations whose result the host has to know."""
-
-
-class Waits(TorchDispatchMode):
-    """Counts operations that make the host wait for a GPU, boolean indices among them."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func._schema.name
-        if name in WAITING:
-            self.found[name] += 1
-        if name.startswith("aten::index") and any(
-            isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in (args[1:2] and args[1]) or ()
-        ):
-            self.found["boolean index"] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def waits(work) -> Counter:
-    with Waits() as mode:
-        work()
-    return mode.found
+from leakbound.training.stack import stacked
+from operations import waits
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +76,8 @@ def test_steps_of_searches_ask_for_no_value(lenet, images):
         geiping.invert(matching, labels, torch.zeros_like(images), weights, iterations=steps, learning_rate=0.1)
 
     def invert(steps):
-        parameters = dict(lenet.named_parameters())
         told = {"bounds": torch.ones(3), "learning_rate": 0.1, "moments": [steps]}
-        model_inversion.invert(lenet, parameters, labels, torch.zeros_like(images), weights, **told)
+        inverting.invert(lenet, stacked([lenet]), labels, torch.zeros_like(images), weights, **told)
 
     own = waits(lambda: optimizer(8)) - waits(lambda: optimizer(2))
     for search in (match, invert):

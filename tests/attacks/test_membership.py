@@ -1,4 +1,5 @@
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,10 @@ from torch.func import functional_call, grad, vmap
 from images import repooled
 from leakbound import models
 from leakbound.attacks.division import divide
-from leakbound.attacks.membership import ALONE, STRONGEST, Look, attack, score
+from leakbound.attacks.membership import ALONE, STRONGEST, Look, attack, scores_of
+from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.signals import Signals, read_signals
-from leakbound.attacks.white_box import FOLDS, white_box_scores
+from leakbound.attacks.white_box import FOLDS, Lesson, white_box_scores
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import prepare
@@ -56,7 +58,8 @@ def _values(rows, metric, replica=0):
 
 def areas(known, target, config=CONFIG, seed=0):
     """AUC of each attacker on signals of records of which the first half are members."""
-    found = score(Look(known), [Look(target)], config=config, generator=torch_generator(seed))
+    attacker = scores_of([Look(known), Look(target)], torch_generator(seed))
+    (found,) = side_by_side([attacker], partial(white_box_scores, config=config))
     halves = {variant: np.split(scores, 2) for variant, (_, scores) in found.items()}
     return {variant: (members[:, None] > others).mean() for variant, (members, others) in halves.items()}
 
@@ -80,7 +83,7 @@ def mislabelled(digits):
 @pytest.fixture(scope="module")
 def found(mislabelled):
     """Rows and scores of a network that overfits, beside one that has been trained on nothing, and a diverged one."""
-    trained, untrained = _overfitted(mislabelled, steps=500), _untrained(mislabelled)
+    trained, untrained = _overfitted(mislabelled, steps=700), _untrained(mislabelled)
     weights = {
         name: torch.cat([trained[name], untrained[name], torch.full_like(trained[name], torch.nan)]) for name in trained
     }
@@ -169,7 +172,7 @@ def test_attack_network_refuses_too_few_known_records():
     signals = _made_up(torch_generator(0, "few"), count=FOLDS)
     membership = torch.arange(2 * FOLDS) < FOLDS - 1
     with pytest.raises(ValueError, match=r"4 known members: .*known_fraction"):
-        white_box_scores(signals, membership, [signals], config=SHORT, generator=torch_generator(0))
+        white_box_scores([Lesson(signals, membership, [signals], torch_generator(0))], SHORT)
 
 
 def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
@@ -178,8 +181,8 @@ def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
     membership = torch.arange(600) < 300
     chosen = torch.tensor([5, 300, 599])
     few = Signals(*(getattr(target, field.name)[chosen] for field in fields(target)))
-    _, whole = white_box_scores(known, membership, [target], config=SHORT, generator=torch_generator(1))
-    _, alone = white_box_scores(known, membership, [few], config=SHORT, generator=torch_generator(1))
+    ((_, whole),) = white_box_scores([Lesson(known, membership, [target], torch_generator(1))], SHORT)
+    ((_, alone),) = white_box_scores([Lesson(known, membership, [few], torch_generator(1))], SHORT)
     torch.testing.assert_close(whole[chosen], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -209,9 +212,9 @@ def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
         signals.features[:, 1] = 0.0
     known.features[0, 1] = 1e-6
     membership = torch.arange(600) < 300
-    _, quiet = white_box_scores(known, membership, [target], config=SHORT, generator=torch_generator(1))
+    ((_, quiet),) = white_box_scores([Lesson(known, membership, [target], torch_generator(1))], SHORT)
     target.features[::2, 1] = 1.0
-    _, loud = white_box_scores(known, membership, [target], config=SHORT, generator=torch_generator(1))
+    ((_, loud),) = white_box_scores([Lesson(known, membership, [target], torch_generator(1))], SHORT)
     assert loud.isfinite().all()
     assert (loud - quiet).abs().max() < 1.0
 

@@ -9,7 +9,9 @@ from torch.func import functional_call
 from leakbound import datasets
 from leakbound.attacks import model_inversion
 from leakbound.attacks.images import image_values
-from leakbound.attacks.model_inversion import attack, class_means, invert, stopping_times
+from leakbound.attacks.inverting import Asked, invert
+from leakbound.attacks.model_inversion import attack, class_means, stopping_times
+from leakbound.attacks.side_by_side import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
@@ -145,12 +147,11 @@ def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_
     known = class_means(digits.aux, list(range(10)))
     network = Nearest()
     deviation = truth - torch.from_numpy(known).flatten(1).double()
-    parameters = {"head.weight": deviation.float(), "head.bias": torch.zeros(10)}
-    attacker = model_inversion._Attacker(
-        network, parameters, torch.arange(10), torch.from_numpy(known), known, ModelInversionConfig(step=0.1)
-    )
+    parameters = {"head.weight": deviation.float()[None], "head.bias": torch.zeros(1, 10)}
+    told = torch.from_numpy(known), known, ModelInversionConfig(step=0.1)
+    attacker = model_inversion._Attacker(0, torch.arange(10), *told)
     prior = model_inversion._Prior(digits.aux, known, list(range(10)), 400)
-    images, statuses = attacker.informed(prior)
+    ((images, statuses),) = side_by_side([attacker.informed(prior)], Asked(network, parameters, 1).answers)
     gains = (
         1
         - image_values(truth.numpy().reshape(known.shape).astype(np.float32), images)["mse"]
@@ -159,8 +160,7 @@ def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_
     assert (gains > 0).all()
     assert set(statuses) == {""}
     dead = {name: torch.zeros_like(value) for name, value in parameters.items()}
-    silent = dataclasses.replace(attacker, parameters=dead)
-    images, statuses = silent.informed(prior)
+    ((images, statuses),) = side_by_side([attacker.informed(prior)], Asked(network, dead, 1).answers)
     np.testing.assert_array_equal(images, known)
     assert set(statuses) == {"stuck"}
 
@@ -209,7 +209,7 @@ def test_replica_gives_the_same_alone_as_among_others(results, weights, digits):
 
 def test_images_of_a_batch_are_optimised_independently(weights, digits):
     model = build("lenet", 1, 10, torch.Generator().manual_seed(0)).double()
-    params = {name: value[0].double() for name, value in weights.items()}
+    params = {name: value[:1].double() for name, value in weights.items()}
     start = torch.from_numpy(digits.aux.images[:3]).double()
     tv_weights, bounds = torch.tensor([0.0, 1e-2, 1e-1]).double(), torch.tensor([torch.inf, 1.0, 1.0]).double()
     labels = torch.tensor([1, 2, 3])

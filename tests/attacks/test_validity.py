@@ -11,7 +11,9 @@ from torch import nn
 
 from leakbound import datasets
 from leakbound.attacks import geiping, gradient_inversion, model_inversion, recursive
+from leakbound.attacks.inverting import Asked
 from leakbound.attacks.matching import GradientMatching
+from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.validity import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
 from leakbound.claims.tables import RunResults, tabulate
@@ -61,31 +63,38 @@ class Awake(nn.Module):
         return self.head(torch.relu(images.flatten(1) - self.threshold))
 
 
-def attacker(threshold: float, *, classes: int = 2) -> model_inversion._Attacker:
+def awake(threshold: float) -> Awake:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = Awake(threshold)
-    black, known = torch.full((classes, 1, 32, 32), -0.9), np.zeros((classes, 1, 32, 32), np.float32)
-    return model_inversion._Attacker(
-        network, dict(network.named_parameters()), torch.arange(classes), black, known, INVERSION
-    )
+        return Awake(threshold)
+
+
+def attacker() -> model_inversion._Attacker:
+    black, known = torch.full((2, 1, 32, 32), -0.9), np.zeros((2, 1, 32, 32), np.float32)
+    return model_inversion._Attacker(0, torch.arange(2), black, known, INVERSION)
+
+
+def told(network, asking):
+    """Result of an attacker that asks one network."""
+    (result,) = side_by_side([asking], Asked(network, stacked([network]), 1).answers)
+    return result
 
 
 def test_start_without_a_slope_is_jittered_until_it_has_one():
     """Thresholds that the first, the second and no jitter of three passes: 0.1, 0.2 and 0.4 of standard deviation."""
     for threshold, cured in ((-1.0, True), (-0.65, True), (-0.4, True), (2.0, False)):
-        starts, dead = attacker(threshold).starts(torch.Generator().manual_seed(0))
+        starts, dead = told(awake(threshold), attacker().starts(torch.Generator().manual_seed(0)))
         moved = bool((starts != -0.9).any())
         assert moved == (threshold > -0.9)
         assert (len(dead) == 0) == cured
         assert starts.abs().max() <= 1
-    again = [attacker(-0.4).starts(torch.Generator().manual_seed(5))[0] for _ in range(2)]
+    again = [told(awake(-0.4), attacker().starts(torch.Generator().manual_seed(5)))[0] for _ in range(2)]
     assert torch.equal(*again)
 
 
 def test_cured_attack_has_values_and_an_incurable_one_says_that_it_is_stuck():
     for threshold, status in ((-0.4, ""), (2.0, "stuck")):
-        found, statuses = attacker(threshold).restore(torch.Generator().manual_seed(0))
+        found, statuses = told(awake(threshold), attacker().restore(torch.Generator().manual_seed(0)))
         assert set(statuses["printed"]) == {status}
         assert np.isfinite(found["printed"]).all()
         assert (set(statuses["tuned"]) == {"stuck"}) == bool(status)
@@ -112,18 +121,18 @@ def test_dead_network_gives_no_value_that_a_mean_could_hold(digits):
 
 def test_attack_whose_loss_rises_has_not_converged():
     """A start at which the class has probability ½ and more, so that only an increase below that counts."""
-    one = attacker(-1.0)
+    one, network, nobody = attacker(), awake(-1.0), np.array([], dtype=int)
     ends = one.start.numpy().copy()
     with torch.no_grad():
-        one.network.head.weight.copy_(torch.tensor([[1.0], [-1.0]]).expand(2, 1024))
+        network.head.weight.copy_(torch.tensor([[1.0], [-1.0]]).expand(2, 1024))
     ends[0] -= 0.05  # darker is less of class 0, and more of class 1
     ends[1] -= 0.05
-    assert one.status(one.start, ends, np.array([], dtype=int)).tolist() == ["", ""]  # class 0 is still near certain
+    assert told(network, one.status(one.start, ends, nobody)).tolist() == ["", ""]  # class 0 is still near certain
     ends[0], ends[1] = 0.9, 0.9  # brighter is less of class 1
-    assert one.status(one.start, ends, np.array([], dtype=int)).tolist() == ["", "not_converged"]
+    assert told(network, one.status(one.start, ends, nobody)).tolist() == ["", "not_converged"]
     ends[0] = np.inf
-    assert one.status(one.start, ends, np.array([1])).tolist() == ["diverged", "stuck"]
-    assert one.status(one.start, one.start.numpy(), np.array([], dtype=int)).tolist() == ["stuck", "stuck"]
+    assert told(network, one.status(one.start, ends, np.array([1]))).tolist() == ["diverged", "stuck"]
+    assert told(network, one.status(one.start, one.start.numpy(), nobody)).tolist() == ["stuck", "stuck"]
 
 
 def test_only_an_edge_that_is_better_by_more_than_a_hundredth_binds():
@@ -192,7 +201,7 @@ def test_fewer_than_eight_tuning_images_are_refused():
 
 def test_tuned_inversion_is_never_farther_from_what_the_attacker_owns_than_the_printed_one():
     for seed in range(3):
-        one = dataclasses.replace(attacker(-1.0), known=np.random.default_rng(seed).normal(size=(2, 1, 32, 32)))
-        found, _ = one.restore(torch.Generator().manual_seed(seed))
+        one = dataclasses.replace(attacker(), known=np.random.default_rng(seed).normal(size=(2, 1, 32, 32)))
+        found, _ = told(awake(-1.0), one.restore(torch.Generator().manual_seed(seed)))
         printed, tuned = (((found[name] - one.known) ** 2).mean(axis=(1, 2, 3)) for name in ("printed", "tuned"))
         assert (tuned <= printed).all()

@@ -113,6 +113,16 @@ def drawn_on_cpu(origin: str, seed: int, *words: str | int, device: str | torch.
     return DrawnOnCpu(seed, words, device)
 
 
+class RecordByRecord(ChannelSampler):
+    """Sampler that draws noise of several parts for one record after another, so that it is the same in any blocks."""
+
+    def stacked_noise(self, count: int, sources: Sequence[NoiseSource]) -> Tensor:
+        """Draws (slots, count, d)."""
+        if self.channel.gain is None:  # of one part, a row of numbers that can be cut anywhere
+            return super().stacked_noise(count, sources)
+        return torch.stack([torch.cat([self.noise(1, source) for _ in range(count)]) for source in sources])
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComparedRequest(TrainingRequest):
     """A run whose noise comes from the CPU, through a factor that does not depend on the device."""
@@ -129,7 +139,7 @@ class ComparedRequest(TrainingRequest):
         if step.channel is not None:
 
             def sampler(images: Tensor, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
-                return ChannelSampler(step.channel, tuple(images.shape[-3:]), images.device, on_grid=source.secure)
+                return RecordByRecord(step.channel, tuple(images.shape[-3:]), images.device, on_grid=source.secure)
 
             step._sampler = sampler
         return step
@@ -285,7 +295,7 @@ def attacks(asked: Asked) -> dict[str, Attack]:
         "membership, references": partial(_membership, settings.MembershipConfig(epochs=5, references=2)),
         "model_inversion": partial(_model_inversion, settings.ModelInversionConfig(iterations=short)),
         "gradient_inversion, sigmoid": partial(_gradients, "lenet_sigmoid", "none", search),
-        "gradient_inversion, natural": partial(_gradients, "lenet_sigmoid", "natural", search),
+        "gradient_inversion, natural": partial(_gradients, "lenet_sigmoid", "natural", search, replicas=2),
         "gradient_inversion, noise": partial(_gradients, "lenet", "parameter_noise", search),
         "uses": partial(_uses, settings.UsesConfig(images=2, uses=(1, 4))),
         "naming, natural": partial(_naming, "natural", named),
@@ -328,7 +338,7 @@ def _cpu_noise() -> Iterator[None]:
 @cache
 def _trained(count: int = 2) -> tuple[dict[str, Tensor], Networks]:
     """Networks that know their members, and reference networks; both from the CPU."""
-    asked = request("none", 1, "cpu", 60, learning_rates=(0.05,))
+    asked = request("none", 2, "cpu", 60, learning_rates=(0.05,))
     target = train(asked)
     others = train(reference_request(asked, count, [0.05]))
     return target.weights, Networks(others.weights, others.rates.assign(chosen=True))
@@ -342,12 +352,12 @@ def _shared(device: str, model: str) -> dict[str, Any]:
 def _membership(config: settings.MembershipConfig, device: str) -> Attacked:
     weights, others = _trained()
     network = models.build("lenet", 1, 10, torch_generator(0, "references")).to(device).eval()
-    known = {"references": References(others, network, digits()), "learning_rates": [0.05]}
-    return membership.attack(weights, replicas=[0], config=config, **known, **_shared(device, "lenet"))
+    known = {"references": References(others, network, digits()), "learning_rates": [0.05, 0.05]}
+    return membership.attack(weights, replicas=[0, 1], config=config, **known, **_shared(device, "lenet"))
 
 
 def _model_inversion(config: settings.ModelInversionConfig, device: str) -> Attacked:
-    return model_inversion.attack(_trained()[0], replicas=[0], config=config, **_shared(device, "lenet"))
+    return model_inversion.attack(_trained()[0], replicas=[0, 1], config=config, **_shared(device, "lenet"))
 
 
 def _defended(name: str) -> dict[str, Any]:
@@ -357,12 +367,17 @@ def _defended(name: str) -> dict[str, Any]:
     return {**known, "replicas": 1}
 
 
-def _gradients(model: str, name: str, config: settings.GradientInversionConfig, device: str) -> Attacked:
-    return gradient_inversion.attack(config=config, **_defended(name), **_shared(device, model))
+def _gradients(
+    model: str, name: str, config: settings.GradientInversionConfig, device: str, replicas: int = 1
+) -> Attacked:
+    """Several replicas are one stack on a GPU."""
+    known = {**_defended(name), "replicas": replicas}
+    return gradient_inversion.attack(config=config, **known, **_shared(device, model))
 
 
 def _uses(config: settings.UsesConfig, device: str) -> Attacked:
-    return uses.attack(config=config, **_defended("natural"), **_shared(device, "lenet_sigmoid"))
+    known = {**_defended("natural"), "replicas": 2}
+    return uses.attack(config=config, **known, **_shared(device, "lenet_sigmoid"))
 
 
 def _naming(name: str, config: settings.NamingConfig, device: str) -> Attacked:

@@ -27,8 +27,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training_step import requests
 
 from leakbound import models
-from leakbound.attacks.geiping import invert
+from leakbound.attacks.geiping import Inversion, invert
 from leakbound.attacks.matching import GradientMatching
+from leakbound.attacks.searches import answered
+from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load
 from leakbound.training import TrainingRequest, loop, stack
@@ -68,6 +70,8 @@ def cases(asked: Asked) -> Iterator[Case]:
     for count in (1, 2) if asked.quick else (1, 30):
         work = partial(inversion, count, asked)
         yield Case("gradient inversion", f"{count} images", work)
+    count = 2 if asked.quick else 10
+    yield Case("gradient inversion", f"K = {count}", partial(inversions, count, asked))
 
 
 def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
@@ -186,7 +190,7 @@ def timed(
         yield {"case": case, "metric": "ms", **_quartiles(1e3 * wall)}
         yield {"case": case, "metric": "host_ms", **_quartiles(1e3 * host)}
         if name != baseline:
-            base = np.array([turn[baseline][0] for turn in turns])
+            base = np.array([turn[baseline][0] for turn in turns]) * times.get(baseline, 1.0)
             yield {"case": case, "metric": "ratio" if inverse else "speedup", **_quartiles(wall / base)}
 
 
@@ -334,3 +338,21 @@ def inversion(count: int, asked: Asked, seconds: float) -> Values:
     found = timed({"search": search}, asked.device, seconds, {"search": 1 / iterations}, "search", f"{count} images")
     yield from ({**row, "case": f"{count} images"} for row in found)
     yield {"metric": "operations", "value": operations(search, 1) / iterations}
+
+
+def inversions(count: int, asked: Asked, seconds: float) -> Values:
+    """An iteration of gradient inversion of K networks on 8 images each, and what the stack asks for."""
+    config = GradientInversionConfig(iterations=5 if asked.quick else 50)
+    generator = torch_generator(0, "images")
+    images = torch.rand(8, 3, 32, 32, generator=generator).mul_(2).sub_(1).to(asked.device)
+    labels = torch.randint(10, (8,), generator=generator).to(asked.device)
+    weights, places = torch.full((8,), 0.01, device=asked.device), torch.arange(8, device=asked.device)
+    searches = []
+    for slot in range(count):
+        network = models.build("lenet_sigmoid", 3, 10, torch_generator(slot, "inversion")).to(asked.device).eval()
+        observed = record_gradients(network, images, labels)
+        searches.append(Inversion(network, observed, labels, places, torch.zeros_like(images), weights, config))
+    steps: dict[str, Step] = {STACK: lambda: answered(searches), ONE: searches[0].alone}
+    times = {STACK: 1 / config.iterations, ONE: count / config.iterations}
+    yield from timed(steps, asked.device, seconds, times, STACK, f"K = {count}")
+    yield {"metric": "operations", "value": operations(steps[STACK], 1) / config.iterations}

@@ -13,6 +13,7 @@ import csv
 import logging
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ import torch
 
 from leakbound import models, storage
 from leakbound.attacks.geiping import invert as match
+from leakbound.attacks.inverting import invert
 from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.membership import Look, score
-from leakbound.attacks.model_inversion import invert
+from leakbound.attacks.membership import Look, scores_of
+from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.signals import read_signals
+from leakbound.attacks.white_box import white_box_scores
 from leakbound.channels.channel import Channel
 from leakbound.cli.files import check_outputs, device_label, device_name
 from leakbound.config.attacks import MembershipConfig
@@ -37,6 +40,7 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import clock_of, measure_steps
 from leakbound.training.request import TrainingRequest
+from leakbound.training.stack import stacked
 
 logger = logging.getLogger("leakbound")
 BATCH = 64
@@ -129,7 +133,7 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
     labels = torch.arange(count, device=device) % _CLASSES
     clock = clock_of(device)
     weights = torch.full((count,), 1e-2, device=device)
-    parameters = {name: value.detach() for name, value in network.named_parameters()}
+    parameters = stacked([network], device)
 
     def inversions(iterations: int) -> None:
         """Iterations of model inversion."""
@@ -156,7 +160,8 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
     def epochs(passes: int) -> None:
         """Passes of the attack network of membership inference over 8 of 10 batches."""
         config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
-        score(Look(known), [Look(known)], config=config, generator=torch_generator(0, "costs"))
+        attacker = scores_of([Look(known), Look(known)], torch_generator(0, "costs"))
+        side_by_side([attacker], partial(white_box_scores, config=config))
 
     yield "membership", _slope(epochs, clock, few=2, many=6) / 8
 

@@ -179,6 +179,32 @@ def test_secure_frozen_copies_come_back_with_the_state():
     assert second.leakage().looks == 1
 
 
+class OnDevice(torch.Tensor):
+    """A tensor that NumPy cannot read, as those of a GPU."""
+
+    def numpy(self, *, force=False):
+        raise TypeError("can't convert a device's tensor to numpy")
+
+    def cpu(self, *args, **kwargs):
+        return self.as_subclass(torch.Tensor)
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["after protect", "before protect"])
+def test_a_checkpoint_that_was_loaded_onto_a_device_is_gone_on_from(before):
+    first, second = (engine_of(Leakage(3.0), noise="frozen", seed=None) for _ in range(2))
+    seen = by_record(first.protect(batches(private())))
+    saved = first.state_dict()
+    moved = {
+        name: {part: held.as_subclass(OnDevice) for part, held in kept.items()}
+        for name, kept in saved["ledgers"].items()
+    }
+    loader = None if before else second.protect(batches(private()))
+    second.load_state_dict({**saved, "ledgers": moved})
+    assert second.uses["train"].tolist() == [1] * 20
+    again = by_record(loader or second.protect(batches(private())))
+    assert all(type(row) is torch.Tensor and torch.equal(row, seen[record]) for record, row in again.items())
+
+
 def test_a_state_that_forgets_secure_uses_is_refused_and_a_seeded_one_repeats_them():
     for seed in (None, 5):
         engine = engine_of(seed=seed)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import gpu
+import gpu_correct
 import gpu_fast
 import gpu_real
 import gpu_wheels
@@ -15,6 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+
+from leakbound.training import inputs
+from leakbound.training.loop import members_of
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 
@@ -88,6 +92,19 @@ def test_operations_are_counted_without_views():
     values = torch.ones(4, 3)
     assert gpu_fast.operations(lambda: values.view(3, 4).transpose(0, 1) + 1) == 1
     assert gpu_fast.operations(lambda: (values @ values.T).relu()) == 2
+
+
+@pytest.mark.parametrize("shape", ["natural", "white", "rate_distortion"])
+def test_noise_of_comparisons_is_the_same_in_the_blocks_of_any_device(shape, monkeypatch):
+    asked = gpu_correct.request(shape, 2, "cpu")
+    images, rows, _ = members_of(asked, asked.slots)
+    found = []
+    for block in (8, inputs.BLOCK):
+        monkeypatch.setitem(inputs.BLOCKS, "cpu", block)
+        own = asked.client.inputs(images, rows, [asked.noise(slot.replica) for slot in asked.slots])
+        found.append(torch.stack([own.noise(4) for _ in range(10)]))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+    assert not torch.equal(found[0][0], found[0][9])
 
 
 def test_whole_preset_is_told_from_the_kinds_that_were_measured():

@@ -9,8 +9,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound import models
+from leakbound.attacks.inverting import invert
 from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.model_inversion import invert
 from leakbound.attacks.signals import read_signals
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
@@ -127,7 +127,7 @@ def test_gradient_of_a_record_is_told_from_that_of_another(network):
 
 @pytest.mark.parametrize("network", ["alexnet", "resnet10"], indirect=True)
 def test_an_image_is_driven_to_a_label(network):
-    parameters = {name: value.detach() for name, value in network.named_parameters()}
+    parameters = stack.stacked([network])
     start, labels = 0.1 * noise_images(2), torch.tensor([1, 8])
     found = invert(
         network, parameters, labels, start, torch.zeros(2),

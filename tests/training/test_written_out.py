@@ -1,14 +1,11 @@
 """Networks written out for all slots compute each slot as it is alone, and others are left to vmap."""
 
 import copy
-from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from leakbound import models
 from leakbound.config.defenses import GradientCompression, ParameterNoise
@@ -16,28 +13,9 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
 from leakbound.training import loop, stack
 from leakbound.training.written_out import written_out
+from operations import Operations
 
 LARGE = ("alexnet", "vgg16")
-VIEWS = (
-    *("view", "transpose", "split", "expand", "select", "slice", "detach", "alias", "unsqueeze", "squeeze"),
-    *("permute", "unfold", "unsafe_view", "empty", "new_empty"),
-)
-
-
-class Operations(TorchDispatchMode):
-    """Counts what torch computes in floating point, views left out."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = Counter()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.overloadpacket.__name__
-        made = function(*args, **(kwargs or {}))
-        values = [one for one in tree_leaves((args, made)) if isinstance(one, torch.Tensor)]
-        if any(one.is_floating_point() for one in values) and not name.strip("_").startswith(VIEWS):
-            self.counts[name] += 1
-        return made
 
 
 def singles(make, slots=3):

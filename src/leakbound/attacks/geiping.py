@@ -6,18 +6,22 @@ one weight flatters the defense. The search keeps to smooth images in the range 
 behind a channel it fails for that reason, whatever the gradient tells.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import metrics
+from leakbound.attacks.factors import Labels, stack_of
 from leakbound.attacks.images import LARGEST_PIXEL, total_variation
-from leakbound.attacks.matching import GradientMatching, Labels, problems_at_once
+from leakbound.attacks.matching import GradientMatching, Matching, problems_at_once
+from leakbound.attacks.searches import Attacker, beside, parts
 from leakbound.attacks.validity import (
     DIVERGED,
     EXTENSIONS,
@@ -34,7 +38,7 @@ from leakbound.training.client_steps import Gradients
 
 
 def invert(
-    matching: GradientMatching,
+    matching: Matching,
     labels: Labels,
     start: Float[Tensor, "n colors height width"],
     tv_weights: Float[Tensor, " n"],
@@ -45,10 +49,10 @@ def invert(
     """Minimise cosine distance + weight · TV over each candidate by Adam on the sign of the gradient.
 
     The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1]. Problems
-    share the network only: a stack of images, weights or levels gives what each gives alone, up to rounding.
+    share networks only: a stack of images, weights or levels gives what each gives alone, up to rounding.
 
     Args:
-        matching: The network and one observed gradient per problem.
+        matching: The networks and one observed gradient per problem.
         labels: Class of each record, or fractions of the classes in each batch, known to the attacker.
         start: First candidates.
         tv_weights: Weight of each candidate's total variation, >= 0.
@@ -76,9 +80,91 @@ def invert(
     return candidates.detach()
 
 
+_Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
+"""Images, and their statuses (n)."""
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
+
+    Attributes:
+        network: The network, in evaluation mode.
+        observed: Parameter name to gradients (k, ...).
+        labels: Of the gradients.
+        record: Gradient of each problem.
+        starts: First candidate of each problem.
+        tv_weights: Weight of the total variation of each problem.
+        config: Settings.
+    """
+
+    network: nn.Module
+    observed: Gradients
+    labels: Int[Tensor, " k"] | Float[Tensor, "k classes"]
+    record: Int[Tensor, " n"]
+    starts: Float[Tensor, "n colors height width"]
+    tv_weights: Float[Tensor, " n"]
+    config: GradientInversionConfig
+
+    @property
+    def kind(self) -> Hashable:
+        """Inversions of one attack go together."""
+        return Inversion
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(colors, height, width)."""
+        return self.starts.shape[1], self.starts.shape[2], self.starts.shape[3]
+
+    def alone(self) -> _Solved:
+        """Images and statuses."""
+        ends, statuses = self._room()
+        size = problems_at_once(self.network, self.image_shape, self.starts.device)
+        for first in range(0, len(ends), size):
+            chunk = slice(first, first + size)
+            gradients, *problem = self._chosen(chunk)
+            matching = GradientMatching(self.network, gradients, self.image_shape)
+            ends[chunk], statuses[chunk] = self._inverted(matching, *problem)
+        return ends, statuses
+
+    def together(self, others: Sequence[Inversion]) -> list[_Solved]:
+        """Images and statuses of this search and of others, with the problems of all networks in one stack."""
+        searches = [self, *others]
+        stack = stack_of([one.network for one in searches], self.image_shape)
+        if stack is None:
+            return [one.alone() for one in searches]
+        found = [one._room() for one in searches]
+        ends, statuses = zip(*found, strict=True)
+        size = problems_at_once(self.network, self.image_shape, self.starts.device)
+        for part in parts([len(one) for one in ends], size, self.starts.device):
+            own = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+            gradients = {name: beside(problem[0][name] for problem in own) for name in own[0][0]}
+            problem = [beside(values) for values in list(zip(*own, strict=True))[1:]]
+            images, states = self._inverted(Matching(stack.factors(part.searches), gradients), *problem)
+            part.put(images, ends)
+            part.put(states, statuses)
+        return found
+
+    def _room(self) -> _Solved:
+        """Place for what is found."""
+        return torch.empty_like(self.starts), np.empty(len(self.starts), dtype=object)
+
+    def _chosen(self, problems: slice | Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
+        """Gradients, labels, starts and weights of some problems."""
+        record = self.record[problems]
+        gradients = {name: tensor[record] for name, tensor in self.observed.items()}
+        return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
+
+    def _inverted(self, matching: Matching, labels: Labels, starts: Tensor, tv_weights: Tensor) -> _Solved:
+        """Images and statuses of some problems."""
+        iterations, rate = self.config.iterations, self.config.learning_rate
+        ends = invert(matching, labels, starts, tv_weights, iterations=iterations, learning_rate=rate)
+        return ends, _statuses(matching, labels, starts, tv_weights, ends)
+
+
 @dataclass(frozen=True)
 class Geiping:
-    """Attacker on one network.
+    """Attacker on one network; its searches are done by whoever advances it.
 
     Attributes:
         network: The network.
@@ -94,7 +180,7 @@ class Geiping:
 
     def tuned(
         self, gradients: Gradients, labels: Labels, truth: Float[np.ndarray, "n colors height width"]
-    ) -> tuple[float, bool, Float[np.ndarray, " n"]]:
+    ) -> Attacker[tuple[float, bool, Float[np.ndarray, " n"]]]:
         """Weight with the lowest mean error on the attacker's own records, whether its grid binds there, and errors.
 
         The untuned weight is among those tried, and stays unless another one is better by more than two standard
@@ -105,19 +191,20 @@ class Geiping:
         prior = metrics.mse(truth, np.broadcast_to(self.prior.cpu().numpy(), truth.shape))
         errors: dict[float, np.ndarray] = {}
 
-        def extend(weights: Sequence[float]) -> list[float]:
+        def extend(weights: Sequence[float]) -> Attacker[list[float]]:
             """Try weights, and return all mean errors in the order of the grid."""
-            for weight, images, found in zip(weights, *self.solve(gradients, labels, weights, "tuning"), strict=True):
+            solved = yield from self.solve(gradients, labels, weights, "tuning")
+            for weight, images, found in zip(weights, *solved, strict=True):
                 lost = np.isin(found.astype(str), NO_RESULT)
                 errors[weight] = np.where(lost, prior, metrics.mse(truth, images))
             return [float(errors[weight].mean()) for weight in sorted(errors)]
 
-        curve = extend(grid)
+        curve = yield from extend(grid)
         for _ in range(EXTENSIONS if len(grid) > 1 else 0):
             if largest_binds(curve):
-                curve = extend([10 * max(errors)])
+                curve = yield from extend([10 * max(errors)])
             elif largest_binds(curve[::-1]) and min(errors) > 0:
-                curve = extend([min(errors) / 10])
+                curve = yield from extend([min(errors) / 10])
             else:
                 break
         chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
@@ -129,13 +216,12 @@ class Geiping:
 
     def solve(
         self, observed: Gradients, labels: Labels, tv_weights: Sequence[float], purpose: str
-    ) -> tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]:
+    ) -> Attacker[tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]]:
         """Invert each gradient with each weight; images, and their statuses (weights, n).
 
         The start is the prior image, and as far as that leads to no result a jittered one.
         """
         count, device = len(labels), self.prior.device
-        colors, height, width = self.prior.shape
         weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
         record = torch.arange(count, device=device).repeat(len(tv_weights))
         images = self.prior.repeat(len(record), 1, 1, 1)
@@ -146,22 +232,17 @@ class Geiping:
             if attempt:
                 noisy = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)  # of a record, with any weight
                 starts = noisy[record]
-            unsolved = torch.from_numpy(np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))).to(device)
+            unsolved = np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))
             if not len(unsolved):
                 break
-            for chunk in unsolved.split(problems_at_once(self.network, (colors, height, width), device)):
-                gradients = {name: tensor[record[chunk]] for name, tensor in observed.items()}
-                matching = GradientMatching(self.network, gradients, (colors, height, width))
-                problem = (matching, labels[record[chunk]], starts[chunk], weights[chunk])
-                images[chunk] = invert(
-                    *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
-                )
-                statuses[chunk.cpu().numpy()] = _statuses(*problem, images[chunk])
+            rows = torch.from_numpy(unsolved).to(device)
+            problems = (record[rows], starts[rows], weights[rows], self.config)
+            images[rows], statuses[unsolved] = yield Inversion(self.network, observed, labels, *problems)
         shape = (len(tv_weights), count)
         return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
 
 
-def _statuses(matching: GradientMatching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
+def _statuses(matching: Matching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
     """Statuses of inversions from where they began and ended, (n)."""
     began = start.clone().requires_grad_()
     distances = matching.distances(began, labels)

@@ -25,7 +25,8 @@ from leakbound.attacks.estimator import Estimator
 from leakbound.attacks.geiping import Geiping
 from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
 from leakbound.attacks.oracle import oracle
-from leakbound.attacks.recovery import Law, Problem, Recovery, Way, recover, ways
+from leakbound.attacks.recovery import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.attacks.searches import Attacker, attacked
 from leakbound.attacks.validity import DIVERGED, GRID_EDGE, NO_RESULT
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
@@ -90,24 +91,25 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
     """
-    client = client_step(defense, level, channel, lambda: moments)
-    size = defense.records_in_step(level, batch_size)
+    client, size = client_step(defense, level, channel, lambda: moments), defense.records_in_step(level, batch_size)
     colors, height, width = dataset.aux.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
-    law = _LazyLaw(dataset.aux.images, channel)
-    tables, pictures = [], []
-    for replica in range(replicas):
+    law, make = _LazyLaw(dataset.aux.images, channel), partial(build, model, dataset.colors, len(dataset.classes))
+
+    def attacker(replica: int) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
+        """Rows and pictures of a replica."""
         words = (dataset.name, "gradient_inversion", replica)
-        network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
+        network = make(torch_generator(seed, *words, model, "network")).to(device).eval()
         prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
-        generator = partial(numpy_generator, seed, *words)
         noise = partial(noise_source, privacy_noise, seed, *words, device=device)
-        knowledge = (config, generator, noise, law, moments, estimator)
-        scene = _Scene(network.to(device).eval(), prior, client, size, len(dataset.classes), *knowledge)
-        table, found = scene.reconstruct(dataset.members(replica), dataset.aux)
-        tables.append(table.assign(replica=replica))
-        pictures.append(found)
+        knowledge = (config, partial(numpy_generator, seed, *words), noise, law, moments, estimator)
+        scene = _Scene(network, prior, client, size, len(dataset.classes), *knowledge)
+        table, pictures = yield from scene.reconstruct(dataset.members(replica), dataset.aux)
+        return table.assign(replica=replica), pictures
+
+    uploads, like = config.images + config.tuning_images, partial(make, torch.Generator())
+    tables, pictures = zip(*attacked([attacker(one) for one in range(replicas)], device, like, uploads), strict=True)
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
 
 
@@ -168,7 +170,7 @@ class _Limit:
 
 @dataclass(frozen=True)
 class _Scene:
-    """Network, client and attacker of one replica; generators and sources of noise by purpose."""
+    """Network, client and attacker of one replica, whose searches others do; generators and noise by purpose."""
 
     network: nn.Module
     prior: Tensor
@@ -182,21 +184,21 @@ class _Scene:
     moments: Moments
     estimator: Estimator | None
 
-    def reconstruct(self, members: Split, aux: Split) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    def reconstruct(self, members: Split, aux: Split) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
         """Rows and pictures."""
         own = self.observe(aux, self.config.tuning_images, "tuning")
         observed = self.observe(members, self.config.images, "images")
         published = Geiping(self.network, self.prior, self.config, self.generator)
-        chosen, at_edge, errors = published.tuned(own.sent.gradients, self.known(own), own.truth)
+        chosen, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
         weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
-        ends = published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
+        ends = yield from published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
         solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
         pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
             statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
-        limit = self.limit(own, observed, errors)
+        limit = yield from self.limit(own, observed, errors)
         pictures |= {"attack": pictures["geiping"]} if limit is None else limit.images
         statuses["attack"] = statuses["geiping"] if limit is None else limit.statuses
         pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
@@ -207,14 +209,14 @@ class _Scene:
         table = pd.concat([table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True)
         return table, {"truth": observed.truth, "released": released, **pictures}
 
-    def limit(self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]) -> _Limit | None:
+    def limit(self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[_Limit | None]:
         """Findings of the way that is best on the attacker's own batches; None if the published attack is."""
         if self.size > self.config.most_records:
             return None
-        best = self.best_way(own.first(max(2, len(own.units) // self.size)), published)
+        best = yield from self.best_way(own.first(max(2, len(own.units) // self.size)), published)
         if best is None:
             return None
-        recovery = self.recover(observed, best)
+        recovery: Recovery = yield self.recovering(observed, best)
         restored = self.estimated(recovery)
         released = observed.sent.images.cpu().numpy()
         lost = ~np.isfinite(recovery.residuals)
@@ -227,7 +229,7 @@ class _Scene:
         statuses = np.where(lost, DIVERGED, "").astype(object)
         return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
 
-    def best_way(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Way | None:
+    def best_way(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[Way | None]:
         """Way with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
 
         A way that explains the gradients is not bettered by another one; of equations two batches show that.
@@ -235,7 +237,7 @@ class _Scene:
         best, least = None, float(published[: len(own.units)].mean())
         for way in ways(self.problem(own), self.config):
             for tried in (own.first(2), own) if way.name == "recursive" else (own,):
-                recovery = self.recover(tried, way)
+                recovery: Recovery = yield self.recovering(tried, way)
                 errors = self.mean_errors(tried, recovery)
                 if recovery.solved and errors.mean() < published[: len(errors)].mean():
                     return way
@@ -250,10 +252,10 @@ class _Scene:
         means = self.estimated(recovery)["attack"].mean(axis=1)
         return metrics.mse(observed.truth, np.nan_to_num(means, nan=LARGEST_PIXEL))
 
-    def recover(self, observed: _Observed, way: Way) -> Recovery:
-        """Images found in one way."""
+    def recovering(self, observed: _Observed, way: Way) -> Recovering:
+        """Search for images in one way."""
         law = None if way.name == "recursive" else self.law.law
-        return recover(self.problem(observed), way, law, self.config.search_iterations)
+        return Recovering(self.problem(observed), way, law, self.config.search_iterations)
 
     def problem(self, observed: _Observed) -> Problem:
         """Uploads as the family of recoveries takes them."""

@@ -16,7 +16,9 @@ _METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cos
 
 
 def image_values(
-    truth: Float[np.ndarray, "n colors height width"], candidates: Float[np.ndarray, "n colors height width"]
+    truth: Float[np.ndarray, "n colors height width"],
+    candidates: Float[np.ndarray, "n colors height width"],
+    names: Sequence[str] = tuple(_METRICS),
 ) -> dict[str, Float[np.ndarray, " n"]]:
     """MSE, PSNR, SSIM and cosine of each candidate, by name.
 
@@ -24,12 +26,13 @@ def image_values(
         truth: Images on [-1, 1].
         candidates: What an attacker made of them, same scale. Values of an image are NaN if one of its
             pixels is not finite.
+        names: Those that are asked for: mse, psnr, ssim, cosine.
     """
     finite = np.isfinite(candidates).all(axis=(1, 2, 3))
-    values = {name: np.full(len(truth), np.nan) for name in _METRICS}
+    values = {name: np.full(len(truth), np.nan) for name in names}
     if finite.any():
-        for name, metric in _METRICS.items():
-            values[name][finite] = metric(truth[finite], candidates[finite])
+        for name, column in values.items():
+            column[finite] = _METRICS[name](truth[finite], candidates[finite])
     return values
 
 

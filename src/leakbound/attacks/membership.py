@@ -6,7 +6,7 @@ channel of a defense, it looks at each record through noise of its own.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -21,16 +21,17 @@ from leakbound.attacks.division import Asked, Group, asked_records
 from leakbound.attacks.images import COLUMNS
 from leakbound.attacks.networks import load
 from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
+from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.signals import Queries, Signals, read_signals
 from leakbound.attacks.validity import DIVERGED
-from leakbound.attacks.white_box import white_box_scores
+from leakbound.attacks.white_box import Lesson, white_box_scores
 from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.stack import finite_slots
+from leakbound.training.stack import finite_slots, free_bytes
 
 ALONE = ("white_box", "loss_threshold")
 """Attackers that look at the target alone."""
@@ -41,6 +42,7 @@ STRONGEST = "strongest"
 
 _FALSE_POSITIVE_RATES = (0.01, 0.001)
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
+_COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
@@ -58,6 +60,18 @@ class Look:
 
     signals: Signals
     compared: Compared | None = None
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A replica, the records that it is attacked with, and looks at them in the way that promises most."""
+
+    replica: int
+    asked: Asked
+    looks: list[Look]
+    way: Queries
+    sound: bool
+    generator: torch.Generator
 
 
 def attack(
@@ -105,49 +119,72 @@ def attack(
     variants = ALONE if references is None else ALONE + COMPARING
     rows: list[dict[str, object]] = []
     kept: list[dict[str, np.ndarray]] = []
-    for row, (replica, sound) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
+
+    def case(row: int, replica: int, sound: bool) -> _Case:
+        """Look at the records of a replica."""
         division = numpy_generator(seed, dataset.name, replica, "membership_division")
         asked = asked_records(dataset, replica, config.known_fraction, division)
         load(network, {name: values[row] for name, values in weights.items()})
-        rate = learning_rates[row] if references is not None else None
-        look = partial(_look, network, dataset, references, rate)
+        look = partial(_look, network, dataset, references, learning_rates[row] if references is not None else None)
         known, way = max(((look(way, asked.known), way) for way in ways), key=lambda seen: _promise(seen[0]))
-        others = [look(way, group) for group in asked.groups]
-        sound = sound and all(seen.signals.finite for seen in (known, *others))
+        looks = [known, *(look(way, group) for group in asked.groups)]
+        sound = sound and all(seen.signals.finite for seen in looks)
         drawn = torch_generator(seed, dataset.name, replica, "membership_network")
-        found = score(known, others, config=config, generator=drawn) if sound else {}
-        unknown = [np.full(len(group), np.nan) for group in asked.groups]
-        named = {name: asked.named(*found.get(name, (None, *unknown))[1:]) for name in (*variants, STRONGEST)}
-        rows += _rows(replica, named, asked, others[0].signals if sound else None)
-        kept.append({f"{name}_{kind}": values for name, kinds in named.items() for kind, values in kinds.items()})
-        choice = [found.get(name) is found.get(STRONGEST) for name in variants].index(True) if found else -1
-        kept[-1] |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(way.count > 0)}
-        kept[-1] |= {"canaries_inserted": asked.inserted} if len(asked.inserted) else {}
-    return pd.DataFrame(rows), {name: np.stack([found[name] for found in kept]) for name in kept[0]}
+        return _Case(replica, asked, looks, way, sound, drawn)
+
+    numbered = list(zip(range(len(replicas)), replicas, finite_slots(weights), strict=True))
+    size = _replicas_at_once(network, dataset)
+    for first in range(0, len(replicas), size):
+        cases = [case(*one) for one in numbered[first : first + size]]
+        attackers = [scores_of(one.looks, one.generator) for one in cases if one.sound]
+        found = iter(side_by_side(attackers, partial(white_box_scores, config=config)))
+        for one in cases:
+            table, arrays = _told(one, next(found) if one.sound else {}, variants)
+            rows += table
+            kept.append(arrays)
+    return pd.DataFrame(rows), {name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]}
 
 
-def score(known: Look, others: Sequence[Look], *, config: MembershipConfig, generator: torch.Generator) -> Scores:
-    """Score records by every attacker, without touching the model.
+def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
+    """Replicas whose attack networks train as one stack: one on a CPU, on a GPU as many as its memory holds."""
+    device = next(network.parameters()).device
+    if device.type != "cuda":
+        return 1
+    # Of each replica at most members, as many others and mislabelled ones: features, posteriors, residuals and labels.
+    records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
+    return max(1, free_bytes(device) // (4 * _COPIES * records * (features + 4 * len(dataset.classes))))
+
+
+def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
+    """Rows and arrays of a replica; there are no scores if it is not sound."""
+    unknown = [np.full(len(group), np.nan) for group in case.asked.groups]
+    named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in (*variants, STRONGEST)}
+    kept = {f"{name}_{kind}": values for name, kinds in named.items() for kind, values in kinds.items()}
+    choice = [found.get(name) is found.get(STRONGEST) for name in variants].index(True) if found else -1
+    kept |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(case.way.count > 0)}
+    kept |= {"canaries_inserted": case.asked.inserted} if len(case.asked.inserted) else {}
+    return _rows(case.replica, named, case.asked, case.looks[1].signals if case.sound else None), kept
+
+
+def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Lesson, list[Tensor], Scores]:
+    """Score records by every attacker, without touching the model; those that learn ask for lessons.
 
     Args:
-        known: The records whose membership the attacker knows, the first half members.
-        others: Groups of records to score.
-        config: Settings of the attacker.
-        generator: On the CPU; draws what the trained attackers need, the same for each.
+        looks: At the records whose membership the attacker knows, the first half members; then at groups to score.
+        generator: On the CPU; draws what the trained attackers need.
 
     Returns:
         Attacker to its scores of the known records, for one that learns from them by networks that held them out (NaN
         for the few that none did), and of each other group. ``strongest`` is the one with the highest AUC on the known.
     """
-    looks = (known, *others)
     found: dict[str, list[np.ndarray]] = {
-        "white_box": _learned(looks, (), config, generator),
+        "white_box": (yield from _learned(looks, (), generator)),
         "loss_threshold": [look.signals.confidence.cpu().numpy() for look in looks],
     }
-    if known.compared is not None:
-        found |= _comparing(looks, known.compared)
+    if looks[0].compared is not None:
+        found |= _comparing(looks, looks[0].compared)
         evidence = [_evidence(found, number, look) for number, look in enumerate(looks)]
-        found["white_box_references"] = _learned(looks, evidence, config, generator)
+        found["white_box_references"] = yield from _learned(looks, evidence, generator)
     best = max(found, key=lambda name: _area(found[name][0]))
     return {**found, STRONGEST: found[best]}
 
@@ -177,18 +214,15 @@ def _evidence(found: Scores, number: int, look: Look) -> Float[np.ndarray, "n in
 
 
 def _learned(
-    looks: Sequence[Look],
-    evidence: Sequence[Float[np.ndarray, "_ inputs"]],
-    config: MembershipConfig,
-    generator: torch.Generator,
-) -> list[Float[np.ndarray, " _"]]:
+    looks: Sequence[Look], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
+) -> Generator[Lesson, list[Tensor], list[np.ndarray]]:
     """Scores of all looks by an attack network that learns from the first of them, and from evidence if any."""
     known, *others = (look.signals for look in looks)
     device = known.labels.device
     members = torch.arange(len(known.labels), device=device) < len(known.labels) // 2
     more = [torch.from_numpy(one).to(device) for one in evidence]
-    scores = white_box_scores(known, members, others, config=config, generator=generator, evidence=more)
-    return [one.double().cpu().numpy() for one in scores]
+    learned = yield Lesson(known, members, others, generator, more)
+    return [one.double().cpu().numpy() for one in learned]
 
 
 def _ways(

@@ -7,18 +7,19 @@ network tells is what an attacker gains over ``aux_mean``: one who starts there,
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows, total_variation
+from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
+from leakbound.attacks.inverting import Asked, Inversion, Query, Slopes
+from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.validity import (
     DIVERGED,
     EXTENSIONS,
@@ -34,10 +35,17 @@ from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.stack import finite_slots
+from leakbound.training.stack import finite_slots, stack_size
 
 _CHUNK = 256  # records whose slopes are computed at once
+_KEPT = 4  # copies of an image that a search holds beside those that it returns: Adam's two, gradient, first iterate
 _LONGER = 4  # times the steps for a tuned attack that would rather stop later
+
+Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+"""Images (classes, colors, height, width) by attack, and their statuses (classes)."""
+Result = TypeVar("Result")
+Asking = Generator[list[Query], list[Any], Result]
+"""Questions to a network, some at a time, until there is a result."""
 
 
 def attack(
@@ -87,18 +95,18 @@ def attack(
     prior = _Prior(dataset.aux, known, present, dataset.drawing.members)
     words = (seed, dataset.name, "model_inversion")
     network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words)).to(device).eval()
-    tables: list[pd.DataFrame] = []
-    pictures: dict[str, np.ndarray] = {}
-    for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
+    knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
+
+    def attacker(slot: int, row: int) -> Asking[Found]:
+        """Attacker on a network, which asks it by its slot."""
+        return _Attacker(slot, *knowledge).attack(torch_generator(*words, replicas[row], "jitter"), prior)
+
+    results = _results(network, weights, start, config, attacker)
+    tables, pictures = [], {}
+    for row, replica in enumerate(replicas):
         members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
         truth, held = class_means(members, present), np.isin(present, members.labels)
-        found, statuses = _nothing(known)
-        if finite:
-            parameters = {name: tensor[row].to(device) for name, tensor in weights.items()}
-            labels, jitter = torch.tensor(present, device=device), torch_generator(*words, replica, "jitter")
-            attacker = _Attacker(network, parameters, labels, torch.from_numpy(start).to(device), known, config)
-            found, statuses = attacker.restore(jitter)
-            found["informed"], statuses["informed"] = attacker.informed(prior)
+        finite, (found, statuses) = row in results, results.get(row, _nothing(known))
         for variant, restored in {**found, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
@@ -110,6 +118,38 @@ def attack(
         if row == 0:
             pictures = {"truth": truth, **found, **controls}
     return pd.concat(tables, ignore_index=True), pictures
+
+
+def _results(
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    start: Float[np.ndarray, "k colors height width"],
+    config: ModelInversionConfig,
+    attacker: Callable[[int, int], Asking[Found]],
+) -> dict[int, Found]:
+    """Findings by the row of each network whose weights are finite.
+
+    On a CPU they are attacked one by one, on a GPU as many side by side as its memory holds.
+
+    Args:
+        network: Architecture, on the device.
+        weights: Parameter name to its values (networks, ...).
+        start: First starts.
+        config: Settings of the attack.
+        attacker: Makes the attacker on a network from its slot, among those side by side, and its row.
+    """
+    sound = [row for row, finite in enumerate(finite_slots(weights)) if finite]
+    device, (colors, height, width) = next(network.parameters()).device, start.shape[1:]
+    images = len(start) * (1 + len(config.tv_weights))
+    kept = images * (_KEPT + len(stopping_times(_LONGER * config.iterations)))
+    room = network, (colors, height, width), max(images, _CHUNK), kept
+    size = stack_size("auto", len(sound), device, *room)
+    found: dict[int, Found] = {}
+    for some in (sound[first : first + size] for first in range(0, len(sound), size)):
+        asked = Asked(network, {name: values[some].to(device) for name, values in weights.items()}, size)
+        attackers = [attacker(slot, row) for slot, row in enumerate(some)]
+        found |= zip(some, side_by_side(attackers, asked.answers), strict=True)
+    return found
 
 
 def stopping_times(iterations: int) -> list[int]:
@@ -127,17 +167,13 @@ def _gains(
     start, known = controls["start"], controls["aux_mean"]
 
     def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
-        return image_values(mean, images)["mse"]
+        return image_values(mean, images, ["mse"])["mse"]
 
     return {
         "gain": error(truth, start) - error(truth, restored),
         "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
         "gain_on_others": 1.0 - error(others, restored) / error(others, known),
     }
-
-
-Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
-"""Images (classes, colors, height, width) by attack, and their statuses (classes)."""
 
 
 def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
@@ -187,38 +223,56 @@ class _Prior:
 
 
 @dataclass(frozen=True)
-class _Attacker:
-    """Attacker on one network: classes, first start and own class means in the same order."""
+class _Search:
+    """Classes that are searched for from their starts, with each weight and its bound, up to the last moment."""
 
-    network: nn.Module
-    parameters: Mapping[str, Tensor]
+    classes: np.ndarray
+    tv_weights: list[float]
+    bounds: list[float]
+    moments: list[int]
+
+
+@dataclass(frozen=True)
+class _Attacker:
+    """Attacker on one network, of which it asks: classes, first start and own class means in the same order."""
+
+    slot: int
     labels: Tensor
     start: Tensor
     known: np.ndarray
     config: ModelInversionConfig
 
-    def restore(self, jitter: torch.Generator) -> Found:
-        """Images and statuses of both attacks."""
-        starts, dead = self.starts(jitter)
+    def attack(self, jitter: torch.Generator, prior: _Prior) -> Asking[Found]:
+        """Images and statuses of all attacks."""
+        informed = yield from self.informed(prior)
+        found, statuses = yield from self.restore(jitter)
+        return {**found, "informed": informed[0]}, {**statuses, "informed": informed[1]}
+
+    def restore(self, jitter: torch.Generator) -> Asking[Found]:
+        """Images and statuses of the printed attack and of the tuned one."""
+        starts, dead = yield from self.starts(jitter)
         classes, weights = np.arange(len(self.labels)), sorted(set(self.config.tv_weights))
         moments = stopping_times(self.config.iterations)
         bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
-        traces = self.solve(starts, classes, [0.0, *weights], bounds, moments)
+        (traces,) = yield from self.solve(starts, [_Search(classes, [0.0, *weights], bounds, moments)])
         printed, tried = traces[0, -1], list(traces[1:])
         for _ in range(EXTENSIONS):
             widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
             if not len(widest):
                 break
             weights.append(10 * weights[-1])
-            tried.append(self.solve(starts, widest, weights[-1:], bounds[-1:], moments)[0])
+            (traces,) = yield from self.solve(starts, [_Search(widest, weights[-1:], bounds[-1:], moments)])
+            tried.append(traces[0])
         edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
         best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
         found = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
         own = np.stack([self.errors(tried[setting])[:, one] for one, setting in enumerate(best)], axis=1)
-        for setting in set(best[late := self.binding(list(own))]):
-            some = late[best[late] == setting]
-            further = stopping_times(_LONGER * self.config.iterations)
-            trace = self.solve(starts, some, [weights[setting]], bounds[-1:], further)[0]
+        late, further = self.binding(list(own)), stopping_times(_LONGER * self.config.iterations)
+        longer = [
+            _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], further)
+            for setting in set(best[late])
+        ]
+        for (trace,) in (yield from self.solve(starts, longer)):
             edge |= set(self.binding(list(self.errors(trace))))
             found.append(trace)
         images = np.concatenate(found)
@@ -226,72 +280,70 @@ class _Attacker:
         statuses = np.full(len(classes), "", dtype=object)
         statuses[sorted(edge)] = GRID_EDGE
         statuses[dead] = STUCK
-        return {"printed": printed, "tuned": tuned}, {"printed": self.status(starts, printed, dead), "tuned": statuses}
+        status = yield from self.status(starts, printed, dead)
+        return {"printed": printed, "tuned": tuned}, {"printed": status, "tuned": statuses}
 
-    def informed(self, prior: _Prior) -> tuple[np.ndarray, np.ndarray]:
+    def informed(self, prior: _Prior) -> Asking[tuple[np.ndarray, np.ndarray]]:
         """Images and statuses of the attack that starts from the attacker's own class means.
 
         It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the share
         ``step`` of the distance that is expected between two such means.
         """
-        means = [self.mean_slope(records, label) for records, label in zip(prior.records, self.labels, strict=True)]
-        directions = prior.deviations(np.stack([slope.ravel() for slope in means]))
+        means = []
+        for records, label in zip(prior.records, self.labels, strict=True):
+            means.append((yield from self.mean_slope(records, label)))
+        directions = prior.deviations(torch.stack(means).flatten(1).cpu().numpy())
         moved = (self.config.step * prior.lengths)[:, None] * directions
         images = prior.known + moved.reshape(prior.known.shape).astype(np.float32)
         statuses = np.where(directions.any(axis=1), "", STUCK).astype(object)
         return np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL), statuses
 
-    def mean_slope(self, records: np.ndarray, label: Tensor) -> Float[np.ndarray, "colors height width"]:
-        """Mean slope of ln p(label | record) over records."""
+    def mean_slope(self, records: np.ndarray, label: Tensor) -> Asking[Tensor]:
+        """Mean slope of ln p(label | record) over records, (colors, height, width)."""
         total = torch.zeros(records.shape[1:], dtype=torch.float64, device=self.start.device)
         for images in torch.from_numpy(records).split(_CHUNK):
-            candidates = images.to(self.start.device).requires_grad_()
-            logits = functional_call(self.network, dict(self.parameters), (candidates,))
-            chance = F.log_softmax(logits, dim=1)[:, label].sum()
-            (slopes,) = torch.autograd.grad(chance, candidates)
-            total += slopes.sum(0, dtype=torch.float64)
-        return (total / len(records)).cpu().numpy()
+            ((_, slopes),) = yield [Slopes(self.slot, label.expand(len(images)), images.to(self.start.device))]
+            total -= slopes.sum(0, dtype=torch.float64)
+        return total / len(records)
 
-    def starts(self, jitter: torch.Generator) -> tuple[Tensor, np.ndarray]:
+    def starts(self, jitter: torch.Generator) -> Asking[tuple[Tensor, np.ndarray]]:
         """Start of each class, jittered as far as the loss has no slope there; and the classes without one anywhere."""
-        starts = self.start.clone()
-        dead = self.flat(starts)
+        starts = self.start
+        dead = yield from self.flat(starts)
         for attempt in range(1, RESTARTS + 1):
             starts = torch.where(dead[:, None, None, None], jittered(self.start, attempt, jitter), starts)
-            dead = self.flat(starts)
+            dead = yield from self.flat(starts)
         return starts, np.flatnonzero(dead.cpu().numpy())
 
-    def flat(self, images: Tensor) -> Tensor:
+    def flat(self, images: Tensor) -> Asking[Tensor]:
         """True for a class whose loss has no slope at its image."""
-        candidates = images.clone().requires_grad_()
-        (slopes,) = torch.autograd.grad(self.losses(candidates).sum(), candidates)
+        ((_, slopes),) = yield [Slopes(self.slot, self.labels, images)]
         return ~(slopes.flatten(1).abs().amax(1) > 0)
 
-    def losses(self, images: Tensor) -> Tensor:
-        """Cross-entropy of each class at its image, nats."""
-        return F.cross_entropy(
-            functional_call(self.network, dict(self.parameters), (images,)), self.labels, reduction="none"
-        )
+    def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
+        """Iterates of each search, (weights, moments, classes, colors, height, width); NaN for classes left out."""
+        traces = yield [self.query(starts, search) for search in searches]
+        solved = []
+        for search, trace in zip(searches, traces, strict=True):
+            settings, count = len(search.tv_weights), len(search.moments)
+            found = np.full((settings, count, *starts.shape), np.nan, dtype=np.float32)
+            images = trace.reshape(count, settings, len(search.classes), *starts.shape[1:])
+            found[:, :, search.classes] = images.swapaxes(0, 1)
+            solved.append(found)
+        return solved
 
-    def solve(
-        self, starts: Tensor, classes: np.ndarray, tv_weights: list[float], bounds: list[float], moments: list[int]
-    ) -> Float[np.ndarray, "settings moments k colors height width"]:
-        """Iterates of some classes with each weight and bound; NaN for the other classes."""
-        some, device = torch.from_numpy(classes).to(starts.device), starts.device
-        trace = invert(
-            self.network,
-            self.parameters,
-            self.labels[some].repeat(len(tv_weights)),
-            starts[some].repeat(len(tv_weights), 1, 1, 1),
-            torch.tensor(tv_weights, device=device).repeat_interleave(len(classes)),
-            bounds=torch.tensor(bounds, device=device).repeat_interleave(len(classes)),
-            learning_rate=self.config.learning_rate,
-            moments=moments,
+    def query(self, starts: Tensor, search: _Search) -> Inversion:
+        """A search as the network is asked for it."""
+        some, device, settings = torch.from_numpy(search.classes).to(starts.device), starts.device, len(search.bounds)
+        return Inversion(
+            self.slot,
+            self.labels[some].repeat(settings),
+            starts[some].repeat(settings, 1, 1, 1),
+            torch.tensor(search.tv_weights, device=device).repeat_interleave(len(some)),
+            torch.tensor(search.bounds, device=device).repeat_interleave(len(some)),
+            self.config.learning_rate,
+            search.moments,
         )
-        found = np.full((len(tv_weights), len(moments), *starts.shape), np.nan, dtype=np.float32)
-        images = trace.cpu().numpy().reshape(len(moments), len(tv_weights), len(classes), *starts.shape[1:])
-        found[:, :, classes] = images.swapaxes(0, 1)
-        return found
 
     def errors(self, images: np.ndarray) -> Float[np.ndarray, "... k"]:
         """Squared distance to the attacker's own class means, infinite where an image is not finite."""
@@ -303,61 +355,17 @@ class _Attacker:
         """Classes of which the last setting is best; ``errors`` holds those of all classes for each setting."""
         return np.flatnonzero([largest_binds(own) for own in np.transpose(errors).tolist()])
 
-    def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> np.ndarray:
+    def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> Asking[np.ndarray]:
         """Statuses of the printed attack."""
         final = torch.from_numpy(ends).to(starts.device)
-        with torch.no_grad():
-            before, after = (self.losses(images).cpu().numpy() for images in (starts, final))
+        told = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
+        before, after = (losses.cpu().numpy() for losses, _ in told)
         found = np.full(len(ends), "", dtype=object)
         found[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
         found[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK
         found[~np.isfinite(ends).all(axis=(1, 2, 3))] = DIVERGED
         found[dead] = STUCK
         return found
-
-
-def invert(
-    model: nn.Module,
-    parameters: Mapping[str, Tensor],
-    labels: Int[Tensor, " n"],
-    start: Float[Tensor, "n colors height width"],
-    tv_weights: Float[Tensor, " n"],
-    *,
-    bounds: Float[Tensor, " n"],
-    learning_rate: float,
-    moments: list[int],
-) -> Float[Tensor, "moments n colors height width"]:
-    """Minimise cross-entropy + weight · TV over each image by Adam, and keep the iterates at some moments.
-
-    Adam works pixel by pixel, so the images of a batch do not influence each other.
-
-    Args:
-        model: Network.
-        parameters: Its parameters.
-        labels: Class that each image is driven to.
-        start: First iterates.
-        tv_weights: Weight of the total variation of each image, >= 0.
-        bounds: Largest absolute pixel value that each image may take, infinite for no constraint.
-        learning_rate: Adam's.
-        moments: Iteration numbers, ascending and >= 1; the last one ends the optimisation.
-
-    Returns:
-        Iterates after each of ``moments``.
-    """
-    images = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([images], lr=learning_rate, fused=images.is_cuda)
-    limits = bounds[:, None, None, None]
-    kept: list[Tensor] = []
-    for iteration in range(1, moments[-1] + 1):
-        logits = functional_call(model, dict(parameters), (images,))
-        objective = F.cross_entropy(logits, labels, reduction="sum") + tv_weights @ total_variation(images)
-        (images.grad,) = torch.autograd.grad(objective, images)
-        optimizer.step()
-        with torch.no_grad():
-            images.clamp_(-limits, limits)
-        if iteration in moments:
-            kept.append(images.detach().clone())
-    return torch.stack(kept)
 
 
 def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:

@@ -13,6 +13,7 @@ from leakbound import metrics
 from leakbound.attacks.geiping import Geiping
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.recursive import solved_images
+from leakbound.attacks.searches import alone
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
@@ -66,7 +67,7 @@ def reconstructions(
         source = torch_generator(seed, *words, "noise")
         sent = client.upload(network, torch.from_numpy(clean)[:, None], labels[:, None], source)
         solved = solved_images(network, sent.gradients, clean.shape[1:]).numpy()
-        smooth, _ = published.solve(sent.gradients, labels, [config.untuned_tv_weight], "images")
+        smooth, _ = alone(published.solve(sent.gradients, labels, [config.untuned_tv_weight], "images"))
         seen = {
             "released": sent.images.numpy(),
             "geiping": smooth[0],

@@ -4,13 +4,13 @@
 law, of which the attacker's own records give mean and covariance and the channel the noise: they minimise
 ½ Σ ‖u‖² + w · ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u of all records of a batch
 together. ``quasi_newton`` (L-BFGS) suits smooth networks; ``adam`` is not stopped by the kinks of ReLU and pooling.
-No search keeps to the range of pixels: noisy images do not.
+No search keeps to the range of pixels: noisy images do not. On a GPU all but L-BFGS take several replicas in one stack.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,8 +21,10 @@ from jaxtyping import Float, Int
 from scipy import linalg, optimize
 from torch import Tensor, nn
 
+from leakbound.attacks.factors import Factors, Stack, stack_of
 from leakbound.attacks.matching import problems_at_once
-from leakbound.attacks.recursive import solvable, solved_images
+from leakbound.attacks.recursive import Solving, solvable, solved_images
+from leakbound.attacks.searches import Part, beside, parts
 from leakbound.channels.channel import Channel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
@@ -110,15 +112,50 @@ class Problem:
 
     def differences(self, images: Float[Tensor, "n records colors height width"]) -> Float[Tensor, "n parameters"]:
         """Uploads that images lead to before noise, less the ones seen, over the length of the latter."""
-        count, size = self.labels.shape
+        differences = self.averaged(images) - self.flat
+        if self.sent is not None:
+            differences = torch.where(self.sent, differences, 0.0)
+        return differences / self.flat.norm(dim=1, keepdim=True).clamp(min=torch.finfo(differences.dtype).tiny)
+
+    def averaged(self, images: Float[Tensor, "n records colors height width"]) -> Float[Tensor, "n parameters"]:
+        """Averages that a client forms of the gradients at images."""
         gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
+        return self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
+
+    def weighed(self, gradients: Gradients) -> Float[Tensor, "rows parameters"]:
+        """Gradients of single records as they go into an average, in one row each."""
         rows = torch.cat([gradients[name].flatten(1) for name in self.gradients], dim=1)
         if self.client.defense.clips:
             rows = rows * self.client.record_weights(rows.norm(dim=1))[:, None]
-        differences = rows.unflatten(0, (count, size)).mean(1) - self.flat
-        if self.sent is not None:
-            differences = torch.where(self.sent, differences, 0.0)
-        return differences / self.flat.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+        return rows
+
+
+@dataclass(frozen=True)
+class StackedProblem(Problem):
+    """Batches of several networks, batch by batch with the networks side by side.
+
+    Attributes:
+        factors: Of the gradients of all networks, record by record with the networks side by side.
+        slots: Number of networks.
+    """
+
+    factors: Factors
+    slots: int
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem], stack: Stack, part: Part) -> StackedProblem:
+        """Some batches of each problem; clients, numbers of records and shapes are those of all."""
+        own = [(problems[place], rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+        gradients = {name: beside(one.gradients[name][rows] for one, rows in own) for name in own[0][0].gradients}
+        labels = beside(one.labels[rows] for one, rows in own)
+        known = (problems[0].network, problems[0].client, gradients, labels, problems[0].image_shape)
+        return cls(*known, stack.factors(part.searches), len(own))
+
+    def averaged(self, images: Float[Tensor, "n records colors height width"]) -> Float[Tensor, "n parameters"]:
+        """Averages that clients form of the gradients at images."""
+        records, labels = (one.unflatten(0, (-1, self.slots)).transpose(1, 2) for one in (images, self.labels))
+        rows = self.weighed(self.factors.gradients(records.flatten(0, 2), labels.flatten()))
+        return rows.unflatten(0, labels.shape).mean(1).flatten(0, 1)
 
 
 class Way(NamedTuple):
@@ -181,6 +218,45 @@ def recover(problem: Problem, way: Way, law: Law | None, iterations: int) -> Rec
         raise ValueError(f"{way.name} needs a law of the released images")
     else:
         images = (_quasi_newton if way.name == "quasi_newton" else _adam)(problem, law, way.weight, iterations)
+    return _checked(problem, images)
+
+
+@dataclass(frozen=True)
+class Recovering:
+    """Search of an attacker for the images of each batch, as :func:`recover` takes it."""
+
+    problem: Problem
+    way: Way
+    law: Law | None
+    iterations: int
+
+    @property
+    def kind(self) -> Hashable:
+        """Searches of one attack in one way go together, whatever their weights."""
+        return Recovering, self.way.name
+
+    def alone(self) -> Recovery:
+        """Images as by :func:`recover`."""
+        return recover(self.problem, self.way, self.law, self.iterations)
+
+    def together(self, others: Sequence[Recovering]) -> list[Recovery]:
+        """Images of this search and of others in one stack; L-BFGS, a search of SciPy, takes one after another."""
+        searches = [self, *others]
+        problems = [one.problem for one in searches]
+        if self.way.name == "recursive":
+            first, *rest = (Solving(one.network, one.gradients, one.image_shape) for one in problems)
+            found = [images[:, None] for images in first.together(rest)]
+            return [_checked(*one) for one in zip(problems, found, strict=True)]
+        stack = stack_of([one.network for one in problems], self.problem.image_shape)
+        if self.way.name != "adam" or self.law is None or stack is None:
+            return [one.alone() for one in searches]
+        weights = [one.way.weight for one in searches]
+        found = _adam_of_several(problems, stack, self.law, weights, self.iterations)
+        return [_checked(*one) for one in zip(problems, found, strict=True)]
+
+
+def _checked(problem: Problem, images: Tensor) -> Recovery:
+    """Images, and how well they explain what was uploaded."""
     with torch.no_grad():
         residuals = problem.to(torch.float64).differences(images.double()).norm(dim=1)
     lost = ~(residuals.isfinite() & images.flatten(1).isfinite().all(1))
@@ -204,21 +280,45 @@ def _starts(problem: Problem, values: int, dtype: torch.dtype) -> Tensor:
 
 def _adam(problem: Problem, law: Law, weight: float, iterations: int) -> Tensor:
     """Adam on u with a cosine schedule, some batches at once."""
-    at_once = max(1, problems_at_once(problem.network, problem.image_shape, law.mean.device) // problem.labels.shape[1])
-    pieces = []
-    root = Law(law.mean.to(problem.flat), law.root.to(problem.flat))
+    pieces, at_once = [], _batches_at_once(problem)
     for first in range(0, len(problem.labels), at_once):
         part = problem.part(slice(first, first + at_once))
-        u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
-        optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
-        for _ in range(iterations):
-            differences = part.differences(_placed(root, u, part)).square().sum()
-            (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + weight * differences, u)
-            optimizer.step()
-            schedule.step()
-        pieces.append(_placed(root, u.detach(), part))
+        pieces.append(_climbed(part, law, [weight] * len(part.labels), iterations))
     return torch.cat(pieces)
+
+
+def _adam_of_several(
+    problems: Sequence[Problem], stack: Stack, law: Law, weights: Sequence[float], iterations: int
+) -> list[Tensor]:
+    """The same for several problems side by side, which have a weight each."""
+    counts, records = [len(one.labels) for one in problems], problems[0].labels.shape[1]
+    like = next(iter(problems[0].gradients.values()))
+    found = [like.new_empty(count, records, *problems[0].image_shape) for count in counts]
+    for part in parts(counts, _batches_at_once(problems[0]), like.device):
+        own = [weights[place] for place in part.searches] * len(part.rows[0])
+        part.put(_climbed(StackedProblem.of(problems, stack, part), law, own, iterations), found)
+    return found
+
+
+def _batches_at_once(problem: Problem) -> int:
+    """Number of batches whose records are matched at once."""
+    at_once = problems_at_once(problem.network, problem.image_shape, problem.labels.device)
+    return max(1, at_once // problem.labels.shape[1])
+
+
+def _climbed(part: Problem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
+    """Images of batches, each with a weight of the gradient against the law."""
+    root = Law(law.mean.to(part.flat), law.root.to(part.flat))
+    own = torch.tensor(weights, dtype=torch.float64).to(part.flat)
+    u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
+    optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
+    for _ in range(iterations):
+        differences = part.differences(_placed(root, u, part)).square().sum(1)
+        (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + (own * differences).sum(), u)
+        optimizer.step()
+        schedule.step()
+    return _placed(root, u.detach(), part)
 
 
 def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) -> Tensor:

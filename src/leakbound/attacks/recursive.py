@@ -2,22 +2,26 @@
 
 The gradient of the logits is that of the last bias. A layer's input follows from the gradient of its weights, which is
 linear in it, and from its output, which the layer above gave. So where activations can be inverted, the record that a
-gradient was computed on is found exactly, noise and all: no prior, no search and no pixel range enters.
+gradient was computed on is found exactly, noise and all: no prior, no search and no pixel range enters. Records of
+several networks of one architecture are solved for at once, each by the weights of its own network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeGuard, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
-from leakbound.attacks.matching import windows
+from leakbound.attacks.factors import windows
+from leakbound.attacks.matching import problems_at_once
+from leakbound.training import stack
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
 _GLANCES = {"cpu": 1, "cuda": 32}  # of these, steps until it is seen whether it is over: a look waits for a GPU
@@ -99,16 +103,8 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
     chain, complete = _chain(model, image_shape)
     if not chain:
         return None
-    exact = {name: tensor.double() for name, tensor in gradients.items()}
-    slopes, outputs = exact[f"{chain[0].name}.bias"], None
-    for position, link in enumerate(chain):
-        inputs = _input(link, exact[f"{link.name}.weight"], slopes, outputs)
-        if link.activation is not None:
-            values = inputs.reshape(-1, *chain[position + 1].output_shape)
-            pulled = _pulled(link, slopes).reshape(values.shape)
-            slopes = pulled * link.activation.slope(values)
-            outputs = _Outputs(link.activation, values) if link.activation.inverse is not None else None
-    return Descent(chain[-1].name, inputs, complete)
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+    return Descent(chain[-1].name, _bottom(chain, weights, gradients), complete)
 
 
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
@@ -128,6 +124,55 @@ def solved_images(
     if found is None or not found.complete:
         raise ValueError(f"no equations lead from the gradients of {type(model).__name__} to the images")
     return found.inputs.view(-1, *image_shape).float()
+
+
+@dataclass(frozen=True)
+class Solving:
+    """Search of an attacker for the images that gradients of single records were computed on, by equations.
+
+    Attributes:
+        model: Network that the gradients come from.
+        gradients: Parameter name to gradients (n, ...).
+        image_shape: (colors, height, width).
+    """
+
+    model: nn.Module
+    gradients: Mapping[str, Tensor]
+    image_shape: tuple[int, int, int]
+
+    @property
+    def kind(self) -> Hashable:
+        """All go together."""
+        return Solving
+
+    def alone(self) -> Float[Tensor, "n colors height width"]:
+        """Images as by :func:`solved_images`."""
+        return solved_images(self.model, self.gradients, self.image_shape)
+
+    def together(self, others: Sequence[Solving]) -> list[Tensor]:
+        """Images of this search and of others, the records of all networks in one stack.
+
+        They are solved one search after another where equations do not lead as far down each network as another.
+        """
+        searches = [self, *others]
+        models = list(dict.fromkeys(one.model for one in searches))
+        chains = [_chain(model, self.image_shape) for model in models]
+        ways = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
+        chain, complete = chains[0]
+        if len(ways) > 1 or not complete:
+            return [one.alone() for one in searches]
+        counts = [len(one.gradients[f"{chain[0].name}.bias"]) for one in searches]
+        gradients = {name: torch.cat([one.gradients[name] for one in searches]) for name in self.gradients}
+        device = next(self.model.parameters()).device
+        weights = {name: value.detach() for name, value in stack.stacked(models, device).items()}
+        slots = torch.tensor(np.repeat([models.index(one.model) for one in searches], counts), device=device)
+        found = []
+        at_once = problems_at_once(self.model, self.image_shape, device)
+        for first in range(0, sum(counts), at_once):
+            rows = slice(first, first + at_once)
+            own = {name: value[slots[rows]] for name, value in weights.items()}
+            found.append(_bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()}))
+        return list(torch.cat(found).view(-1, *self.image_shape).float().split(counts))
 
 
 class _Outputs(NamedTuple):
@@ -193,20 +238,41 @@ def _equal(first: Tensor, second: Tensor) -> bool:
     return first.numel() == second.numel() and torch.allclose(first.flatten(), second.flatten(), rtol=_SAME, atol=_SAME)
 
 
-def _pulled(link: _Link, slopes: Tensor) -> Tensor:
+def _bottom(chain: Sequence[_Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> Tensor:
+    """Inputs of the lowest layer of a chain, float64, (n, ...).
+
+    Args:
+        chain: Layers from the logits down.
+        weights: Parameter name to its values in one network (...), or to those behind each record (n, ...).
+        gradients: Parameter name to gradients (n, ...).
+    """
+    exact, known = ({name: tensor.double() for name, tensor in one.items()} for one in (gradients, weights))
+    slopes, outputs = exact[f"{chain[0].name}.bias"], None
+    for position, link in enumerate(chain):
+        gradient, weight = (one[f"{link.name}.weight"] for one in (exact, known))
+        if isinstance(link.layer, nn.Linear):
+            squares = slopes.square().sum(1, keepdim=True)
+            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares.clamp(min=torch.finfo(squares.dtype).tiny)
+        else:
+            bias = known.get(f"{link.name}.bias")
+            inputs = _deconvolved(link, weight, bias, gradient, slopes, cast(_Outputs, outputs))
+        if link.activation is not None:
+            values = inputs.reshape(-1, *chain[position + 1].output_shape)
+            pulled = _pulled(link, weight, slopes).reshape(values.shape)
+            slopes = pulled * link.activation.slope(values)
+            outputs = _Outputs(link.activation, values) if link.activation.inverse is not None else None
+    return inputs
+
+
+def _pulled(link: _Link, weight: Tensor, slopes: Tensor) -> Tensor:
     """Slopes of the loss by a layer's inputs from those by its outputs."""
-    weight = link.layer.weight.detach().double()
     if isinstance(link.layer, nn.Linear):
-        return slopes @ weight
-    return conv2d_input((len(slopes), *link.input_shape), weight, slopes, *_geometry(link.layer))
-
-
-def _input(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Outputs | None) -> Tensor:
-    """Input of a layer from the gradient of its weights and, of a convolution, from its known outputs."""
-    if isinstance(link.layer, nn.Linear):
-        squares = slopes.square().sum(1, keepdim=True)
-        return torch.einsum("no,noi->ni", slopes, gradient) / squares.clamp(min=torch.finfo(squares.dtype).tiny)
-    return _deconvolved(link, gradient, slopes, cast(_Outputs, outputs))
+        return slopes @ weight if weight.ndim == 2 else torch.bmm(slopes[:, None], weight)[:, 0]
+    stride, padding, dilation = _geometry(link.layer)
+    if weight.ndim == 4:
+        return conv2d_input((len(slopes), *link.input_shape), weight, slopes, stride, padding, dilation)
+    patches = weight.flatten(2).mT @ slopes.flatten(2)
+    return F.fold(patches, link.input_shape[1:], link.layer.kernel_size, dilation, padding, stride)
 
 
 def _geometry(layer: nn.Conv2d) -> tuple[Any, Any, Any]:
@@ -214,7 +280,9 @@ def _geometry(layer: nn.Conv2d) -> tuple[Any, Any, Any]:
     return layer.stride, layer.padding, layer.dilation
 
 
-def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Outputs) -> Tensor:
+def _deconvolved(
+    link: _Link, weight: Tensor, bias: Tensor | None, gradient: Tensor, slopes: Tensor, outputs: _Outputs
+) -> Tensor:
     """Least-squares input of a convolution, by conjugate gradients on all records at once.
 
     Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) = gradient. Both
@@ -222,14 +290,13 @@ def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Output
     """
     layer = cast(nn.Conv2d, link.layer)
     stride, padding, dilation = _geometry(layer)
-    weight = layer.weight.detach().double()
-    bias = 0.0 if layer.bias is None else layer.bias.detach().double()[:, None, None]
+    shift = 0.0 if bias is None else bias[..., None, None]
     kernel, size = layer.kernel_size, link.input_shape[1:]
     before = cast(Callable[[Tensor], Tensor], outputs.activation.inverse)(outputs.values)
     held = outputs.activation.slope(outputs.values)
     held = held / _norms(held).clamp(min=_INSIDE) * held[0].numel() ** 0.5
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
-    held, flat, taps = held.flatten(2), (factor * slopes).flatten(2), weight.flatten(1)
+    held, flat, taps = held.flatten(2), (factor * slopes).flatten(2), weight.flatten(-3)
 
     def forward(a: Tensor) -> tuple[Tensor, Tensor]:
         """Both sides of the system for inputs, from one set of patches."""
@@ -238,12 +305,12 @@ def _deconvolved(link: _Link, gradient: Tensor, slopes: Tensor, outputs: _Output
 
     def backward(first: Tensor, second: Tensor) -> Tensor:
         """Transpose of ``forward``."""
-        patches = taps.T @ (held * first) + second.transpose(1, 2) @ flat
+        patches = taps.mT @ (held * first) + second.transpose(1, 2) @ flat
         return F.fold(patches, size, kernel, dilation, padding, stride)
 
-    squares = taps.T.square() @ held.square() + flat.square().sum(1, keepdim=True)
+    squares = taps.mT.square() @ held.square() + flat.square().sum(1, keepdim=True)
     columns = F.fold(squares, size, kernel, dilation, padding, stride).clamp(min=_INSIDE).rsqrt()
-    first, second = held * (before - bias).flatten(2), factor[:, 0] * gradient.flatten(2)
+    first, second = held * (before - shift).flatten(2), factor[:, 0] * gradient.flatten(2)
     found = torch.zeros_like(columns)
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()

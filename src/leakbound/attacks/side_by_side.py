@@ -1,6 +1,6 @@
 """Attackers of several replicas side by side: a GPU gets the searches of all of them at once."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, TypeVar
 
 Search = TypeVar("Search")
@@ -35,3 +35,28 @@ def side_by_side(
         found = search(list(waiting.values())) if waiting else ()
         answers = dict(zip(waiting, found, strict=True))
     return [results[place] for place in range(len(attackers))]
+
+
+def by_kind(
+    searches: Sequence[Search],
+    kind: Callable[[Search], Hashable],
+    search: Callable[[list[Search]], Sequence[Found]],
+    at_once: int | None = None,
+) -> list[Found]:
+    """Findings of searches, in their order, when those of one kind are done together.
+
+    Args:
+        searches: Of any kinds.
+        kind: Equal for searches that can be done together.
+        search: Does searches of one kind, in their order.
+        at_once: Searches that are done together at most; None for no limit.
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for place, one in enumerate(searches):
+        alike.setdefault(kind(one), []).append(place)
+    found: dict[int, Found] = {}
+    for places in alike.values():
+        for first in range(0, len(places), at_once or len(places)):
+            some = places[first : first + at_once] if at_once else places
+            found |= zip(some, search([searches[place] for place in some]), strict=True)
+    return [found[place] for place in range(len(searches))]

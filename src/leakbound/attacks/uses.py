@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from leakbound import metrics
 from leakbound.accounting.gaussian import linear_mmse_from_covariances
 from leakbound.attacks.images import LARGEST_PIXEL, rows
-from leakbound.attacks.recursive import solvable, solved_images
+from leakbound.attacks.recursive import Solving, solvable
+from leakbound.attacks.searches import Attacker, attacked
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
@@ -23,8 +26,8 @@ from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.randomness.sources import noise_source
-from leakbound.training.client_steps import client_step
+from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, client_step
 
 _SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
 _SHUT = 1e12  # noise over signal of an axis that tells nothing
@@ -76,27 +79,51 @@ def attack(
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
     frozen = client.keeps_copies
     line = _line(channel, moments, [1 if frozen else count for count in uses])
-    tables, errors = [], []
+    scenes, looks = [], 1 if frozen else max(uses)
     for replica in range(replicas):
         words = (dataset.name, "uses", replica)
         network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
         if not solvable(network, shape):
             raise ValueError(f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp")
-        network, members = network.to(device).eval(), dataset.members(replica)
+        members = dataset.members(replica)
         chosen = np.sort(numpy_generator(seed, *words, "images").permutation(len(members))[: config.images])
-        truth, prior = members.images[chosen], dataset.aux.images.mean(axis=0)
+        images, labels = (torch.from_numpy(one[chosen])[:, None] for one in (members.images, members.labels))
         source = noise_source(privacy_noise, seed, *words, "noise", device=device)
-        found: list[np.ndarray] = []
-        for _ in range(1 if frozen else max(uses)):
-            images, labels = (torch.from_numpy(one[chosen])[:, None] for one in (members.images, members.labels))
-            sent = client.upload(network, images.to(device), labels.to(device), source)
-            found.append(solved_images(network, sent.gradients, shape).cpu().numpy())
-        own = np.stack([_errors(truth, np.stack(found[:count]), channel, moments) for count in uses], axis=1)
+        scenes.append(_Scene(network.to(device).eval(), client, images.to(device), labels.to(device), source))
+    attackers = [scene.look() for scene in scenes for _ in range(looks)]
+    like = partial(build, model, dataset.colors, len(dataset.classes), torch.Generator())
+    found = attacked(attackers, device, like, config.images)
+    tables, errors = [], []
+    for replica, scene in enumerate(scenes):
+        truth, prior = scene.images[:, 0].cpu().numpy(), dataset.aux.images.mean(axis=0)
+        seen = np.stack(found[replica * looks : (replica + 1) * looks])
+        own = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
         known = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
         for variant, values in (("attack", own.mean(axis=0)), ("line", line), ("prior", np.full(len(uses), known))):
             tables.append(rows(replica, variant, uses, {"mse": np.asarray(values, dtype=np.float64)}))
         errors.append(own)
     return pd.concat(tables, ignore_index=True), {"errors": np.stack(errors)}
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Network, client and records of one replica, and the source of all its noise.
+
+    Images (n, 1, colors, height, width) and labels (n, 1) are batches of one record.
+    """
+
+    network: nn.Module
+    client: ClientStep
+    images: Float[Tensor, "n 1 colors height width"]
+    labels: Int[Tensor, "n 1"]
+    source: NoiseSource
+
+    def look(self) -> Attacker[Float[np.ndarray, "n colors height width"]]:
+        """Attacker on one use of each record, whose noise is drawn as it begins: noisy images."""
+        sent = self.client.upload(self.network, self.images, self.labels, self.source)
+        colors, height, width = self.images.shape[2:]
+        solved: Tensor = yield Solving(self.network, sent.gradients, (colors, height, width))
+        return solved.cpu().numpy()
 
 
 def _errors(

@@ -3,19 +3,23 @@
 Each signal passes its own small net, and four layers join their embeddings. Beyond the paper, the network starts as the
 loss threshold, or as a score by reference networks (a skip connection, the last layer at zero), so training can only be
 kept where it beats that attack on held-out records; and five networks that hold out a fifth of the known records each
-vote together.
+vote together. Those of several attackers train as one stack, whose kernels are as many as one attacker's.
 """
 
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, repeat
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from leakbound.attacks.side_by_side import by_kind
 from leakbound.attacks.signals import Signals
 from leakbound.config.attacks import MembershipConfig
 
@@ -25,32 +29,40 @@ _LOG_FLOOR = -30.0
 _FARTHEST = 10.0
 
 
-def white_box_scores(
-    known: Signals,
-    membership: Bool[Tensor, " n"],
-    targets: Sequence[Signals],
-    *,
-    config: MembershipConfig,
-    generator: torch.Generator,
-    evidence: Sequence[Float[Tensor, "_ inputs"]] = (),
-) -> list[Float[Tensor, " _"]]:
+@dataclass(frozen=True)
+class Lesson:
+    """Records that an attacker learns from, and those that it is asked about then.
+
+    Attributes:
+        known: Signals of the records that it knows.
+        membership: Which of them are members; at least ``FOLDS`` of either kind.
+        targets: Signals of the records in question, in groups.
+        generator: On the CPU; draws folds, weights and batches.
+        evidence: More about the known records and, after them, about each group, at least two columns; the first is the
+            score, higher means member, that the networks start as in place of the confidence. None if empty.
+    """
+
+    known: Signals
+    membership: Bool[Tensor, " n"]
+    targets: Sequence[Signals]
+    generator: torch.Generator
+    evidence: Sequence[Float[Tensor, "_ inputs"]] = ()
+
+
+def white_box_scores(lessons: Sequence[Lesson], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
     """Learn from records of known membership how likely others are members.
 
     For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its own
-    held-out fold is lowest; the learning rate with the lowest mean of these is taken.
+    held-out fold is lowest; the learning rate with the lowest mean of these is taken. Lessons of equal shapes are one
+    stack; each has its own draws, and learns what it learns alone.
 
     Args:
-        known: Signals of the records that the attacker knows.
-        membership: Which of them are members; at least ``FOLDS`` of either kind.
-        targets: Signals of the records in question, in groups.
+        lessons: Of one attacker or more.
         config: Passes, learning rates and batch size.
-        generator: On the CPU; draws folds, weights and batches.
-        evidence: More about the known records and, after them, about each group, at least two columns; the first is the
-            score, higher means member, that the networks start as in place of the confidence.
 
     Returns:
-        Log-odds of membership, higher means member: of the known records by the network that held each out, NaN for the
-        few that none did; then of each group.
+        For each lesson log-odds of membership, higher means member: of the known records by the network that held each
+        out, NaN for the few that none did; then of each group.
 
     Raises:
         ValueError: If there are fewer than ``FOLDS`` known members or non-members.
@@ -58,46 +70,30 @@ def white_box_scores(
     Source:
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
-    learning, held_out = _folds(membership.cpu(), generator)
-    groups, *asked = (
-        (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(signals))
-        for signals, more in zip((known, *targets), evidence or repeat(None, 1 + len(targets)), strict=True)
-    )
-    inputs, labels = _encode(groups, groups), membership.float()
-    device = inputs.device
-    learning, held_out = learning.to(device), held_out.to(device)
-    widths = tuple(group.shape[1] for group in groups)
-    fits = []
-    for learning_rate in config.learning_rates:
-        network = AttackNetwork(FOLDS, widths, generator).to(device)
-        fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generator), network))
-    _, best = min(fits, key=lambda fit: fit[0])
-    own = torch.full_like(labels, torch.nan)
-    with torch.no_grad():
-        own[held_out] = best(inputs[held_out])
-        return [own, *(best(_encode(group, groups).expand(FOLDS, -1, -1)).mean(0) for group in asked)]
+    pupils, learn = [_pupil(lesson) for lesson in lessons], partial(_learned, config=config)
+    return by_kind(pupils, lambda pupil: (pupil.held_out.shape, pupil.inputs.shape, pupil.widths), learn)
 
 
 class AttackNetwork(nn.Module):
     """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
 
-    Each signal has as many inputs as ``widths`` says, the score that it starts as first; the generator draws the
-    weights.
+    Each signal has as many inputs as ``widths`` says, the score that it starts as first; each generator draws the
+    weights of as many networks as there are folds.
     """
 
-    def __init__(self, stack: int, widths: tuple[int, ...], generator: torch.Generator) -> None:
+    def __init__(self, widths: tuple[int, ...], generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.widths = widths
 
         def layers(*sizes: int) -> nn.Sequential:
             """Linear layers with a ReLU after each."""
-            linear = (_StackedLinear(stack, *pair, generator) for pair in pairwise(sizes))
+            linear = (_StackedLinear(*pair, generators) for pair in pairwise(sizes))
             return nn.Sequential(*(layer for one in linear for layer in (one, nn.ReLU())))
 
         self.encoders = nn.ModuleList(layers(width, 64, 32) for width in widths)
         self.joint = layers(32 * len(widths), 64, 32, 16)
-        self.last = _StackedLinear(stack, 16, 1, generator)
-        self.skip = nn.Parameter(torch.ones(stack, 1))
+        self.last = _StackedLinear(16, 1, generators)
+        self.skip = nn.Parameter(torch.ones(FOLDS * len(generators), 1))
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
@@ -112,35 +108,112 @@ class AttackNetwork(nn.Module):
 class _StackedLinear(nn.Module):
     """Linear layer of each network of a stack."""
 
-    def __init__(self, stack: int, inputs: int, outputs: int, generator: torch.Generator) -> None:
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         bound = 1 / math.sqrt(inputs)
-        self.weight = nn.Parameter(torch.empty(stack, inputs, outputs).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.empty(stack, 1, outputs).uniform_(-bound, bound, generator=generator))
+        self.weight, self.bias = (
+            nn.Parameter(
+                torch.cat([torch.empty(FOLDS, *shape).uniform_(-bound, bound, generator=g) for g in generators])
+            )
+            for shape in ((inputs, outputs), (1, outputs))
+        )
 
     def forward(self, inputs: Float[Tensor, "stack batch inputs"]) -> Float[Tensor, "stack batch outputs"]:
         """Affine map of each network's own batch."""
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
+@dataclass(frozen=True)
+class _Pupil:
+    """A lesson as networks take it: encoded, with the records that each of them learns from and holds out."""
+
+    inputs: Float[Tensor, "n inputs"]
+    labels: Float[Tensor, " n"]
+    learning: Int[Tensor, "folds a"]
+    held_out: Int[Tensor, "folds b"]
+    asked: list[Float[Tensor, "_ inputs"]]
+    widths: tuple[int, ...]
+    generator: torch.Generator
+
+
+def _pupil(lesson: Lesson) -> _Pupil:
+    """Encode a lesson, and draw its folds."""
+    learning, held_out = _folds(lesson.membership.cpu(), lesson.generator)
+    signals = (lesson.known, *lesson.targets)
+    groups, *asked = (
+        (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(one))
+        for one, more in zip(signals, lesson.evidence or repeat(None, len(signals)), strict=True)
+    )
+    inputs, device = _encode(groups, groups), lesson.membership.device
+    return _Pupil(
+        inputs,
+        lesson.membership.float(),
+        learning.to(device),
+        held_out.to(device),
+        [_encode(group, groups) for group in asked],
+        tuple(group.shape[1] for group in groups),
+        lesson.generator,
+    )
+
+
+def _learned(pupils: Sequence[_Pupil], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+    """Scores of pupils of equal shapes."""
+    count, device = len(pupils[0].labels), pupils[0].labels.device
+    # The known records of all pupils are one table, of which the networks of each see their own rows.
+    starts = count * torch.arange(len(pupils), device=device)[:, None, None]
+    inputs, labels = _joined([pupil.inputs for pupil in pupils]), _joined([pupil.labels for pupil in pupils])
+    learning, held_out = (
+        (torch.stack(parts) + starts).flatten(0, 1)
+        for parts in ([pupil.learning for pupil in pupils], [pupil.held_out for pupil in pupils])
+    )
+    generators = [pupil.generator for pupil in pupils]
+    fits = []
+    for learning_rate in config.learning_rates:
+        network = AttackNetwork(pupils[0].widths, generators).to(device)
+        fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generators), network))
+    found = []
+    for place, pupil in enumerate(pupils):
+        _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
+        own = slice(place * FOLDS, (place + 1) * FOLDS)
+        found.append(_scores(pupil, best, {name: value[own] for name, value in best.named_parameters()}))
+    return found
+
+
+@torch.no_grad()
+def _scores(pupil: _Pupil, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
+    """Scores by networks of a stack."""
+    own = torch.full_like(pupil.labels, torch.nan)
+    own[pupil.held_out] = functional_call(network, params, (pupil.inputs[pupil.held_out],))
+    shown = (group.expand(FOLDS, -1, -1) for group in pupil.asked)
+    return [own, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Rows of all parts, without a copy of a single one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 def _fit(
     network: AttackNetwork,
     inputs: Float[Tensor, "n inputs"],
     labels: Float[Tensor, " n"],
-    learning: Int[Tensor, "folds a"],
-    held_out: Int[Tensor, "folds b"],
+    learning: Int[Tensor, "stack a"],
+    held_out: Int[Tensor, "stack b"],
     learning_rate: float,
     config: MembershipConfig,
-    generator: torch.Generator,
-) -> float:
-    """Train in place, each network up to its own best pass; mean held-out loss of these, nats."""
+    generators: Sequence[torch.Generator],
+) -> Float[Tensor, "pupils folds"]:
+    """Train in place, each network up to its own best pass; held-out losses of these, nats, on the host.
+
+    A pupil whose networks have long found nothing better has learnt, and draws no more batches.
+    """
     optimizer = torch.optim.AdamW(network.parameters(), learning_rate, fused=True)
     validation, truth = inputs[held_out], labels[held_out]
     best = copy.deepcopy(network)
     lowest = _losses(network, validation, truth)
-    stale = 0
+    stale, going = torch.zeros(len(generators), dtype=torch.int64, device=labels.device), [True] * len(generators)
     for _ in range(config.epochs):
-        order = torch.stack([torch.randperm(learning.shape[1], generator=generator) for _ in range(FOLDS)])
+        order = _order(learning.shape[1], generators, going)
         for positions in order.to(learning.device).split(config.batch_size, dim=1):
             batch = learning.gather(1, positions)
             objective = F.binary_cross_entropy_with_logits(network(inputs[batch]), labels[batch], reduction="none")
@@ -148,16 +221,28 @@ def _fit(
             objective.mean(1).sum().backward()  # a sum, so that no network's gradient depends on another's
             optimizer.step()
         losses = _losses(network, validation, truth)
-        better = losses < lowest
+        better = (losses < lowest) & (stale < _PATIENCE).repeat_interleave(FOLDS)
         lowest = torch.where(better, losses, lowest)
         with torch.no_grad():
             for kept, current in zip(best.parameters(), network.parameters(), strict=True):
                 kept.copy_(torch.where(better.view(-1, *[1] * (kept.ndim - 1)), current, kept))
-        stale = 0 if better.any() else stale + 1
-        if stale == _PATIENCE:
+        stale = torch.where(better.view(-1, FOLDS).any(1), 0, stale + 1)
+        going = (stale < _PATIENCE).tolist()  # the one moment of a pass at which the host waits
+        if not any(going):
             break
     network.load_state_dict(best.state_dict())
-    return float(lowest.mean())
+    return lowest.view(-1, FOLDS).cpu()
+
+
+def _order(records: int, generators: Sequence[torch.Generator], going: Sequence[bool]) -> Int[Tensor, "stack records"]:
+    """Order in which each network sees its records in a pass; of no meaning where a pupil has learnt."""
+    unchanged = torch.arange(records)
+    drawn = [
+        torch.randperm(records, generator=generator) if more else unchanged
+        for generator, more in zip(generators, going, strict=True)
+        for _ in range(FOLDS)
+    ]
+    return torch.stack(drawn)
 
 
 @torch.no_grad()

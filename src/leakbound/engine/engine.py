@@ -262,10 +262,11 @@ class ChannelEngine:
             raise GuaranteeError(
                 f"the state is of an engine with {law}, this one has {own}: calibrate as that one was, on the same data"
             )
+        # A checkpoint that was loaded onto a GPU has them there.
+        ledgers = {name: {part: held.cpu() for part, held in kept.items()} for name, kept in state["ledgers"].items()}
         for name, ledger in self._ledgers.items():
-            self._check_state(ledger, state["ledgers"].get(name))
-        self.steps = int(state["steps"])
-        self._waiting = dict(state["ledgers"])
+            self._check_state(ledger, ledgers.get(name))
+        self.steps, self._waiting = int(state["steps"]), ledgers
         for name, ledger in self._ledgers.items():
             ledger.restore(self._waiting[name])
 

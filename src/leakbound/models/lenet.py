@@ -28,7 +28,7 @@ class LeNet(Classifier):
     def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 84"]:
         """Activations of the second fully connected layer, each >= 0."""
         # ReLU and max-pooling commute; pooling first leaves a quarter of the work.
-        x = F.relu(F.max_pool2d(self.conv1(images), 2))
+        x = F.relu(F.max_pool2d(self.conv1(_by_pixel(images)), 2))
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
         x = F.relu(self.fc1(x.flatten(1)))
         return F.relu(self.fc2(x))
@@ -62,3 +62,13 @@ class SigmoidLeNet(Classifier):
         x = torch.sigmoid(self.conv1(images))
         x = torch.sigmoid(self.conv2(x))
         return torch.sigmoid(self.conv3(x)).flatten(1)
+
+
+def _by_pixel(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n colors height width"]:
+    """The same images, on a CPU with the channels of a pixel side by side.
+
+    Few channels are pooled and convolved in half to nine tenths of the time that way. Many, or those of a GPU, are not.
+    """
+    if images.device.type != "cpu":
+        return images
+    return images.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)

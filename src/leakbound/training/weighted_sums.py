@@ -320,6 +320,7 @@ def _unfolded(layer: nn.Conv2d, images: Float[Tensor, "n channels height width"]
     """Inputs of the kernel at each place; ``F.unfold`` takes three times as long."""
     (high, wide), (down, right) = layer.kernel_size, layer.stride
     vertical, horizontal = (int(size) for size in layer.padding)
+    images = images.contiguous()  # where the channels of a pixel lie side by side, rows are copied value by value
     if vertical or horizontal:
         images = F.pad(images, (horizontal, horizontal, vertical, vertical))
     seen = images.unfold(2, high, down).unfold(3, wide, right)  # n, channels, rows, columns, high, wide

@@ -3,6 +3,9 @@
 The records of all slots make one batch, record by record: (records · slots, ...). So the slots of a record lie side by
 side in the channel axis, where a convolution keeps them apart by groups and a normalisation by more groups, and nothing
 is copied. Linear layers are one batched product. What has no parameters sees each row alone, as in a single network.
+
+Attackers on gradients differentiate twice. Of that torch's own convolutions take a kernel for each group, so there are
+forms for it whose kernels do not grow with the slots.
 """
 
 import copy
@@ -17,10 +20,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+from torch.nn.grad import conv2d_input
 
 _TRIED = 3  # records that a network written out is compared on
 _CLOSE = 1e-2  # largest difference of a logit, over the largest logit: any rounding, no mixture of records
-_known: WeakKeyDictionary[nn.Module, "WrittenOut | None"] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, "dict[bool, WrittenOut | None]"] = WeakKeyDictionary()
 
 
 def by_record(
@@ -31,7 +35,9 @@ def by_record(
     return chosen.view(*rows.T.shape, *images.shape[1:]).transpose(0, 1)
 
 
-def written_out(model: nn.Module, params: Mapping[str, Tensor], images: Tensor) -> "WrittenOut | None":
+def written_out(
+    model: nn.Module, params: Mapping[str, Tensor], images: Tensor, *, twice: bool = False
+) -> "WrittenOut | None":
     """The network written out; None if it has parameters in other layers, or computes otherwise than slot by slot.
 
     What its code does with the records is seen by trying it once, with weights near those given: a network that mixes
@@ -41,11 +47,13 @@ def written_out(model: nn.Module, params: Mapping[str, Tensor], images: Tensor) 
         model: Architecture; the answer is kept as long as it lives.
         params: Parameter name to its values (slots, ...).
         images: Batches (slots, batch, colors, height, width).
+        twice: Whether it is to be differentiated twice, in the images alone.
     """
-    if model not in _known:
-        network = WrittenOut(model) if _divisible(model, params) else None
-        _known[model] = network if network is not None and _agrees(network, model, params, images) else None
-    return _known[model]
+    known = _known.setdefault(model, {})
+    if twice not in known:
+        network = WrittenOut(model, twice=twice) if _divisible(model, params) else None
+        known[twice] = network if network is not None and _agrees(network, model, params, images) else None
+    return known[twice]
 
 
 class WrittenOut:
@@ -53,20 +61,22 @@ class WrittenOut:
 
     Args:
         model: Architecture, of known layers; its code is copied, its parameters are not.
+        twice: Whether it is to be differentiated twice, in the images alone.
 
     Attributes:
         layers: Layers with parameters by their names; they call as those of the model, on rows of all slots.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, twice: bool = False) -> None:
         shapes = {id(value): nn.Parameter(torch.empty_like(value, device="meta")) for value in model.parameters()}
         self._network = copy.deepcopy(model, dict(shapes))
         self.layers = {name: layer for name, layer in self._network.named_modules() if _own_names(layer)}
         self._own: dict[str, dict[str, Tensor]] = {}
+        forms = _TWICE if twice else _FORMS
         for name, layer in self.layers.items():
             self._own[name] = {}
             # An attribute of the copied layer, which stands before the method of its class.
-            layer.forward = partial(_FORMS[type(layer)], layer, self._own[name])
+            layer.forward = partial(forms[type(layer)], layer, self._own[name])
 
     def __call__(
         self, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
@@ -130,11 +140,55 @@ class _Products(torch.autograd.Function):
         return before, weights, biases
 
 
-def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
+class _ProductsTwice(_Products):
+    """The same by weights that are not sought: a linear map, whose transpose is one of the same kind."""
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Gradient of the inputs, which can be differentiated in turn."""
+        _, weight = ctx.saved_tensors
+        return _ProductsTwice.apply(slope, weight.mT, None), None, None
+
+
+class _Convolved(torch.autograd.Function):
+    """Convolution in groups by weights that are not sought: a linear map."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
+        """Outputs; settings are stride, padding, dilation and groups."""
+        ctx.save_for_backward(weight)
+        ctx.settings, ctx.shape = settings, given.shape
+        return F.conv2d(given, weight, bias, *settings)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient of the inputs."""
+        (weight,) = ctx.saved_tensors
+        return _Pulled.apply(slope, weight, ctx.shape, *ctx.settings), *[None] * (2 + len(ctx.settings))
+
+
+class _Pulled(torch.autograd.Function):
+    """Its transpose, from slopes by outputs to slopes by inputs, whose own transpose convolves."""
+
+    @staticmethod
+    def forward(ctx: Any, slope: Tensor, weight: Tensor, shape: torch.Size, *settings: Any) -> Tensor:
+        """Slopes by inputs of a shape."""
+        ctx.save_for_backward(weight)
+        ctx.settings = settings
+        return conv2d_input(shape, weight, slope, *settings)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient of the slopes by outputs."""
+        (weight,) = ctx.saved_tensors
+        return _Convolved.apply(slope, weight, None, *ctx.settings), *[None] * (2 + len(ctx.settings))
+
+
+def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor, products: Any = _Products) -> Tensor:
     """A product for each slot."""
     weight, bias = own["weight"], own.get("bias")
     if given.ndim == 2:
-        made: Tensor = _Products.apply(given, weight, bias)
+        made: Tensor = products.apply(given, weight, bias)
         return made
     several = torch.einsum("bk...i,koi->bk...o", given.unflatten(0, (-1, len(weight))), weight)
     if bias is not None:
@@ -142,10 +196,12 @@ def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor) -> Tenso
     return several.flatten(0, 1)
 
 
-def _convolution(layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
+def _convolution(
+    layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor, convolved: Callable[..., Tensor] = F.conv2d
+) -> Tensor:
     """Groups of channels for each slot."""
     weight, bias = own["weight"], own.get("bias")
-    made = F.conv2d(
+    made = convolved(
         given.unflatten(0, (-1, len(weight))).flatten(1, 2),
         weight.flatten(0, 1),
         None if bias is None else bias.flatten(),
@@ -169,6 +225,11 @@ _FORMS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Linear: _linear,
     nn.Conv2d: _convolution,
     nn.GroupNorm: _group_norm,
+}
+_TWICE: dict[type[nn.Module], Callable[..., Tensor]] = {
+    **_FORMS,
+    nn.Linear: partial(_linear, products=_ProductsTwice),
+    nn.Conv2d: partial(_convolution, convolved=_Convolved.apply),
 }
 
 

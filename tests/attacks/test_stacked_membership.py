@@ -1,0 +1,116 @@
+"""Attack networks of several replicas that learn in one stack, as on a GPU, learn what each learns alone."""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from leakbound import datasets, models
+from leakbound.attacks import membership, white_box
+from leakbound.attacks.membership import Look, scores_of
+from leakbound.attacks.references import Compared
+from leakbound.attacks.side_by_side import side_by_side
+from leakbound.attacks.signals import Signals
+from leakbound.attacks.white_box import Lesson, white_box_scores
+from leakbound.config.attacks import MembershipConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.training.stack import stacked
+from operations import Operations, waits
+
+CONFIG = MembershipConfig(epochs=3, learning_rates=(1e-2, 1e-3), batch_size=32)
+
+
+def signals(seed, count=40, width=6):
+    """Signals of records that a network is surer of if they are members."""
+    generator = torch_generator(seed, "signals")
+    logits = torch.randn(2 * count, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (2 * count,), generator=generator)
+    logits[torch.arange(count), labels[:count]] += seed
+    posteriors = logits.log_softmax(1)
+    own = posteriors.gather(1, labels[:, None])[:, 0]
+    features = torch.randn(2 * count, width, generator=generator)
+    return Signals(posteriors, own - torch.log1p(-own.exp()), features, labels)
+
+
+def lesson(seed, count=40, **shape):
+    known = signals(seed, count, **shape)
+    membership = torch.arange(2 * count) < count
+    return Lesson(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(0, "draws"))
+
+
+def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch):
+    """One of them has records of another shape."""
+    monkeypatch.setattr(white_box, "_PATIENCE", 1)
+    shapes = ({}, {}, {"width": 9}, {})
+    config = MembershipConfig(epochs=8, learning_rates=(0.1,), batch_size=32)
+    together, alone = ([lesson(seed, **shape) for seed, shape in enumerate(shapes)] for _ in range(2))
+    found = white_box_scores(together, config)
+    for own, first, one in zip(found, together, alone, strict=True):
+        (expected,) = white_box_scores([one], config)
+        for scores, others in zip(own, expected, strict=True):
+            torch.testing.assert_close(scores, others, rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert torch.equal(first.generator.get_state(), one.generator.get_state())
+    drawn = {bytes(one.generator.get_state().tolist()) for one, shape in zip(alone, shapes, strict=True) if not shape}
+    assert len(drawn) > 1  # pupils of one stack stopped at passes of their own
+
+
+def compared(seed, count):
+    generator = numpy_generator(seed, "references")
+    inside = generator.random((6, count)) < 0.5
+    inside[0], inside[1] = True, False
+    return Compared(generator.normal(size=(6, count)), inside, ~inside)
+
+
+def test_attackers_with_references_and_without_them_learn_side_by_side():
+    def attacker(seed):
+        looks = [
+            Look(one, compared(seed, len(one.labels)) if seed else None)
+            for one in (signals(seed), signals(seed + 10, 7))
+        ]
+        return scores_of(looks, torch_generator(seed, "draws"))
+
+    learn = partial(white_box_scores, config=CONFIG)
+    found = side_by_side([attacker(seed) for seed in range(3)], learn)
+    assert ["white_box_references" in own for own in found] == [False, True, True]
+    for seed, own in enumerate(found):
+        (expected,) = side_by_side([attacker(seed)], learn)
+        assert own.keys() == expected.keys()
+        for name, groups in own.items():
+            for scores, others in zip(groups, expected[name], strict=True):
+                np.testing.assert_allclose(scores, others, rtol=1e-4, atol=1e-5)
+
+
+def test_operations_of_a_pass_do_not_grow_with_the_replicas():
+    counts, waited = [], []
+    for pupils in (1, 4):
+        made, seen = [], []
+        for epochs in (2, 3):
+            config = MembershipConfig(epochs=epochs, learning_rates=(1e-3,), batch_size=16)
+            with Operations() as found:
+                white_box_scores([lesson(seed) for seed in range(pupils)], config)
+            made.append(found.counts)
+            seen.append(waits(lambda own=config, some=pupils: white_box_scores([lesson(k) for k in range(some)], own)))
+        counts.append(made[1] - made[0])
+        waited.append(seen[1] - seen[0])
+    assert counts[0] == counts[1]
+    assert counts[0]["baddbmm"] == (1 + 4) * (4 * 2 + 4)  # batches of 64 records and the look at those held out
+    assert waited[0] == waited[1]
+
+
+def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
+    dataset = datasets.prepare("digits", DatasetConfig(members=40, aux=40, canaries=4), seed=0)
+    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(4)]
+    weights = {name: value.detach() for name, value in stacked(made).items()}
+    weights["head.bias"][1, 0] = torch.nan
+    told = {"model": "lenet", "dataset": dataset, "config": CONFIG, "seed": 0, "slug": "run"}
+    found = []
+    for size in (1, 3):
+        monkeypatch.setattr(membership, "_replicas_at_once", lambda *_, size=size: size)
+        found.append(membership.attack(weights, replicas=[0, 1, 2, 3], **told))
+    (alone, arrays), (together, others) = found
+    keys = ["replica", "variant", "unit", "metric", "status"]
+    assert alone[keys].equals(together[keys])
+    assert set(alone[alone["replica"] == 1]["status"]) == {"diverged"}
+    for name, values in arrays.items():
+        np.testing.assert_allclose(others[name], values, rtol=1e-4, atol=1e-5)

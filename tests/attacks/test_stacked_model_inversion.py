@@ -1,0 +1,174 @@
+"""Model inversion of several replicas in one stack, as on a GPU, finds what it finds one by one."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from leakbound import datasets, models
+from leakbound.attacks import model_inversion
+from leakbound.attacks.inverting import Asked, Inversion, Slopes, invert
+from leakbound.config.attacks import ModelInversionConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.stack import stacked
+from leakbound.training.written_out import written_out
+from operations import Operations, waits
+
+
+def networks(name, count):
+    """Parameters in float64, where no other formula hides behind rounding, and the architecture."""
+    made = [models.build(name, 1, 10, torch_generator(slot, "weights")).double().eval() for slot in range(count)]
+    return made[0], {key: value.detach() for key, value in stacked(made).items()}
+
+
+def drawn(slot, count):
+    images = torch.rand(count, 1, 32, 32, dtype=torch.float64, generator=torch_generator(slot, "images"))
+    return torch.arange(count) + slot, images * 2 - 1
+
+
+def search(slot, count, moments):
+    weights, bounds = torch.tensor([0.0, 1e-2, 1e-1]).double(), torch.tensor([torch.inf, 1.0, 0.5]).double()
+    return Inversion(slot, *drawn(slot, count), weights[:count], bounds[:count], 0.05, moments)
+
+
+def assert_alike(found, expected):
+    """Equal answers, each of its own shape."""
+    for own, alone in zip(found, expected, strict=True):
+        for one, other in zip(own, alone, strict=True):
+            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-7, atol=1e-7)
+            assert one.shape == other.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "moments"),
+    [("lenet", (3, 1, 2), [1, 2]), ("mlp", (1, 3), [1, 2]), ("cnn", (2, 3), [2]), ("resnet10", (1, 1), [1])],
+)
+def test_answers_of_a_stack_are_those_of_each_network(name, counts, moments):
+    model, params = networks(name, len(counts))
+    assert written_out(model, params, torch.zeros(len(counts), 1, 1, 32, 32, dtype=torch.float64)) is not None
+    queries = [search(slot, count, moments) for slot, count in enumerate(counts)]
+    slopes = [Slopes(slot, *drawn(slot, count)) for slot, count in enumerate(counts)]
+    together, alone = (Asked(model, params, most).answers([queries, slopes]) for most in (len(counts), 1))
+    assert_alike(together[0], alone[0])
+    assert [trace.shape for trace in together[0]] == [(len(moments), count, 1, 32, 32) for count in counts]
+    for own, (losses, gradients) in zip(slopes, together[1], strict=True):
+        expected = own.images.clone().requires_grad_()
+        parameters = {key: value[own.slot] for key, value in params.items()}
+        logits = torch.func.functional_call(model, parameters, (expected,))
+        exact = torch.nn.functional.cross_entropy(logits, own.labels, reduction="none")
+        torch.testing.assert_close(losses, exact.detach(), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(gradients, torch.autograd.grad(exact.sum(), expected)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_questions_of_one_network_and_of_other_moments_are_answered_apart():
+    model, params = networks("mlp", 3)
+    asked = [[search(2, 1, [2]), search(0, 3, [1, 2])], [], [Slopes(1, *drawn(1, 2)), search(2, 2, [2])]]
+    together, alone = (Asked(model, params, most).answers(asked) for most in (9, 1))
+    assert [len(own) for own in together] == [2, 0, 2]
+    for own, expected in zip(together, alone, strict=True):
+        assert_alike(own, expected)
+
+
+class Normalised(nn.Module):
+    """A layer that is not written out; with ``looks`` also a glance at a value, which ``vmap`` does not know."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.layer, self.norm, self.head, self.looks = nn.Linear(1024, 8), nn.LayerNorm(8), nn.Linear(8, 10), looks
+
+    def forward(self, images):
+        hidden = self.norm(self.layer(images.flatten(1)))
+        return self.head(hidden if not self.looks or hidden.sum().item() < 1e9 else -hidden)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_other_networks_are_left_to_vmap_or_asked_one_by_one(looks, caplog):
+    caplog.set_level("INFO", "leakbound")
+    made = []
+    for slot in range(3):
+        model = Normalised(looks).double()
+        models.initialize(model, torch_generator(slot))
+        made.append(model)
+    params = {key: value.detach() for key, value in stacked(made).items()}
+    queries = [search(slot, 2, [2]) for slot in range(3)]
+    (together,), (alone,) = (Asked(made[0], params, most).answers([queries]) for most in (3, 1))
+    assert_alike(together, alone)
+    assert ("3 questions are answered by two stacks" in caplog.text) == looks
+
+
+class Narrow(nn.Module):
+    """A network on a device that holds eight images."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.seen = nn.Linear(1024, 10), []
+
+    def forward(self, images):
+        if len(images) > 8:
+            raise torch.OutOfMemoryError
+        self.seen.append(len(images))
+        return self.head(images.flatten(1))
+
+
+def test_a_stack_that_memory_does_not_hold_is_halved():
+    model = Narrow().double()
+    params = {"head.weight": torch.ones(5, 10, 1024).double(), "head.bias": torch.arange(50).view(5, 10).double()}
+    queries = [search(slot, 3, [2]) for slot in range(5)]
+    (together,), (alone,) = (Asked(model, params, most).answers([queries]) for most in (5, 1))
+    assert_alike(together, alone)
+    with pytest.raises(torch.OutOfMemoryError):
+        Asked(model, params, 5).answers([[Slopes(0, *drawn(0, 9))]])
+
+
+def test_operations_of_a_step_do_not_grow_with_the_replicas():
+    counts, waited = [], []
+    for slots in (2, 5):
+        model, params = networks("lenet", slots)
+        labels, images = drawn(0, 2 * slots)
+        weights = torch.full((2 * slots,), 0.01).double()
+
+        own = model, params, labels % 10, images, weights
+        steps = partial(invert, *own, bounds=torch.ones_like(weights), learning_rate=0.1)
+        steps(moments=[1])
+        made = []
+        for count in (2, 3):
+            with Operations() as found:
+                steps(moments=[count])
+            made.append(found.counts)
+        counts.append(made[1] - made[0])
+        waited.append(waits(partial(steps, moments=[3])) - waits(partial(steps, moments=[2])))
+    assert counts[0] == counts[1]
+    assert counts[0]["convolution"] == counts[0]["convolution_backward"] == 2
+    assert counts[0].total() <= 70
+    assert waited[0] == waited[1]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.prepare("digits", DatasetConfig(members=60, aux=60), seed=0)
+
+
+def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkeypatch):
+    """One replica has diverged, and of another one class has no slope at its start."""
+    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(3)]
+    weights = {name: value.detach() for name, value in stacked(made).items()}
+    weights["head.bias"][1, 0] = torch.nan
+    weights["conv1.weight"][2], weights["conv1.bias"][2] = 0.0, -1.0
+    config = ModelInversionConfig(iterations=2, tv_weights=(0.0, 1e-2))
+    found = []
+    for size in (1, 2):
+        monkeypatch.setattr(model_inversion, "stack_size", lambda *_, size=size: size)
+        told = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": "run"}
+        with Operations() as counted:
+            found.append((*model_inversion.attack(weights, replicas=[0, 1, 2], **told), counted.counts))
+    (alone, images, single), (together, others, stack) = found
+    keys = ["replica", "variant", "unit", "metric", "status"]
+    assert alone[keys].equals(together[keys])
+    assert {"diverged", "stuck", ""} <= set(alone["status"])
+    np.testing.assert_allclose(together["value"].astype(float), alone["value"].astype(float), rtol=1e-4, atol=1e-4)
+    for name, values in images.items():
+        np.testing.assert_allclose(others[name], values, rtol=0, atol=1e-5)
+    assert stack["convolution"] < single["convolution"]
