@@ -18,7 +18,7 @@ from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.training.stack import stacked
 
-CONFIG = ModelInversionConfig(iterations=100, tv_weights=(0.0, 1e-2))
+CONFIG = ModelInversionConfig(iterations=50, tv_weights=(0.0, 1e-2))
 ATTACKS, CONTROLS = ("printed", "tuned", "informed"), ("start", "aux_mean")
 
 
