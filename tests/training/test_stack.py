@@ -49,6 +49,28 @@ def test_weights_in_one_row_of_memory_are_those_of_the_slots_and_follow_their_ra
             assert torch.equal(scaled[slot], rates[slot] * part[slot])
 
 
+class ByPixel(nn.Sequential):
+    """Network that lays the channels of a pixel side by side, as its gradients then do."""
+
+    def forward(self, images):
+        return super().forward(images.to(memory_format=torch.channels_last))
+
+
+def test_a_fused_step_of_a_network_that_lays_its_channels_otherwise_is_a_plain_one():
+    model = ByPixel(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Conv2d(4, 6, 5), nn.Flatten(), nn.Linear(6 * 24 * 24, 10))
+    images = torch.randn(1, 3, 3, 32, 32, generator=torch_generator(0, "images"))
+    labels = torch.randint(0, 10, (1, 3), generator=torch_generator(0, "labels"))
+    weights = stack.Weights([model], [0.1], "cpu")
+    gradients = stack.gradients(weights.leaves, stack.forward(model, weights.params, images), labels)
+    for leaf, gradient in zip(weights.leaves, gradients, strict=True):
+        leaf.grad = gradient
+    torch.optim.SGD(weights.leaves, lr=0.1, momentum=0.9, fused=True).step()
+    F.cross_entropy(model(images[0]), labels[0]).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False).step()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(weights.params[name][0], parameter, rtol=1e-5, atol=1e-7)
+
+
 class Shared(nn.Module):
     """Two parameters of one gradient, which autograd gives as one tensor, and one that nothing uses."""
 

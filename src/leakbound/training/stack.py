@@ -123,7 +123,8 @@ def gradients(
 ) -> list[Tensor]:
     """Gradients of the sum of the slots' :func:`loss` with respect to leaves; 0 for one that the logits do not use.
 
-    No two of them share memory, so that they can be changed in place.
+    No two of them share memory, so that they can be changed in place, and values lie in order, which fused optimizers
+    take for granted.
     """
     # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
     rows, targets = logits.transpose(0, 1).flatten(0, 1), labels.T.flatten()
@@ -133,7 +134,7 @@ def gradients(
     seen: set[int] = set()
     made = []
     for leaf, one in zip(leaves, found, strict=True):
-        given = torch.zeros_like(leaf) if one is None else one
+        given = torch.zeros_like(leaf) if one is None else one.contiguous()
         made.append(given.clone() if id(given) in seen else given)  # autograd gives one tensor to both terms of a sum
         seen.add(id(given))
     return made
