@@ -133,7 +133,7 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
     labels = torch.arange(count, device=device) % _CLASSES
     clock = clock_of(device)
     weights = torch.full((count,), 1e-2, device=device)
-    parameters = stacked([network], device)
+    parameters = {name: value.detach() for name, value in stacked([network], device).items()}  # as attackers hold them
 
     def inversions(iterations: int) -> None:
         """Iterations of model inversion."""
