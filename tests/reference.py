@@ -9,12 +9,11 @@ import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import linalg
 
-from formulas import per_index_scale, white_scale
+from formulas import expected_square, per_index_scale, white_scale
 from leakbound import accounting, federated, theory
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
-from leakbound.consensus.averaging import expected_square
 from leakbound.consensus.graphs import contraction, convergence_rate, graph_from_adjacency, metropolis_weights
 from leakbound.consensus.privacy import Secret, contributor_level, masked_level, zero_sum_level
 

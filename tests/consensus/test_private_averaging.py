@@ -5,7 +5,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from leakbound.consensus.averaging import expected_square, final_gap, report, reported_mean_error, trajectories
+from formulas import expected_square, reported_mean_error
+from leakbound.consensus.averaging import final_gap, report, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights
 from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, ZeroSumNoise
 

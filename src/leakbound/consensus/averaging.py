@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import ndtri
 
-from leakbound.consensus.schemes import Draws, Scheme, check_decay
+from leakbound.consensus.schemes import Draws, Scheme
 
 
 @dataclass(frozen=True)
@@ -58,28 +57,6 @@ def state_scale(counts: Int[np.ndarray, " n"]) -> float:
     return len(counts) / float(counts.sum())
 
 
-def reported_mean_error(noise_variances: Float[np.ndarray, " m"], delta: float, *, as_printed: bool = False) -> float:
-    """Distance |x̂ − x̄| that is exceeded with probability δ.
-
-    z_{1−δ/2} √(Σ σ_ij²) / Σ m_i, exact since the noise is Gaussian.
-
-    Args:
-        noise_variances: σ_ij² of all contributors.
-        delta: δ, in (0, 1).
-        as_printed: The larger value √(Σ σ_ij² / δ) / Σ m_i, from Chebyshev's inequality.
-
-    Raises:
-        ValueError: If δ is outside (0, 1).
-
-    Source:
-        Wang et al. 2020, Lemma 2.
-    """
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta = {delta}: a probability inside (0, 1) is needed")
-    quantile = 1.0 / math.sqrt(delta) if as_printed else -float(ndtri(delta / 2.0))
-    return quantile * math.sqrt(float(noise_variances.sum())) / len(noise_variances)
-
-
 def trajectories(
     weights: Float[np.ndarray, "n n"], states: Float[np.ndarray, " n"], scheme: Scheme, runs: int, draws: Draws
 ) -> Iterator[Float[np.ndarray, "runs n"]]:
@@ -99,42 +76,6 @@ def trajectories(
     for noise in scheme.noises(runs, draws):
         yield current
         current = (current + noise) @ weights.T
-
-
-def expected_square(
-    weights: Float[np.ndarray, "n n"],
-    states: Float[np.ndarray, " n"],
-    variances: Float[np.ndarray, " n"],
-    decay: float | None,
-    time: int,
-) -> float:
-    """E‖y(s) − x̂ 1‖² over the noise of scheme 1, 2 or 3, in closed form.
-
-    With P_k = Wᵏ and M_k = P_{s−k} − P_{s−k−1} for k < s − 1, M_{s−1} = W, schemes 2 and 3 have
-    ‖P_s y(0) − x̂ 1‖² + Σ_{k<s} ρᵏ Σ_i σ_i² ‖column i of M_k‖²; scheme 1 has M_0 = P_s alone.
-
-    Args:
-        weights: W, symmetric and doubly stochastic.
-        states: y(0).
-        variances: (n,) variance of φ_i(0).
-        decay: Factor of the variance in a step: ρ for scheme 2, ρ² for scheme 3, none for scheme 1.
-        time: s, steps after T₀, >= 0.
-
-    Raises:
-        ValueError: If the decay is outside (0, 1).
-    """
-    if decay is not None:
-        check_decay(decay)
-    powers = [np.eye(len(weights))]
-    for _ in range(time):
-        powers.append(weights @ powers[-1])
-    bias = float(((powers[time] @ states - states.mean()) ** 2).sum())
-    if time == 0:
-        return bias
-    if decay is None:
-        return bias + float((powers[time] ** 2).sum(axis=0) @ variances)
-    passed = [powers[time - k] - powers[time - k - 1] for k in range(time - 1)] + [weights]
-    return bias + sum(decay**k * float((matrix**2).sum(axis=0) @ variances) for k, matrix in enumerate(passed))
 
 
 def final_gap(variances: Float[np.ndarray, " n"]) -> float:
