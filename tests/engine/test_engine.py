@@ -205,6 +205,26 @@ def test_a_checkpoint_that_was_loaded_onto_a_device_is_gone_on_from(before):
     assert all(type(row) is torch.Tensor and torch.equal(row, seen[record]) for record, row in again.items())
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"ledgers": None},
+        {"ledgers": {"train": None}},
+        {"ledgers": {"train": {}}},
+        {"ledgers": {"train": {"uses": [1] * 20}}},
+        {"steps": None},
+    ],
+)
+def test_a_state_of_another_form_is_refused_and_changes_nothing(broken):
+    engine = engine_of()
+    by_record(engine.protect(batches(private())))
+    before = engine.state_dict()
+    with pytest.raises(GuaranteeError, match="whole checkpoint"):
+        engine.load_state_dict({**before, **broken})
+    assert engine.uses["train"].tolist() == [1] * 20
+    assert engine.steps == before["steps"]
+
+
 def test_a_state_that_forgets_secure_uses_is_refused_and_a_seeded_one_repeats_them():
     for seed in (None, 5):
         engine = engine_of(seed=seed)

@@ -262,11 +262,16 @@ class ChannelEngine:
             raise GuaranteeError(
                 f"the state is of an engine with {law}, this one has {own}: calibrate as that one was, on the same data"
             )
-        # A checkpoint that was loaded onto a GPU has them there.
-        ledgers = {name: {part: held.cpu() for part, held in kept.items()} for name, kept in state["ledgers"].items()}
+        try:  # tensors of a checkpoint that was loaded onto a GPU are there
+            ledgers = {
+                name: {part: kept[part].cpu() for part in ("uses", *kept)} for name, kept in state["ledgers"].items()
+            }
+            steps = int(state["steps"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise GuaranteeError("the state is not as state_dict() gave it: go on from a whole checkpoint") from error
         for name, ledger in self._ledgers.items():
             self._check_state(ledger, ledgers.get(name))
-        self.steps, self._waiting = int(state["steps"]), ledgers
+        self.steps, self._waiting = steps, ledgers
         for name, ledger in self._ledgers.items():
             ledger.restore(self._waiting[name])
 
