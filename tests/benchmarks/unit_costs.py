@@ -22,16 +22,16 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.geiping import invert as match
+from leakbound.attacks.geiping import Inversion
 from leakbound.attacks.inverting import invert
-from leakbound.attacks.matching import GradientMatching
 from leakbound.attacks.membership import Look, scores_of
+from leakbound.attacks.searches import answered
 from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.signals import read_signals
 from leakbound.attacks.white_box import white_box_scores
 from leakbound.channels.channel import Channel
 from leakbound.cli.files import check_outputs, device_label, device_name
-from leakbound.config.attacks import MembershipConfig
+from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
@@ -66,22 +66,25 @@ def measure_unit_costs(name: str, colors: int, device: str, *, max_seconds: floa
 
     Returns:
         Columns of a table of costs without its source. The value is a number of parameters for ``parameters``, else
-        seconds: of a training step of 64 records for ``step_<defense>`` (of all ``slots`` together), for each image of
-        a forward pass (``predict``), for each image and iteration of model inversion (``invert``) and gradient
-        inversion (``match``), and for each step of the attack network of membership inference (``membership``).
+        seconds: of a training step of 64 records for ``step_<defense>``, for each image of a forward pass
+        (``predict``), for each image and iteration of model inversion (``invert``) and gradient inversion (``match``),
+        and for each step of the attack network of membership inference (``membership``); all but ``predict`` of all
+        ``slots`` together.
     """
     network = models.build(name, colors, _CLASSES, torch_generator(0, "costs")).to(device).eval()
     parameters = sum(parameter.numel() for parameter in network.parameters())
     large = parameters > _LARGE
     rows: list[tuple[str, int, float]] = [("parameters", 1, float(parameters))]
-    for slots in (1,) if device == "cpu" else (1, _STACK):
+    stacks = (1,) if device == "cpu" else (1, _STACK)
+    for slots in stacks:
         requests = _requests(name, colors, device, slots)
         chosen = {kind: request for kind, request in requests.items() if not large or kind in _FOR_LARGE}
         times = measure_steps(chosen, steps=8, repeats=1 if large else 2, max_seconds=max_seconds)
         rows += [
             (f"step_{defense}", slots, float(seconds.min())) for defense, seconds in times.groupby("defense")["seconds"]
         ]
-    rows += [(unit, 1, seconds) for unit, seconds in _attack_costs(network, colors, device, 8 if large else BATCH)]
+        found = attack_costs(network, colors, device, 8 if large else BATCH, slots)
+        rows += [(unit, slots, seconds) for unit, seconds in found]
     for unit, slots, value in rows:
         logger.info("%s, %d colors, %s, %d slots: %.4g", name, colors, unit, slots, value)
     table = pd.DataFrame(rows, columns=["unit", "slots", "value"])
@@ -127,32 +130,39 @@ def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, Trai
     }
 
 
-def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int) -> Iterator[tuple[str, float]]:
-    """Units of the attacks, measured on some images at once."""
+def attack_costs(
+    network: torch.nn.Module, colors: int, device: str, count: int, slots: int
+) -> Iterator[tuple[str, float]]:
+    """Units of the attacks on some networks side by side, measured on some images at once."""
     images = torch.rand(count, colors, 32, 32, device=device) * 2 - 1
     labels = torch.arange(count, device=device) % _CLASSES
     clock = clock_of(device)
     weights = torch.full((count,), 1e-2, device=device)
-    parameters = {name: value.detach() for name, value in stacked([network], device).items()}  # as attackers hold them
+    networks = [network] * slots  # one is as fast as another
+    parameters = {name: value.detach() for name, value in stacked(networks, device).items()}  # as attackers hold them
+    rows = [value.repeat_interleave(slots, 0) for value in (labels, images, weights, torch.ones_like(weights))]
 
     def inversions(iterations: int) -> None:
         """Iterations of model inversion."""
-        bounds = torch.full((count,), 1.0, device=device)
-        invert(network, parameters, labels, images, weights, bounds=bounds, learning_rate=0.01, moments=[iterations])
+        *begun, bounds = rows
+        invert(network, parameters, *begun, bounds=bounds, learning_rate=0.01, moments=[iterations])
 
     def predictions(passes: int) -> None:
         """Forward passes."""
         for _ in range(passes):
             read_signals(network, images, labels)
 
-    yield "predict", _slope(predictions, clock) / count
+    if slots == 1:  # each network looks at records by itself
+        yield "predict", _slope(predictions, clock) / count
     yield "invert", _slope(inversions, clock) / count
     few = min(4, count // 4)  # as many as the presets attack at once; gradients of large networks fill the memory
-    matching = GradientMatching(network, record_gradients(network, images[:few], labels[:few]), (colors, 32, 32))
+    observed, places = record_gradients(network, images[:few], labels[:few]), torch.arange(few, device=device)
+    begun = (observed, labels[:few], places, images[:few], weights[:few])
 
     def matches(iterations: int) -> None:
         """Iterations of gradient inversion."""
-        match(matching, labels[:few], images[:few], weights[:few], iterations=iterations, learning_rate=0.1)
+        config = GradientInversionConfig(iterations=iterations)
+        answered([Inversion(one, *begun, config) for one in networks])
 
     yield "match", _slope(matches, clock) / few
     known = read_signals(network, images.repeat(640 // count, 1, 1, 1), labels.repeat(640 // count))
@@ -160,8 +170,8 @@ def _attack_costs(network: torch.nn.Module, colors: int, device: str, count: int
     def epochs(passes: int) -> None:
         """Passes of the attack network of membership inference over 8 of 10 batches."""
         config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
-        attacker = scores_of([Look(known), Look(known)], torch_generator(0, "costs"))
-        side_by_side([attacker], partial(white_box_scores, config=config))
+        attackers = [scores_of([Look(known), Look(known)], torch_generator(0, "costs")) for _ in networks]
+        side_by_side(attackers, partial(white_box_scores, config=config))
 
     yield "membership", _slope(epochs, clock, few=2, many=6) / 8
 

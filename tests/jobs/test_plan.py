@@ -77,6 +77,23 @@ def test_gpu_does_what_trains_and_attacks_and_nothing_else():
         assert (one.gpu_seconds > 0) == (one.job.step in ON_DEVICE), one.job.name
 
 
+def test_attacks_on_replicas_share_the_stacks_of_a_gpu():
+    """Where a stack of any size is as fast as one network, replicas cost nothing but what is done one by one."""
+    stacks = [*on_gpu(), *({**row, "slots": 100} for row in on_gpu() if row["device"] == "cuda")]
+    wide = QUICK.model_copy(update={"replicas": 4 * QUICK.replicas})
+    once, longer = Counter(), Counter()
+    for config, found in ((QUICK, once), (wide, longer)):
+        for one in estimates(config, "cuda", stacks):
+            if one.job.step == "attack":
+                found[one.job.settings["attack"]] += one.gpu_seconds
+    assert once.keys() == longer.keys()
+    ratios = {attack: longer[attack] / seconds for attack, seconds in once.items() if seconds}
+    assert ratios["model_inversion"] == ratios["uses"] == 1
+    assert 1 < ratios["membership"] < 2  # looks at records
+    assert 1 <= ratios["gradient_inversion"] < 2  # L-BFGS
+    assert ratios["naming"] == 4
+
+
 def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
     found = estimates(device="cuda")
     assert {one.gpu_seconds for one in found if one.job.step in ON_DEVICE} == {None}

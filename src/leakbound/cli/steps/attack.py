@@ -111,27 +111,29 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     """Iterations of the built-in attacks on all replicas; that of others is not known."""
     config, size, replicas = table.config.attacks, table.size(run.dataset), table.kept(run)
+    stacked = run.model, size.colors, replicas
     if attack == "membership":
         count, one = size.members, config.membership
         steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
         passes = min(one.epochs, _PATIENT) * len(one.learning_rates) * (2 if one.references else 1)
-        yield Work("membership", replicas * passes * steps, run.model, size.colors)
+        yield Work("membership", replicas * passes * steps, *stacked)
         looks = 1 + (one.draws if table.defense_of(run).channel is not None else 0)
         asked = replicas * 2 * count + table.reference_networks(run.slug) * size.pool
         yield Work("predict", looks * asked, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
         steps = config.model_inversion.iterations * images + size.aux
-        yield Work("invert", replicas * steps, run.model, size.colors)
+        yield Work("invert", replicas * steps, *stacked)
     elif attack == "gradient_inversion":
         tries = config.gradient_inversion
         grid = {*tries.tv_weights, tries.untuned_tv_weight}
         images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * tries.images
-        yield Work("match", replicas * tries.iterations * images, run.model, size.colors)
+        yield Work("match", replicas * tries.iterations * images, *stacked)
         if run.batch_size <= tries.most_records:  # single records are mostly solved for, batches searched
             found = tries.images + max(2, tries.tuning_images // run.batch_size)
             steps = _SOLVED if run.batch_size == 1 else _WAYS * run.batch_size * tries.search_iterations
-            yield Work("match", replicas * found * steps, run.model, size.colors)
+            searched = stacked if run.batch_size == 1 else (run.model, size.colors)  # L-BFGS takes no stack
+            yield Work("match", replicas * found * steps, *searched)
         yield Work("disk", 24 * replicas * tries.images * size.pixels)
     elif attack == "gradient_capacity":
         records = min(config.gradient_capacity.records, size.members)
@@ -141,7 +143,7 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         gradients = named.trials * max(named.uses) + named.gradients * named.draws
         yield Work("step_dpsgd", replicas * gradients / STEP_RECORDS, run.model, size.colors)
     elif attack == "uses":
-        yield Work("match", replicas * config.uses.images * max(config.uses.uses) * _SOLVED, run.model, size.colors)
+        yield Work("match", replicas * config.uses.images * max(config.uses.uses) * _SOLVED, *stacked)
     elif attack == "audit":
         coins = config.audit.canaries * config.audit.clients * config.audit.steps
         yield Work("step_dpsgd", replicas * coins / STEP_RECORDS, "mlp", size.colors)
