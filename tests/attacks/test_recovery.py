@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from leakbound import datasets
 from leakbound.attacks.images import COLUMNS
-from leakbound.attacks.recovery import Law, Problem, Way, recover, ways
+from leakbound.attacks.recovery import Law, Problem, Recovering, Way, ways
 from leakbound.attacks.recursive import descend, solvable
 from leakbound.attacks.uses import attack as attack_uses
 from leakbound.channels import Moments, estimate_moments
@@ -146,12 +146,12 @@ def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
     partly, _ = problem(digits, network("lenet_sigmoid"), defense=GradientCompression(), level=0.1)
     assert [way.name for way in ways(partly, config)] == ["adam", "adam"]
     with pytest.raises(ValueError, match="adam needs a law"):
-        recover(partly, Way("adam", 1.0), None, 1)
+        Recovering(partly, Way("adam", 1.0), None, 1).alone()
 
 
 def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
     known, images = problem(digits, network("lenet_sigmoid"), records=2, count=1)
-    found = recover(known, Way("quasi_newton", 1e9), law, 150)
+    found = Recovering(known, Way("quasi_newton", 1e9), law, 150).alone()
     assert found.solved
     errors = ((found.images[0][:, None] - images[0].numpy()[None]) ** 2).mean(axis=(2, 3, 4)) / 4
     best = min(errors[0, 0] + errors[1, 1], errors[0, 1] + errors[1, 0]) / 2
@@ -161,7 +161,7 @@ def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
 @pytest.mark.slow
 def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
     known, images = problem(digits, network("lenet"), count=4)
-    found = recover(known, Way("adam", 1e4), law, 300)
+    found = Recovering(known, Way("adam", 1e4), law, 300).alone()
     error = ((found.images[:, 0] - images[:, 0].numpy()) ** 2).mean() / 4
     prior = ((digits.aux.images.mean(axis=0) - images[:, 0].numpy()) ** 2).mean() / 4
     assert error < 0.1 * prior
@@ -170,7 +170,7 @@ def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
 def test_what_is_not_finite_has_no_result(digits, law):
     known, _ = problem(digits, network("lenet_sigmoid"), records=2)
     known.gradients["head.bias"][0] = torch.nan
-    found = recover(known, Way("adam", 1e4), law, 3)
+    found = Recovering(known, Way("adam", 1e4), law, 3).alone()
     assert np.isnan(found.images[0]).all()
     assert np.isfinite(found.images[1]).all()
     assert found.residuals[0] == np.inf

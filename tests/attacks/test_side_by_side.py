@@ -3,8 +3,9 @@
 from collections.abc import Generator, Sequence
 
 import pytest
+import torch
 
-from leakbound.attacks.side_by_side import side_by_side
+from leakbound.attacks.side_by_side import by_kind, side_by_side
 
 
 def walker(start: int, searches: int) -> Generator[int, int, list[int]]:
@@ -35,3 +36,20 @@ def test_each_attacker_gets_its_own_answers_however_many_searches_it_needs():
 def test_a_missing_answer_is_an_error():
     with pytest.raises(ValueError, match="zip"):
         side_by_side([walker(2, 1), walker(3, 1)], lambda numbers: [4])
+
+
+def test_searches_that_memory_does_not_hold_are_done_by_halves():
+    done: list[list[int]] = []
+
+    def search(numbers: Sequence[int], held: int = 2) -> list[int]:
+        if len(numbers) > held:
+            raise torch.OutOfMemoryError
+        done.append(list(numbers))
+        return squares(numbers)
+
+    assert by_kind([1, 2, 3, 4, 6, 8, 9], lambda number: number % 2, search) == [1, 4, 9, 16, 36, 64, 81]
+    assert done == [[1], [3, 9], [2, 4], [6, 8]]
+    with pytest.raises(torch.OutOfMemoryError):
+        by_kind([1, 2, 3], lambda number: 0, lambda numbers: search(numbers, 0))
+    with pytest.raises(KeyError):  # no smaller stack helps
+        by_kind([1, 2, 3], lambda number: 0, lambda numbers: [{}[number] for number in numbers])

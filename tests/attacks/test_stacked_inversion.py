@@ -271,6 +271,72 @@ def test_parts_hold_each_problem_once_and_equally_many_of_each_search():
     assert isinstance(part, Part)
 
 
+def test_halves_of_a_part_hold_its_problems_once():
+    counts = [5, 1, 3]
+    (whole,) = parts(counts, 100, "cpu")
+    waiting, seen = [whole], []
+    while waiting:
+        part = waiting.pop()
+        waiting += part.halves()
+        if not part.halves():
+            ((search,), (row,)) = part.searches, part.rows
+            assert part.counts == [1]
+            assert row.tolist() == [part.first]
+            seen.append((search, part.first))
+    assert sorted(seen) == [(search, row) for search, count in enumerate(counts) for row in range(count)]
+
+
+def crowded(monkeypatch, owner, name, held, rows):
+    """Let a step of a search fail where it has more rows than memory holds; numbers of those that it had."""
+    original, seen = getattr(owner, name), []
+
+    def step(*given, **named):
+        seen.append(len(rows(*given)))
+        if seen[-1] > held:
+            raise torch.OutOfMemoryError
+        return original(*given, **named)
+
+    monkeypatch.setattr(owner, name, step)
+    return seen
+
+
+@pytest.mark.parametrize("held", [1, 2, 4])
+def test_problems_that_memory_does_not_hold_are_solved_by_halves(held, monkeypatch):
+    counts, models = (3, 1, 2), networks("mlp", 3)
+    published = [inversion(model, count, count, iterations=4) for model, count in zip(models, counts, strict=True)]
+    law, client = Law(torch.zeros(1024), 0.5 * torch.eye(1024)), client_step(*DEFENSES["dpsgd"])
+    climbing, solving = [], []
+    for model, count in zip(models, counts, strict=True):
+        known = dataclasses.replace(problem(model, *DEFENSES["dpsgd"], count, records=1), client=client)
+        climbing.append(Recovering(known, Way("adam", 1.0), law, 3))
+    for model, count in zip(networks("lenet_sigmoid", 3, torch.float32), counts, strict=True):
+        gradients = record_gradients(model, pictures(count, dtype=torch.float32), torch.arange(count))
+        solving.append(Solving(model, gradients, SHAPE))
+    monkeypatch.setattr(recursive, "_ITERATIONS", 4)
+    for module in (geiping, recovery, recursive):
+        monkeypatch.setattr(module, "problems_at_once", lambda *_: 100)
+    together, alone = searches.answered([*published, *climbing, *solving]), (published[0].alone(), climbing[0].alone())
+    seen = [
+        crowded(monkeypatch, geiping, "invert", held, lambda matching, labels, *_: labels),
+        crowded(monkeypatch, recovery, "_climbed", held, lambda part, *_: part.labels),
+        crowded(monkeypatch, recursive, "_bottom", held, lambda chain, weights, gradients: gradients["head.bias"]),
+    ]
+    divided = searches.answered([*published, *climbing, *solving])
+    assert all(min(some) <= held < max(some) for some in seen)
+    for one, other in zip(together[:3], divided[:3], strict=True):
+        torch.testing.assert_close(other[0], one[0], rtol=0, atol=1e-6)
+        assert other[1].tolist() == one[1].tolist()
+    for one, other in zip(together[3:6], divided[3:6], strict=True):
+        np.testing.assert_allclose(other.images, one.images, rtol=0, atol=1e-5)
+    for one, other in zip(together[6:], divided[6:], strict=True):
+        assert near(other, one, 1e-6)
+    torch.testing.assert_close(published[0].alone()[0], alone[0][0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(climbing[0].alone().images, alone[1].images, rtol=0, atol=1e-5)
+    crowded(monkeypatch, geiping, "invert", 0, lambda matching, labels, *_: labels)
+    with pytest.raises(torch.OutOfMemoryError):
+        searches.answered(published)
+
+
 def channel(moments):
     shape = SHAPES.get("natural")()
     return shape.calibrate(shape.decompose(moments), 20.0)

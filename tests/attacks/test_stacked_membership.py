@@ -55,6 +55,23 @@ def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch)
     assert len(drawn) > 1  # pupils of one stack stopped at passes of their own
 
 
+def test_a_stack_that_memory_does_not_hold_is_halved_and_draws_anew(monkeypatch):
+    """Memory is used up after weights and batches were drawn."""
+    together, alone = ([lesson(seed) for seed in range(3)] for _ in range(2))
+    expected, losses = [white_box_scores([one], CONFIG) for one in alone], white_box._losses
+
+    def crowded(network, inputs, labels):
+        if len(inputs) > white_box.FOLDS and (network.last.weight != 0).any():  # a step was made
+            raise torch.OutOfMemoryError
+        return losses(network, inputs, labels)
+
+    monkeypatch.setattr(white_box, "_losses", crowded)
+    for own, first, (one,), other in zip(white_box_scores(together, CONFIG), together, expected, alone, strict=True):
+        for scores, others in zip(own, one, strict=True):
+            torch.testing.assert_close(scores, others, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(first.generator.get_state(), other.generator.get_state())
+
+
 def compared(seed, count):
     generator = numpy_generator(seed, "references")
     inside = generator.random((6, count)) < 0.5

@@ -21,7 +21,7 @@ from leakbound import metrics
 from leakbound.attacks.factors import Labels, stack_of
 from leakbound.attacks.images import LARGEST_PIXEL, total_variation
 from leakbound.attacks.matching import GradientMatching, Matching, problems_at_once
-from leakbound.attacks.searches import Attacker, beside, parts
+from leakbound.attacks.searches import Attacker, Part, beside, in_parts
 from leakbound.attacks.validity import (
     DIVERGED,
     EXTENSIONS,
@@ -118,14 +118,7 @@ class Inversion:
 
     def alone(self) -> _Solved:
         """Images and statuses."""
-        ends, statuses = self._room()
-        size = problems_at_once(self.network, self.image_shape, self.starts.device)
-        for first in range(0, len(ends), size):
-            chunk = slice(first, first + size)
-            gradients, *problem = self._chosen(chunk)
-            matching = GradientMatching(self.network, gradients, self.image_shape)
-            ends[chunk], statuses[chunk] = self._inverted(matching, *problem)
-        return ends, statuses
+        return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[0]
 
     def together(self, others: Sequence[Inversion]) -> list[_Solved]:
         """Images and statuses of this search and of others, with the problems of all networks in one stack."""
@@ -133,33 +126,32 @@ class Inversion:
         stack = stack_of([one.network for one in searches], self.image_shape)
         if stack is None:
             return [one.alone() for one in searches]
-        found = [one._room() for one in searches]
-        ends, statuses = zip(*found, strict=True)
-        size = problems_at_once(self.network, self.image_shape, self.starts.device)
-        for part in parts([len(one) for one in ends], size, self.starts.device):
+        return self._inverted(searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients))
+
+    def _inverted(self, searches: list[Inversion], matching: Callable[[Part, Gradients], Matching]) -> list[_Solved]:
+        """Images and statuses of searches, as many problems at once as memory holds."""
+        ends = [torch.empty_like(one.starts) for one in searches]
+        statuses = [np.empty(len(one.starts), dtype=object) for one in searches]
+
+        def solve(part: Part) -> None:
+            """Some problems of each."""
             own = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
             gradients = {name: beside(problem[0][name] for problem in own) for name in own[0][0]}
-            problem = [beside(values) for values in list(zip(*own, strict=True))[1:]]
-            images, states = self._inverted(Matching(stack.factors(part.searches), gradients), *problem)
+            labels, starts, weights = (beside(values) for values in list(zip(*own, strict=True))[1:])
+            problem = matching(part, gradients), labels, starts, weights
+            images = invert(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
             part.put(images, ends)
-            part.put(states, statuses)
-        return found
+            part.put(_statuses(*problem, images), statuses)
 
-    def _room(self) -> _Solved:
-        """Place for what is found."""
-        return torch.empty_like(self.starts), np.empty(len(self.starts), dtype=object)
+        size = problems_at_once(self.network, self.image_shape, self.starts.device)
+        in_parts([len(one) for one in ends], size, self.starts.device, solve)
+        return list(zip(ends, statuses, strict=True))
 
-    def _chosen(self, problems: slice | Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
+    def _chosen(self, problems: Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
         """Gradients, labels, starts and weights of some problems."""
         record = self.record[problems]
         gradients = {name: tensor[record] for name, tensor in self.observed.items()}
         return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
-
-    def _inverted(self, matching: Matching, labels: Labels, starts: Tensor, tv_weights: Tensor) -> _Solved:
-        """Images and statuses of some problems."""
-        iterations, rate = self.config.iterations, self.config.learning_rate
-        ends = invert(matching, labels, starts, tv_weights, iterations=iterations, learning_rate=rate)
-        return ends, _statuses(matching, labels, starts, tv_weights, ends)
 
 
 @dataclass(frozen=True)

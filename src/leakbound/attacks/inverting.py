@@ -3,7 +3,6 @@
 On a GPU questions to several networks are answered by one stack, whose kernels are as many as one network's.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,8 +16,6 @@ from torch.nn.utils.rnn import pad_sequence
 from leakbound.attacks.images import total_variation
 from leakbound.attacks.side_by_side import by_kind
 from leakbound.training.stack import forward
-
-logger = logging.getLogger("leakbound")
 
 
 @dataclass(frozen=True)
@@ -91,19 +88,9 @@ class Asked:
             the host, (moments, n, colors, height, width).
         """
         flat = [query for own in queries for query in own]
-        found = iter(by_kind(flat, lambda query: query.kind, self._stacked, self.at_once))
+        # RuntimeError: of memory that is used up, and of vmap.
+        found = iter(by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError))
         return [[next(found) for _ in own] for own in queries]
-
-    def _stacked(self, queries: list[Query]) -> list[Any]:
-        """Answers of one stack, or of smaller ones."""
-        try:
-            return self._together(queries)
-        except RuntimeError as error:  # of memory that is used up, and of vmap
-            if len(queries) == 1:
-                raise
-            logger.info("%d questions are answered by two stacks: %s", len(queries), error)
-        half = len(queries) // 2
-        return [*self._stacked(queries[:half]), *self._stacked(queries[half:])]
 
     def _together(self, queries: list[Query]) -> list[Any]:
         """Answers of one stack to questions that are alike."""

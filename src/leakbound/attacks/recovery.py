@@ -10,7 +10,7 @@ No search keeps to the range of pixels: noisy images do not. On a GPU all but L-
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from leakbound.attacks.factors import Factors, Stack, stack_of
 from leakbound.attacks.matching import problems_at_once
-from leakbound.attacks.recursive import Solving, solvable, solved_images
-from leakbound.attacks.searches import Part, beside, parts
+from leakbound.attacks.recursive import Solving, solvable
+from leakbound.attacks.searches import Part, beside, in_parts
 from leakbound.channels.channel import Channel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
@@ -88,7 +88,7 @@ class Problem:
     labels: Int[Tensor, "n records"]
     image_shape: tuple[int, int, int]
 
-    def part(self, rows: slice) -> Problem:
+    def part(self, rows: slice | Int[Tensor, " k"]) -> Problem:
         """Some of the batches."""
         chosen = {name: tensor[rows] for name, tensor in self.gradients.items()}
         return Problem(self.network, self.client, chosen, self.labels[rows], self.image_shape)
@@ -200,30 +200,16 @@ def ways(problem: Problem, config: GradientInversionConfig) -> Iterator[Way]:
     yield from (Way("adam", weight) for weight in sorted(config.gradient_weights))
 
 
-def recover(problem: Problem, way: Way, law: Law | None, iterations: int) -> Recovery:
-    """Look for the images of each batch in one way.
+@dataclass(frozen=True)
+class Recovering:
+    """Search of an attacker for the images of each batch.
 
-    Args:
+    Attributes:
         problem: The uploads.
         way: One of :func:`ways`.
         law: Law of what was released; may be missing for ``recursive``.
         iterations: Steps of a search.
-
-    Raises:
-        ValueError: If a search has no law, or no equations lead to the images.
     """
-    if way.name == "recursive":
-        images = solved_images(problem.network, problem.gradients, problem.image_shape)[:, None]
-    elif law is None:
-        raise ValueError(f"{way.name} needs a law of the released images")
-    else:
-        images = (_quasi_newton if way.name == "quasi_newton" else _adam)(problem, law, way.weight, iterations)
-    return _checked(problem, images)
-
-
-@dataclass(frozen=True)
-class Recovering:
-    """Search of an attacker for the images of each batch, as :func:`recover` takes it."""
 
     problem: Problem
     way: Way
@@ -236,23 +222,49 @@ class Recovering:
         return Recovering, self.way.name
 
     def alone(self) -> Recovery:
-        """Images as by :func:`recover`."""
-        return recover(self.problem, self.way, self.law, self.iterations)
+        """Images.
+
+        Raises:
+            ValueError: If a search has no law, or no equations lead to the images.
+        """
+        if self.way.name == "recursive":
+            return _checked(self.problem, self._solving().alone()[:, None])
+        if self.law is None:
+            raise ValueError(f"{self.way.name} needs a law of the released images")
+        if self.way.name == "quasi_newton":
+            return _checked(self.problem, _quasi_newton(self.problem, self.law, self.way.weight, self.iterations))
+        return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
 
     def together(self, others: Sequence[Recovering]) -> list[Recovery]:
         """Images of this search and of others in one stack; L-BFGS, a search of SciPy, takes one after another."""
         searches = [self, *others]
         problems = [one.problem for one in searches]
         if self.way.name == "recursive":
-            first, *rest = (Solving(one.network, one.gradients, one.image_shape) for one in problems)
-            found = [images[:, None] for images in first.together(rest)]
-            return [_checked(*one) for one in zip(problems, found, strict=True)]
+            first, *rest = (one._solving() for one in searches)
+            return [_checked(one, images[:, None]) for one, images in zip(problems, first.together(rest), strict=True)]
         stack = stack_of([one.network for one in problems], self.problem.image_shape)
         if self.way.name != "adam" or self.law is None or stack is None:
             return [one.alone() for one in searches]
-        weights = [one.way.weight for one in searches]
-        found = _adam_of_several(problems, stack, self.law, weights, self.iterations)
-        return [_checked(*one) for one in zip(problems, found, strict=True)]
+        return self._adam(searches, self.law, lambda part: StackedProblem.of(problems, stack, part))
+
+    def _solving(self) -> Solving:
+        """Search for a solution of equations."""
+        return Solving(self.problem.network, self.problem.gradients, self.problem.image_shape)
+
+    def _adam(self, searches: list[Recovering], law: Law, batches: Callable[[Part], Problem]) -> list[Recovery]:
+        """Images of several searches, which have a weight each; some batches at once."""
+        problem = self.problem
+        like = next(iter(problem.gradients.values()))
+        found = [like.new_empty(*one.problem.labels.shape, *problem.image_shape) for one in searches]
+
+        def solve(part: Part) -> None:
+            """Some batches of each."""
+            weights = [searches[place].way.weight for place in part.searches] * len(part.rows[0])
+            part.put(_climbed(batches(part), law, weights, self.iterations), found)
+
+        records = problems_at_once(problem.network, problem.image_shape, like.device)
+        in_parts([len(one) for one in found], max(1, records // problem.labels.shape[1]), like.device, solve)
+        return [_checked(one.problem, images) for one, images in zip(searches, found, strict=True)]
 
 
 def _checked(problem: Problem, images: Tensor) -> Recovery:
@@ -278,36 +290,8 @@ def _starts(problem: Problem, values: int, dtype: torch.dtype) -> Tensor:
     return moved.to(problem.labels.device, dtype).expand(count, -1, -1).clone()
 
 
-def _adam(problem: Problem, law: Law, weight: float, iterations: int) -> Tensor:
-    """Adam on u with a cosine schedule, some batches at once."""
-    pieces, at_once = [], _batches_at_once(problem)
-    for first in range(0, len(problem.labels), at_once):
-        part = problem.part(slice(first, first + at_once))
-        pieces.append(_climbed(part, law, [weight] * len(part.labels), iterations))
-    return torch.cat(pieces)
-
-
-def _adam_of_several(
-    problems: Sequence[Problem], stack: Stack, law: Law, weights: Sequence[float], iterations: int
-) -> list[Tensor]:
-    """The same for several problems side by side, which have a weight each."""
-    counts, records = [len(one.labels) for one in problems], problems[0].labels.shape[1]
-    like = next(iter(problems[0].gradients.values()))
-    found = [like.new_empty(count, records, *problems[0].image_shape) for count in counts]
-    for part in parts(counts, _batches_at_once(problems[0]), like.device):
-        own = [weights[place] for place in part.searches] * len(part.rows[0])
-        part.put(_climbed(StackedProblem.of(problems, stack, part), law, own, iterations), found)
-    return found
-
-
-def _batches_at_once(problem: Problem) -> int:
-    """Number of batches whose records are matched at once."""
-    at_once = problems_at_once(problem.network, problem.image_shape, problem.labels.device)
-    return max(1, at_once // problem.labels.shape[1])
-
-
 def _climbed(part: Problem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
-    """Images of batches, each with a weight of the gradient against the law."""
+    """Images of batches, each with a weight of the gradient against the law: Adam on u with a cosine schedule."""
     root = Law(law.mean.to(part.flat), law.root.to(part.flat))
     own = torch.tensor(weights, dtype=torch.float64).to(part.flat)
     u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()

@@ -21,6 +21,7 @@ from torch.nn.grad import conv2d_input
 
 from leakbound.attacks.factors import windows
 from leakbound.attacks.matching import problems_at_once
+from leakbound.attacks.searches import Part, in_parts
 from leakbound.training import stack
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
@@ -166,13 +167,17 @@ class Solving:
         device = next(self.model.parameters()).device
         weights = {name: value.detach() for name, value in stack.stacked(models, device).items()}
         slots = torch.tensor(np.repeat([models.index(one.model) for one in searches], counts), device=device)
-        found = []
-        at_once = problems_at_once(self.model, self.image_shape, device)
-        for first in range(0, sum(counts), at_once):
-            rows = slice(first, first + at_once)
+        found = slots.new_empty(len(slots), *self.image_shape, dtype=torch.float32)
+
+        def solve(part: Part) -> None:
+            """Records of some rows, whichever networks they come from."""
+            (rows,) = part.rows
             own = {name: value[slots[rows]] for name, value in weights.items()}
-            found.append(_bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()}))
-        return list(torch.cat(found).view(-1, *self.image_shape).float().split(counts))
+            inputs = _bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()})
+            part.put(inputs.view(-1, *self.image_shape).float(), [found])
+
+        in_parts([len(slots)], problems_at_once(self.model, self.image_shape, device), device, solve)
+        return list(found.split(counts))
 
 
 class _Outputs(NamedTuple):

@@ -5,6 +5,8 @@ however many replicas wait; each gets what it would get alone, up to rounding. O
 bytes stay those of each replica alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -12,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from leakbound.attacks.side_by_side import by_kind, side_by_side
+from leakbound.attacks.side_by_side import by_kind, in_halves, side_by_side
 from leakbound.training import stack
 
 Result = TypeVar("Result")
@@ -101,10 +103,44 @@ class Part(NamedTuple):
         for column, (search, count) in enumerate(zip(self.searches, self.counts, strict=True)):
             found[search][self.first : self.first + count] = side[:count, column]
 
+    def halves(self) -> Sequence[Part]:
+        """Half of the problems of each search, or all problems of half of the searches; nothing of one problem."""
+        if (middle := len(self.rows[0]) // 2) > 0:
+            above = [place for place, count in enumerate(self.counts) if count > middle]
+            counts = [min(count, middle) for count in self.counts]
+            return Part(self.searches, self.first, counts, [own[:middle] for own in self.rows]), Part(
+                [self.searches[place] for place in above],
+                self.first + middle,
+                [self.counts[place] - middle for place in above],
+                [self.rows[place][middle:] for place in above],
+            )
+        if (middle := len(self.searches) // 2) > 0:
+            return tuple(
+                Part(self.searches[some], self.first, self.counts[some], self.rows[some])
+                for some in (slice(middle), slice(middle, None))
+            )
+        return ()
+
 
 def beside(values: Iterable[Tensor]) -> Tensor:
     """Values of some searches, (n, ...) of each, as rows problem by problem with the searches side by side."""
     return torch.stack(list(values), dim=1).flatten(0, 1)
+
+
+def in_parts(counts: Sequence[int], at_once: int, device: str | torch.device, solve: Callable[[Part], None]) -> None:
+    """Solve the problems of searches, at most ``at_once`` at a time, and fewer where memory does not hold them.
+
+    Args:
+        counts: Number of problems of each search.
+        at_once: At least 1.
+        device: Of the problems.
+        solve: Solves some.
+
+    Raises:
+        torch.OutOfMemoryError: If memory does not hold one.
+    """
+    for part in parts(counts, at_once, device):
+        in_halves(part, solve, Part.halves)
 
 
 def parts(counts: Sequence[int], at_once: int, device: str | torch.device) -> Iterator[Part]:

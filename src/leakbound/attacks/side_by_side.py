@@ -1,11 +1,17 @@
-"""Attackers of several replicas side by side: a GPU gets the searches of all of them at once."""
+"""Attackers of several replicas side by side: a GPU gets the searches of all of them at once, as memory allows."""
 
+import logging
 from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, TypeVar
+
+import torch
+
+logger = logging.getLogger("leakbound")
 
 Search = TypeVar("Search")
 Found = TypeVar("Found")
 Result = TypeVar("Result")
+Whole = TypeVar("Whole")
 
 
 def side_by_side(
@@ -42,21 +48,65 @@ def by_kind(
     kind: Callable[[Search], Hashable],
     search: Callable[[list[Search]], Sequence[Found]],
     at_once: int | None = None,
+    errors: type[Exception] = torch.OutOfMemoryError,
 ) -> list[Found]:
     """Findings of searches, in their order, when those of one kind are done together.
 
     Args:
-        searches: Of any kinds.
+        searches: Of any kinds. They can be done again.
         kind: Equal for searches that can be done together.
         search: Does searches of one kind, in their order.
         at_once: Searches that are done together at most; None for no limit.
+        errors: After one of these, half as many searches are done together.
+
+    Raises:
+        Exception: One of ``errors``, of a single search.
     """
     alike: dict[Hashable, list[int]] = {}
     for place, one in enumerate(searches):
         alike.setdefault(kind(one), []).append(place)
     found: dict[int, Found] = {}
+
+    def solve(places: list[int]) -> None:
+        """Do some searches together."""
+        found.update(zip(places, search([searches[place] for place in places]), strict=True))
+
     for places in alike.values():
         for first in range(0, len(places), at_once or len(places)):
-            some = places[first : first + at_once] if at_once else places
-            found |= zip(some, search([searches[place] for place in some]), strict=True)
+            in_halves(places[first : first + at_once] if at_once else places, solve, _two, errors)
     return [found[place] for place in range(len(searches))]
+
+
+def in_halves(
+    whole: Whole,
+    solve: Callable[[Whole], None],
+    halves: Callable[[Whole], Sequence[Whole]],
+    errors: type[Exception] = torch.OutOfMemoryError,
+) -> None:
+    """Solve problems at once or, where that fails, those of each half.
+
+    Args:
+        whole: The problems.
+        solve: Solves some; may be called again for problems that it failed at.
+        halves: Divides some; nothing where they cannot be divided.
+        errors: Failures that smaller stacks may be spared.
+
+    Raises:
+        Exception: One of ``errors``, of what cannot be divided.
+    """
+    try:
+        solve(whole)
+        return
+    except errors as error:
+        parts = halves(whole)
+        if not parts:
+            raise
+        logger.info("A stack of an attack is divided into two: %s", error)
+    for part in parts:  # only now, as the error holds what the stack held
+        in_halves(part, solve, halves, errors)
+
+
+def _two(places: list[int]) -> Sequence[list[int]]:
+    """Halves of a list."""
+    middle = len(places) // 2
+    return (places[:middle], places[middle:]) if middle else ()

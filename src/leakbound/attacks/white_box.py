@@ -134,6 +134,7 @@ class _Pupil:
     asked: list[Float[Tensor, "_ inputs"]]
     widths: tuple[int, ...]
     generator: torch.Generator
+    state: Tensor  # of the generator, so that what memory did not hold is drawn again
 
 
 def _pupil(lesson: Lesson) -> _Pupil:
@@ -153,6 +154,7 @@ def _pupil(lesson: Lesson) -> _Pupil:
         [_encode(group, groups) for group in asked],
         tuple(group.shape[1] for group in groups),
         lesson.generator,
+        lesson.generator.get_state(),
     )
 
 
@@ -166,7 +168,7 @@ def _learned(pupils: Sequence[_Pupil], config: MembershipConfig) -> list[list[Fl
         (torch.stack(parts) + starts).flatten(0, 1)
         for parts in ([pupil.learning for pupil in pupils], [pupil.held_out for pupil in pupils])
     )
-    generators = [pupil.generator for pupil in pupils]
+    generators = [pupil.generator.set_state(pupil.state) for pupil in pupils]
     fits = []
     for learning_rate in config.learning_rates:
         network = AttackNetwork(pupils[0].widths, generators).to(device)
