@@ -38,6 +38,7 @@ PLAIN_DECORATORS = {
     "cache",
     "contextmanager",
     "dataclass",
+    "in_full_precision",
     "lru_cache",
     "no_grad",
     "overload",

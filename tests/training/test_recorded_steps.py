@@ -9,7 +9,7 @@ import torch
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
 from leakbound.training.loop import StackLearner
-from leakbound.training.replay import Replayed, full_precision
+from leakbound.training.replay import Replayed, full_precision, in_full_precision
 
 
 class Recorder:
@@ -126,11 +126,61 @@ def test_one_slot_beyond_the_memory_is_an_error(request_for):
         loop.run(request_for(learning_rates=(0.01, 0.02)), Greediest, 2)
 
 
-def test_a_gpu_computes_in_full_precision_while_it_trains_and_then_as_before():
-    convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul
-    before = convolutions.fp32_precision, products.fp32_precision
-    with full_precision("cpu"):
-        assert (convolutions.fp32_precision, products.fp32_precision) == before
-    with full_precision("cuda"):
-        assert (convolutions.fp32_precision, products.fp32_precision) == ("ieee", "ieee")
-    assert (convolutions.fp32_precision, products.fp32_precision) == before
+def precisions():
+    """Flags of both kinds; the older ones cannot be read where they say something else."""
+    found = []
+    for flag in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul):
+        found.append(flag.fp32_precision)
+    for flag in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        try:
+            found.append(flag.allow_tf32)
+        except RuntimeError:
+            found.append(None)
+    return found
+
+
+def by_older_flags(allowed):
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+def by_newer_flags(value):
+    torch.backends.cudnn.conv.fp32_precision = torch.backends.cuda.matmul.fp32_precision = value
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [lambda: None, lambda: by_older_flags(True), lambda: by_older_flags(False), lambda: by_newer_flags("tf32")],
+    ids=["default", "older, allowed", "older, not allowed", "newer"],
+)
+def test_a_gpu_computes_in_full_precision_and_then_as_before(choose):
+    first = precisions()
+    try:
+        choose()
+        before = precisions()
+        with full_precision("cpu"):
+            assert precisions() == before
+        with full_precision("cuda"):
+            assert precisions() == ["ieee", "ieee", "ieee", False, False]
+            with torch.backends.cudnn.flags(enabled=False):  # as a model does that is differentiated twice
+                pass
+        assert precisions() == before
+    finally:
+        by_older_flags(False)
+        torch.backends.cudnn.allow_tf32 = first[3]
+        for flag, value in zip((torch.backends.cudnn.conv, torch.backends.cudnn.rnn), first, strict=False):
+            flag.fp32_precision = value
+        torch.backends.cuda.matmul.fp32_precision = first[2]
+    assert precisions() == first
+
+
+def test_an_attack_computes_in_full_precision_on_the_device_that_it_is_given():
+    @in_full_precision
+    def attack(images, *, device="cpu"):
+        """What it does."""
+        return images, precisions()[:3]
+
+    before = precisions()
+    assert attack(1) == (1, before[:3])
+    assert attack(2, device="cuda") == (2, ["ieee"] * 3)
+    assert precisions() == before
+    assert attack.__doc__ == "What it does."

@@ -22,12 +22,14 @@ from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once
 _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was trained with
 
 
+@in_full_precision
 def measure(
     weights: Mapping[str, Tensor],
     *,

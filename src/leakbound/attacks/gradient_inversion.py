@@ -39,8 +39,10 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, Upload, client_step
+from leakbound.training.replay import in_full_precision
 
 
+@in_full_precision
 def attack(
     *,
     model: str,
@@ -72,13 +74,9 @@ def attack(
     defense does: ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can.
 
     Args, beside those of :mod:`leakbound.attacks`:
-        channel: The calibrated channel; None for a defense without one.
-        moments: Mean and covariance that the channel was made from, for linear estimates; else of the members.
-        defense: What the client does, at a ``level`` as it means it, e.g. capacity κ; None without a defense.
-        replicas: Number of networks.
+        moments: For linear estimates; without a channel of the members.
         batch_size: Records whose gradients are averaged; a large batch multiplies it.
         estimator: Learned estimate of the dataset's images, trained on auxiliary records; None for none.
-        privacy_noise: Whether the client's noise is ``seeded`` or ``secure``; the attacker simulates it alike.
 
     Returns:
         Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with ``truth`` and

@@ -31,6 +31,7 @@ from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots, free_bytes
 
 ALONE = ("white_box", "loss_threshold")
@@ -74,6 +75,7 @@ class _Case:
     generator: torch.Generator
 
 
+@in_full_precision
 def attack(
     weights: Mapping[str, Tensor],
     *,

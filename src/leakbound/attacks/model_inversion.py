@@ -35,6 +35,7 @@ from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
+from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots, stack_size
 
 _CHUNK = 256  # records whose slopes are computed at once
@@ -48,6 +49,7 @@ Asking = Generator[list[Query], list[Any], Result]
 """Questions to a network, some at a time, until there is a result."""
 
 
+@in_full_precision
 def attack(
     weights: Mapping[str, Tensor],
     *,

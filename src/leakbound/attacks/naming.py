@@ -48,6 +48,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, Upload, client_step
+from leakbound.training.replay import in_full_precision
 
 _SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
 _ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise
@@ -58,6 +59,7 @@ Kind = Literal["exact", "approximate", "nearest"]
 Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
 
 
+@in_full_precision
 def attack(
     *,
     model: str,
@@ -84,13 +86,9 @@ def attack(
     allow, for DP that of Hayes et al.
 
     Args, beside those of :mod:`leakbound.attacks`:
-        channel: The calibrated channel; None for a defense without one.
         moments: Of the client's records, for a defense that needs them. Bounds of a channel are computed from the pool:
             candidates come from there, and capacities hold for the law that has the covariance they are made from.
-        defense: What the client does, at a ``level`` as it means it.
-        replicas: Number of networks, each with its own candidates.
         batch_size: One: other records of a batch would have to be known as well.
-        privacy_noise: Whether the client's noise is ``seeded`` or ``secure``.
 
     Returns:
         Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean and

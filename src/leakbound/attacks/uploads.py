@@ -27,11 +27,13 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
+from leakbound.training.replay import in_full_precision
 
 _CLASSES = 2
 _BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound, so that clipping decides its length
 
 
+@in_full_precision
 def audit(
     *,
     model: str,
@@ -61,7 +63,6 @@ def audit(
         defense: ``dpsgd`` or ``dppsac``, which says δ and accountant.
         level: Its noise multiplier, > 0.
         replicas: Repetitions.
-        privacy_noise: Whether the client's noise is ``seeded`` or ``secure``.
 
     Returns:
         Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of variant

@@ -28,11 +28,13 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
+from leakbound.training.replay import in_full_precision
 
 _SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
 _SHUT = 1e12  # noise over signal of an axis that tells nothing
 
 
+@in_full_precision
 def attack(
     *,
     model: str,
@@ -53,13 +55,6 @@ def attack(
     Each upload is solved for the noisy image; the images are averaged, and the best linear estimate is taken from a
     channel with a k-th of the noise. Under frozen noise all uploads of a record are of one noisy image. Records,
     networks and noise of a replica are the same for all k, a larger k holding the smaller ones.
-
-    Args, beside those of :mod:`leakbound.attacks`:
-        channel: The calibrated channel.
-        moments: Mean and covariance that the channel was made from.
-        defense: A channel, at a ``level`` κ.
-        replicas: Number of networks.
-        privacy_noise: Whether the client's noise is ``seeded`` or ``secure``.
 
     Returns:
         Rows whose unit is k: metric ``mse``, the mean over images, of ``attack`` and of ``prior``, the mean auxiliary

@@ -25,6 +25,7 @@ from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
 from leakbound.storage.provenance import settings_hash
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint, records_hash
+from leakbound.training.replay import full_precision
 
 logger = logging.getLogger("leakbound")
 COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
@@ -89,6 +90,12 @@ def federate(request: FederatedRequest) -> FederatedResult:
         ValueError: If there are fewer members than the clients need, or there is no such origin of noise.
     """
     check_origin(request.privacy_noise)
+    with full_precision(request.device):
+        return _federated(request)
+
+
+def _federated(request: FederatedRequest) -> FederatedResult:
+    """The rounds."""
     identity = _identity(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"finished": [], "current": None}

@@ -24,7 +24,7 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, Gr
 from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.registry import load
-from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
+from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs, Members
 
 Gradients = dict[str, Tensor]
 Images = Float[Tensor, "*lead colors height width"]
@@ -99,12 +99,7 @@ class ClientStep:
         """Images that the gradients are computed on."""
         return images
 
-    def inputs(
-        self,
-        images: Float[Tensor, "n colors height width"],
-        rows: Int[Tensor, "slots members"],
-        sources: Sequence[NoiseSource],
-    ) -> Inputs:
+    def inputs(self, images: Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Members, ``rows`` of the images, as the networks of a stack see them; each has a source of noise."""
         return Inputs(self.released(images, sources[0]), rows)
 
@@ -205,12 +200,7 @@ class ChannelStep(ClientStep):
         """One use of the channel for each image."""
         return self._sampler(images, source).apply(images, source)
 
-    def inputs(
-        self,
-        images: Float[Tensor, "n colors height width"],
-        rows: Int[Tensor, "slots members"],
-        sources: Sequence[NoiseSource],
-    ) -> Inputs:
+    def inputs(self, images: Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Images with noise drawn at each use, or noisy copies."""
         kind = FrozenInputs if self.keeps_copies else FreshInputs
         return kind(images, rows, self._sampler(images, sources[0], many_draws=True), sources)

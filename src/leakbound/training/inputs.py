@@ -16,6 +16,11 @@ BLOCK = 32
 """Steps that noise is drawn for at once on a GPU, where a draw costs the same whatever its size."""
 BLOCKS = {"cuda": BLOCK}
 """Steps for which the noise of a channel is drawn at once on a device; on others few, as its shape takes it."""
+Images = Float[Tensor, "n colors height width"]
+Members = Int[Tensor, "slots members"]
+Chosen = Int[Tensor, "slots batch"]
+Batches = Float[Tensor, "slots batch colors height width"]
+Sources = Sequence[NoiseSource | torch.Generator]
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
@@ -29,10 +34,10 @@ class Inputs:
         sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
     """
 
-    def __init__(self, images: Float[Tensor, "n colors height width"], rows: Int[Tensor, "slots members"]) -> None:
+    def __init__(self, images: Images, rows: Members) -> None:
         self._images, self._rows = images, rows
 
-    def take(self, indices: Int[Tensor, "slots batch"]) -> Float[Tensor, "slots batch colors height width"]:
+    def take(self, indices: Chosen) -> Batches:
         """Images for one step of every slot; ``indices`` count each slot's own members."""
         return self.seen(indices, self.noise(indices.shape[1]))
 
@@ -40,9 +45,7 @@ class Inputs:
         """Noise (slots, batch, d) that is drawn for the next step; None where none is."""
         return None
 
-    def seen(
-        self, indices: Int[Tensor, "slots batch"], noise: Tensor | None
-    ) -> Float[Tensor, "slots batch colors height width"]:
+    def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
         """Images for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
         return by_record(self._images, self._rows.gather(1, indices))
 
@@ -57,13 +60,7 @@ class Inputs:
 class FrozenInputs(Inputs):
     """One noisy copy of every member per slot, drawn at the start: one use of the channel in all."""
 
-    def __init__(
-        self,
-        images: Float[Tensor, "n colors height width"],
-        rows: Int[Tensor, "slots members"],
-        sampler: ChannelSampler,
-        sources: Sequence[NoiseSource | torch.Generator],
-    ) -> None:
+    def __init__(self, images: Images, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         drawn = [as_source(source) for source in sources]
         self._again = not any(source.secure for source in drawn)
         self._copies = images.new_empty((*rows.shape, *images.shape[1:]))
@@ -71,9 +68,7 @@ class FrozenInputs(Inputs):
             copy.copy_(sampler.freeze(images[own], source))
         self._slots = torch.arange(len(drawn), device=images.device)
 
-    def seen(
-        self, indices: Int[Tensor, "slots batch"], noise: Tensor | None
-    ) -> Float[Tensor, "slots batch colors height width"]:
+    def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
         """Noisy copies for a step."""
         return self._copies[self._slots, indices.T].transpose(0, 1)
 
@@ -90,13 +85,7 @@ class FrozenInputs(Inputs):
 class FreshInputs(Inputs):
     """Members with noise that is drawn anew at each use, independently for every slot."""
 
-    def __init__(
-        self,
-        images: Float[Tensor, "n colors height width"],
-        rows: Int[Tensor, "slots members"],
-        sampler: ChannelSampler,
-        sources: Sequence[NoiseSource | torch.Generator],
-    ) -> None:
+    def __init__(self, images: Images, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         # A gain acts on the image alone, so it is applied once and not at each use.
         if sampler.channel.gain is not None:
             images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
@@ -119,9 +108,7 @@ class FreshInputs(Inputs):
         self._used += 1
         return self._noise[self._used - 1]
 
-    def seen(
-        self, indices: Int[Tensor, "slots batch"], noise: Tensor | None
-    ) -> Float[Tensor, "slots batch colors height width"]:
+    def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
         """Images with noise."""
         taken = super().seen(indices, None)
         if noise is None:

@@ -1,15 +1,18 @@
 """A step that is recorded once and replayed, so that the host asks a GPU for one thing and not for forty; TF32."""
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 logger = logging.getLogger("leakbound")
 _WARM = 3  # calls before a recording, in which libraries choose their kernels and buffers are made
+Asked = ParamSpec("Asked")
+Result = TypeVar("Result")
 Work = Callable[..., None]
 Capture = Callable[[Work, Sequence[Tensor]], Work]
 
@@ -66,12 +69,30 @@ def full_precision(device: str | torch.device) -> Iterator[None]:
     if torch.device(device).type == "cpu":
         yield
         return
-    flags: tuple[Any, ...] = (torch.backends.cudnn.conv, torch.backends.cuda.matmul)  # type: ignore[attr-defined]
-    before = [flag.fp32_precision for flag in flags]
-    for flag in flags:
-        flag.fp32_precision = "ieee"
+    flags: list[Any] = [torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
+    before, older = [flag.fp32_precision for flag in flags], dict[Any, bool]()
+    for flag in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        with suppress(RuntimeError):  # the user has set what the older name cannot say
+            older[flag] = flag.allow_tf32
     try:
+        for flag in older:  # contexts such as cudnn.flags read it, and fail where it says something else
+            flag.allow_tf32 = False
+        for flag in flags:
+            flag.fp32_precision = "ieee"
         yield
     finally:
+        for flag, allowed in older.items():
+            flag.allow_tf32 = allowed
         for flag, value in zip(flags, before, strict=True):
             flag.fp32_precision = value
+
+
+def in_full_precision(attack: Callable[Asked, Result]) -> Callable[Asked, Result]:
+    """A function that computes on its keyword ``device`` as within :func:`full_precision`."""
+
+    @functools.wraps(attack)
+    def computed(*given: Asked.args, **named: Asked.kwargs) -> Result:
+        with full_precision(cast(str, named.get("device", "cpu"))):
+            return attack(*given, **named)
+
+    return computed
