@@ -16,6 +16,7 @@ PACKAGED = Path(__file__).with_name("costs.csv")
 _REFERENCE = "lenet"  # network that stands in for those that were not measured
 _EQUAL = {"lenet_sigmoid": "lenet"}  # equal work under another name
 _PLAIN = "step_none"
+_ON_IMAGES = ("step_natural", "step_white")  # steps with noise that takes as long before any network
 _ALIKE = {"step_dppsac": "step_dpsgd"}  # where one was measured and the other was not
 
 
@@ -71,9 +72,11 @@ class UnitCosts:
                 return found
         if unit != _PLAIN and unit.startswith("step_") and self._measured(_PLAIN, name, colors) is not None:
             own, plain = (self._measured(one, _REFERENCE, 3) for one in (unit, _PLAIN))
-            ratio = own / plain if own and plain else 1.0
+            steps = self._cpu(_PLAIN, name, colors)
+            noise, ratio = (own - plain, own / plain) if own and plain else (0.0, 1.0)
+            ratio = 1.0 + noise / steps if unit in _ON_IMAGES else ratio
             self.notes.add(f"{unit.removeprefix('step_')} with {model}: taken as {ratio:.2g} times SGD")
-            return ratio * self._cpu(_PLAIN, name, colors)
+            return ratio * steps
         if name in ("", _REFERENCE):
             raise ValueError(f"the table of costs has no {unit}{f' of {name}' if name else ''}")
         self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, see tests/benchmarks/unit_costs.py")
