@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ def called(*words: object) -> Outcome:
     try:
         with (
             mock.patch.object(sys, "argv", ["leakbound", *map(str, words)]),
+            mock.patch.dict(os.environ, COLUMNS="500"),  # a narrow box would break long paths into two
             redirect_stdout(out),
             redirect_stderr(err),
         ):

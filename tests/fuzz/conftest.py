@@ -18,7 +18,6 @@ _SPARE = 4 * 2**30  # bytes that a test may take beyond what the process has
 def _bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What asks for all memory ends in a MemoryError, what never ends in a TimeoutError; nothing asks the network."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("TERMINAL_WIDTH", "1000")
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _SPARE, before[1]))
