@@ -1,6 +1,8 @@
 """Cases of the section ``correct``: a GPU against a CPU, with the same noise; resuming; and the GPU's own noise.
 
-Noise is drawn on the CPU for both, so that what is left is arithmetic: distances are in terms of how far training went.
+Noise is drawn on the CPU for both, so that what is left is arithmetic. Where it turns a unit of a network on or off, or
+lets another pixel be the largest of its neighbours, one network of several comes away a hundred times as far as the
+others: the median of some networks is judged strictly, the farthest one by what no arithmetic does.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ LEVELS: dict[str, float | None] = {
 TOLERANCE = 1e-4
 """Relative distance of weights, of a GPU from a CPU, that is arithmetic."""
 _OF_WAY = 1e-2  # the same over how far the weights came from their start
+_FARTHEST = 1e-2  # relative distance of a network whose units were turned
+_NETWORKS = 3  # at least, where each is trained by itself
 _NEAR = 0.02  # difference of an attack's values, in units of each metric's own size
 _CHUNK = 2**16  # numbers that are drawn at once
 _Z = 5.0  # standard errors; each of a few dozen numbers passes it by luck once in 10⁶ times
@@ -204,21 +208,25 @@ def cases(asked: Asked) -> Iterator[Case]:
 
 
 def compared_weights(name: str, slots: int, device: str, rounds: int) -> Values:
-    """Weights after some steps on both devices."""
-    found = {kind: train(request(name, slots, kind, rounds)).weights for kind in dict.fromkeys(("cpu", device))}
-    start = train(request(name, slots, "cpu", 0)).weights
-    exact, seen = found["cpu"], found[device]
-    apart, size = _distance(exact, seen), _distance(exact, {key: 0 * one for key, one in exact.items()})
-    way = _distance(exact, start)
-    right = apart <= TOLERANCE * size and apart <= _OF_WAY * way
-    yield {"metric": "relative_distance", "value": apart / size, "expected": TOLERANCE, "status": _said(right)}
-    yield {"metric": "of_way", "value": apart / way, "expected": _OF_WAY, "status": _said(right)}
+    """Weights of some networks after some steps on both devices, on the GPU so many side by side."""
+    alone = {"replicas": _NETWORKS, "config": TrainingConfig(evaluations=1, max_stack=1)} if slots == 1 else {}
+    asked = {kind: request(name, slots, kind, rounds, **alone) for kind in dict.fromkeys(("cpu", device))}
+    found = {kind: train(one).weights for kind, one in asked.items()}
+    start = train(replace(asked["cpu"], rounds=0)).weights
+    apart, way = _distances(found["cpu"], found[device]), _distances(found["cpu"], start)
+    relative = apart / _distances(found["cpu"], {key: 0 * one for key, one in start.items()})
+    for metric, value, expected in (
+        ("relative_distance", float(relative.median()), TOLERANCE),
+        ("of_way", float((apart / way).median()), _OF_WAY),
+        ("farthest", float(relative.max()), _FARTHEST),
+    ):
+        yield {"metric": metric, "value": value, "expected": expected, "status": _said(value <= expected)}
 
 
-def _distance(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
-    """Norm of the difference of all parameters together; NaN counts as far."""
-    squares = sum(float((first[name].double() - second[name].double()).square().sum()) for name in first)
-    return math.inf if math.isnan(squares) else math.sqrt(squares)
+def _distances(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Tensor:
+    """Norms of the difference of all parameters of each network; NaN counts as far."""
+    squares = sum((first[name].double() - second[name].double()).square().flatten(1).sum(1) for name in first)
+    return torch.as_tensor(squares).sqrt().nan_to_num(nan=math.inf)
 
 
 def _said(right: bool) -> str:
@@ -244,7 +252,8 @@ def resumed(device: str, rounds: int) -> Values:
         with suppress(_KilledError):
             train(replace(asked, on_rows=kill))
         again = train(asked).weights
-    apart = _distance(whole, again) / _distance(whole, {key: 0 * one for key, one in whole.items()})
+    relative = _distances(whole, again) / _distances(whole, {key: 0 * one for key, one in whole.items()})
+    apart = float(relative.max())
     yield {"metric": "relative_distance", "value": apart, "expected": TOLERANCE, "status": _said(apart <= TOLERANCE)}
 
 

@@ -1,12 +1,14 @@
 """`make gpu`, rehearsed on a CPU, and the wheels that a machine with a GPU and no network lacks."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import gpu
 import gpu_correct
@@ -18,7 +20,7 @@ import pandas as pd
 import pytest
 import torch
 
-from leakbound.training import inputs
+from leakbound.training import inputs, train
 from leakbound.training.loop import members_of
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
@@ -148,6 +150,37 @@ def test_kept_tables_are_those_that_were_measured(tmp_path, capsys):
     assert pd.read_parquet(kept / "gpu_fast.parquet")["value"].tolist() == [2.5]
     gpu._write("fast", [{**rows[0], "status": gpu.WRONG}], asked(9), found, time.time())
     assert gpu.keep(found, kept, ["fast"]) == 1  # and says so
+
+
+@pytest.mark.parametrize(
+    ("apart", "right"),
+    [
+        ((1e-6, 1e-6, 1e-6), (True, True, True)),
+        ((1e-6, 1e-3, 1e-6), (True, True, True)),  # a unit of one network was turned
+        ((1e-6, 1e-3, 1e-3), (False, True, True)),
+        ((1e-6, 1e-1, 1e-6), (True, True, False)),
+        ((1e-6, math.nan, 1e-6), (True, True, False)),
+        ((1e-1, 1e-1, 1e-1), (False, False, False)),
+    ],
+)
+def test_weights_are_judged_by_the_median_network_and_the_farthest_one(apart, right, monkeypatch):
+    def train(asked):
+        moved = torch.tensor(apart if asked.device == "gpu" else (0.0,) * 3)
+        weights = torch.ones(3, 8) + (0.0 if asked.rounds == 0 else 1.0) + 2 * moved[:, None]
+        return SimpleNamespace(weights={"head.bias": weights})
+
+    monkeypatch.setattr(gpu_correct, "train", train)
+    rows = list(gpu_correct.compared_weights("none", 1, "gpu", 20))
+    assert [row["metric"] for row in rows] == ["relative_distance", "of_way", "farthest"]
+    assert tuple(row["status"] == gpu.OK for row in rows) == right
+
+
+def test_networks_that_are_trained_by_themselves_are_several_and_no_stack(monkeypatch):
+    asked = []
+    monkeypatch.setattr(gpu_correct, "train", lambda one: (asked.append(one), train(one))[1])
+    rows = list(gpu_correct.compared_weights("none", 1, "cpu", 2))
+    assert {(one.replicas, one.config.max_stack) for one in asked} == {(3, 1)}
+    assert [row["value"] for row in rows] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.slow
