@@ -331,6 +331,20 @@ BUGS = (
         "known = class_means(dataset.members(0), present)",
         "tests/attacks/test_model_inversion.py::test_attacks_depend_on_no_member_beyond_the_network",
     ),
+    Bug(
+        "stack of attack networks that memory did not hold goes on with other draws",
+        "attacks/white_box.py",
+        "pupil.generator.set_state(pupil.state) for pupil in pupils",
+        "pupil.generator for pupil in pupils",
+        "tests/attacks/test_stacked_membership.py::test_a_stack_that_memory_does_not_hold_is_halved_and_draws_anew",
+    ),
+    Bug(
+        "half of a stack of inversions solves what the other half has solved",
+        "attacks/searches.py",
+        "[self.rows[place][middle:] for place in above]",
+        "[self.rows[place][:middle] for place in above]",
+        "tests/attacks/test_stacked_inversion.py::test_halves_of_a_part_hold_its_problems_once",
+    ),
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
         "noise of an engine the same at each use",
