@@ -1,15 +1,18 @@
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
 from leakbound.accounting import dp_capacity
+from leakbound.attacks import gradient_capacity
 from leakbound.attacks.gradient_capacity import covariance_spectrum, measure
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
 from leakbound.models import build
+from leakbound.training.client_steps import record_gradients
 from leakbound.training.stack import stacked
 
 SLUG = "digits/lenet/dpsgd-0.5/n10-b64"
@@ -63,6 +66,23 @@ def test_capacity_is_that_of_gaussian_gradients_with_the_clipped_covariance(weig
     total = float((centered**2).sum()) / (records - 1)
     assert values.loc[0, "trace"] == pytest.approx(0.5 * ratio * total, rel=1e-4)
     assert arrays["eigenvalues"].shape == (2, records)
+
+
+def test_gradients_of_large_networks_are_taken_in_smaller_pieces(weights, digits, monkeypatch):
+    whole, _ = measured(weights, digits, records=12)
+    parameters, sizes = sum(value[0].numel() for value in weights.values()), []
+
+    def gradients(model, images, labels):
+        sizes.append(len(images))
+        return record_gradients(model, images, labels)
+
+    monkeypatch.setattr(gradient_capacity, "record_gradients", gradients)
+    for records_held, pieces in ((5, [5, 5, 2]), (0.5, [1] * 12)):
+        monkeypatch.setattr(gradient_capacity, "_BYTES", int(4 * parameters * records_held))
+        sizes.clear()
+        found, _ = measured(weights, digits, records=12)
+        assert sizes == pieces * 2  # replicas
+        pd.testing.assert_frame_equal(found, whole, rtol=1e-5)
 
 
 def test_values_are_ordered_and_theorem_4_is_there_in_both_forms(weights, digits):

@@ -25,7 +25,7 @@ from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots
 
-_CHUNK = 50  # records differentiated at once
+_CHUNK, _BYTES = 50, 2**30  # most records that are differentiated at once, and what their gradients fill at most
 _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was trained with
 
 
@@ -53,8 +53,7 @@ def measure(
     ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
 
     Args, beside those of :mod:`leakbound.attacks`:
-        defense: ``dpsgd`` or ``dppsac``: how gradients are clipped.
-        level: Its noise multiplier m, > 0.
+        defense: ``dpsgd`` or ``dppsac``, at a ``level`` of noise m > 0: how gradients are clipped.
         batch_size: Expected number B of records in a step.
 
     Returns:
@@ -73,8 +72,10 @@ def measure(
     generator = torch_generator(seed, dataset.name, "capacity")  # its weights are replaced
     network = build(model, dataset.colors, len(dataset.classes), generator).to(device)
     ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
+    parameters = sum(one.numel() for one in network.parameters())
+    size = max(1, min(_CHUNK, _BYTES // (4 * parameters)))
     bounds = {
-        "corrected": dp_capacity(level, batch_size, sum(one.numel() for one in network.parameters())),
+        "corrected": dp_capacity(level, batch_size, parameters),
         "printed": dp_capacity(level, batch_size, as_printed=True),
     }
     tables, spectra = [], []
@@ -85,11 +86,10 @@ def measure(
         if finite:
             network.load_state_dict({name: tensor[row].to(device) for name, tensor in weights.items()})
             pieces = []  # kept in float32 on the CPU
-            for some, targets in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
+            for some, targets in zip(images.split(size), labels.split(size), strict=True):
                 gradients = record_gradients(network, some.to(device), targets.to(device))
                 flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
-                factors = client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)
-                pieces.append((factors[:, None] * flat).cpu())
+                pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
             spectrum = covariance_spectrum(torch.cat(pieces))
         found = {
             "measured": 0.5 * float(np.log1p(ratio * spectrum).sum()),
