@@ -7,6 +7,6 @@ configuration, from which its random draws derive with dataset and replica, so t
 ``slug``, the name of the run; and ``device``, where it computes. Those on untrained networks are also given what the
 client does: ``defense``, at a ``level`` as it means it; ``channel``, the calibrated channel, None for a defense without
 one; ``moments``, the mean and covariance that the channel was made from; and ``privacy_noise``, whether the client's
-noise is ``seeded`` or ``secure``. An attack returns rows (replica, variant, unit, metric,
-value, low, high, status), and arrays for storage.
+noise is ``seeded`` or ``secure``. An attack returns rows (replica, variant, unit, metric, value, low, high, status),
+and arrays for storage.
 """

@@ -21,11 +21,11 @@ from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.client_steps import GRADIENT_BYTES, client_step, record_gradients
 from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots
 
-_CHUNK, _BYTES = 50, 2**30  # most records that are differentiated at once, and what their gradients fill at most
+_CHUNK = 50  # records differentiated at once, fewer of a large network
 _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was trained with
 
 
@@ -73,7 +73,7 @@ def measure(
     network = build(model, dataset.colors, len(dataset.classes), generator).to(device)
     ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
     parameters = sum(one.numel() for one in network.parameters())
-    size = max(1, min(_CHUNK, _BYTES // (4 * parameters)))
+    size = max(1, min(_CHUNK, GRADIENT_BYTES // (4 * parameters)))
     bounds = {
         "corrected": dp_capacity(level, batch_size, parameters),
         "printed": dp_capacity(level, batch_size, as_printed=True),

@@ -249,8 +249,8 @@ class ChannelEngine:
         """Go on from :meth:`state_dict`, before or after the loaders were protected.
 
         Raises:
-            GuaranteeError: If the state is of another channel or noise, of other data, or forgets uses with noise that
-                no seed repeats.
+            GuaranteeError: If the state is of another form, channel or noise, of other data, or forgets uses with noise
+                that no seed repeats.
         """
         law, own = state.get("law"), self._law()
         alike = isinstance(law, Mapping) and state.get("version") == _VERSION and law.keys() == own.keys()

@@ -29,7 +29,8 @@ from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs, Members
 Gradients = dict[str, Tensor]
 Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
-_GRADIENT_BYTES = 2**30  # for the gradients of single records; a larger batch is summed piece by piece
+GRADIENT_BYTES = 2**30
+"""For the gradients of single records; those of more records are taken piece by piece."""
 
 
 Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
@@ -150,7 +151,7 @@ class ClientStep:
         """Sum over each batch of its records' weighted gradients."""
         count, size = labels.shape
         parameters = dict(model.named_parameters())
-        at_once = max(1, _GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
+        at_once = max(1, GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
         sums = {name: images.new_zeros(count, *value.shape) for name, value in parameters.items()}
         for batches in torch.arange(count, device=labels.device).split(max(1, at_once // size)):
             for records in torch.arange(size, device=labels.device).split(at_once):
