@@ -156,9 +156,9 @@ def test_kept_tables_are_those_that_were_measured(tmp_path, capsys):
     ("apart", "right"),
     [
         ((1e-6, 1e-6, 1e-6), (True, True, True)),
-        ((1e-6, 1e-3, 1e-6), (True, True, True)),  # a unit of one network was turned
-        ((1e-6, 1e-3, 1e-3), (False, True, True)),
-        ((1e-6, 1e-1, 1e-6), (True, True, False)),
+        ((1e-6, 5e-4, 1e-6), (True, True, True)),  # a unit of one network was turned
+        ((1e-6, 5e-4, 5e-4), (False, True, True)),
+        ((1e-6, 2e-3, 1e-6), (True, True, False)),
         ((1e-6, math.nan, 1e-6), (True, True, False)),
         ((1e-1, 1e-1, 1e-1), (False, False, False)),
     ],
