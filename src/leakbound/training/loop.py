@@ -1,5 +1,6 @@
 """The training loop of every defense, and SGD over a stack, which most defenses are trained by."""
 
+import gc
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -235,6 +236,7 @@ def run(
                     *told,
                 )
                 halved = True
+                gc.collect()  # a learner and its recorded step hold each other
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
     rows = pd.DataFrame([row for chunk in finished for row in chunk["rows"]], columns=[*_CURVE_TYPES])
