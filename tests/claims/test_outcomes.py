@@ -98,7 +98,9 @@ def test_two_series_are_enough_for_an_order():
     rows = rows_of(*((name, 1.0, r, "m", value) for name, value in (("a", 1.0), ("b", 3.0)) for r in range(3)))
     blocks = found("ordered", rows, series=[{"defense": "a"}, {"defense": "b"}])
     assert blocks.effects.iloc[:, 0].tolist() == [2.0] * 3
-    assert blocks.detail == "sign flips of Page's statistic over 2 values of the series; effect: mean slope per step"
+    assert blocks.detail == (
+        "sign flips of Page's statistic over 2 values of the series, and of slopes; effect: mean slope per step"
+    )
     with pytest.raises(EmptySelectionError, match="'c'"):
         found("ordered", rows, series=[{"defense": "a"}, {"defense": "c"}])
 
@@ -161,13 +163,20 @@ def test_an_arm_beyond_plain_sgd_names_both_and_counts_replicas_without_either()
     }
     blocks = found("beyond", rows, **options)
     assert list(blocks.effects.columns) == ["beyond"]
-    assert blocks.effects["beyond"].tolist() == pytest.approx([0.05, 0.05])
-    assert blocks.detail == "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages"
+    assert blocks.effects["beyond"].tolist() == pytest.approx([0.1, 0.1])
+    assert blocks.left_out == 1
+    assert blocks.detail == (
+        "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages and 1 levels; "
+        "recipes: 1 to 1 of the lengths full"
+    )
     bare = found("beyond", rows.drop(columns="dataset"), **options)
     assert bare.effects["beyond"].tolist() == blocks.effects["beyond"].tolist()
     # Leakage below that of nothing is luck, and counts as nothing.
     lucky, none = (
-        fronts(("none", 1.0, 0, 0.6, 0.4), ("natural", 1.0, 0, x, 0.5)).assign(learning_rate=0.1) for x in (0.4, 0.5)
+        fronts(*(one for r in range(2) for one in (("none", 1.0, r, 0.5, 0.4), ("natural", 1.0, r, x, 0.5)))).assign(
+            learning_rate=0.1
+        )
+        for x in (0.4, 0.5)
     )
     expected = found("beyond", none, **options).effects["beyond"].tolist()
     assert found("beyond", lucky, **options).effects["beyond"].tolist() == expected
