@@ -96,6 +96,24 @@ def test_a_table_has_a_row_for_each_dataset_and_one_over_all_blocks():
     assert claims["power"].iloc[0] == 0.0
 
 
+def test_a_claim_says_in_words_below_what_no_p_can_be():
+    rows = datasets(3.0, 3.0, replicas=2)
+    claims = evaluate(figure(RISES, ("decreasing", {})), rows, ALPHA)
+    for index, row in enumerate(over_all(claims, index) for index in (0, 1)):
+        assert row["text"] == f"Statement {index}. With 4 blocks no p below 0.12 is possible."
+        assert row["verdict"] == "undecided"
+    assert over_all(evaluate(figure(RISES), sweep(3.0), ALPHA))["text"] == "Statement 0."
+
+
+def test_half_of_the_datasets_must_show_an_effect_and_those_that_do_are_named():
+    alone = over_all(evaluate(figure(RISES), datasets(40.0, 0.0, 0.0, 0.0, replicas=5), ALPHA))
+    assert alone["verdict"] == "mixed"
+    assert "shown by digits, but not by at least 2 of 4: p = " in alone["detail"]
+    assert alone["p_adjusted"] > ALPHA
+    two = over_all(evaluate(figure(RISES), datasets(9.0, 9.0, 9.0, 0.0, replicas=5), ALPHA))
+    assert two["verdict"] == "reproduced"
+
+
 def test_blocks_of_several_networks_count_for_their_dataset():
     rows = pd.concat([sweep(3.0, replicas=5), sweep(3.0, replicas=5, seed=1, model="resnet10")])
     claims = evaluate(figure(RISES), rows, ALPHA)

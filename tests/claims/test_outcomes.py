@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from leakbound.claims.claims import evaluate
-from leakbound.claims.judging import gathered, opposed
+from leakbound.claims.judging import gathered, judge, opposed
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.power import Design
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
@@ -199,6 +199,49 @@ def test_power_is_that_of_a_t_test_by_its_own_definition():
         assert design().power(needed, times) >= 0.8 > design().power(needed - 1, times)
     assert design(spread=np.nan).needed() is None
     assert design(spread=100.0).needed() is None
+
+
+def test_a_difference_within_delta_has_two_sides_to_be_outside_of():
+    effects = pd.DataFrame({"difference": [3.0] * 5})
+    one = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    generator = np.random.default_rng(0)
+    assert judge(one, 1.0, generator).p_value == 2 * 2.0**-5  # above, or below: all five signs, one way or the other
+    upward = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="at most")})
+    assert judge(upward, 1.0, generator).p_value == 2.0**-5
+    inside = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    assert judge(inside, 4.0, generator).p_value == 2.0**-5  # both sides must hold
+
+
+@pytest.mark.parametrize(
+    ("test", "text"), [("at_most", "all as claimed, 2 equal up to rounding"), ("less", "all as claimed, 2 equal")]
+)
+def test_what_differs_from_a_bound_by_rounding_does_not_exceed_it(test, text):
+    rows = pd.DataFrame(
+        {"kind": ["guessed", "bound"] * 2, "level": [1.0, 1.0, 2.0, 2.0], "value": [1.0, 0.9999999999999993, 0.5, 0.5]}
+    )
+    options = {"a": {"kind": "guessed"}, "b": {"kind": "bound"}, "exact": True}
+    one = found(test, rows, **options)
+    assert one.holds
+    assert text in one.detail
+    beyond = rows.assign(value=[1.0, 0.99999, 0.5, 0.5])
+    assert found(test, beyond, **options).detail.startswith("2 comparisons, 1 against the claim")
+    swapped = {"a": options["b"], "b": options["a"], "exact": True}
+    assert found("greater", rows, **swapped).holds
+
+
+def test_numbers_that_are_all_the_same_are_at_most_each_other_and_not_less():
+    rows = pd.DataFrame({"kind": ["a", "b"], "level": [1.0, 1.0], "value": [0.5, 0.5]})
+    options = {"a": {"kind": "a"}, "b": {"kind": "b"}, "exact": True}
+    assert found("at_most", rows, **options).holds
+    assert not found("less", rows, **options).holds
+    assert not found("greater", rows, **options).holds
+
+
+def test_an_exact_trend_may_rest_or_waver_by_rounding_but_not_all_the_way():
+    values = {"rises": [1.0, 2.0, 2.0 - 4e-16], "flat": [1.0, 1.0 + 2e-16, 1.0], "falls": [1.0, 2.0, 1.999]}
+    for name, expected in (("rises", True), ("flat", False), ("falls", False)):
+        rows = pd.DataFrame({"level": [1.0, 2.0, 3.0], "value": values[name]})
+        assert found("increasing", rows, exact=True).holds is expected, name
 
 
 def exact_claims() -> pd.DataFrame:
