@@ -402,6 +402,49 @@ BUGS = (
         "if False:",
         "tests/engine/test_refusals.py::test_augmentation_that_hides_at_first_is_caught_at_the_second_use",
     ),
+    # -- claims: what is judged, by which replicas and datasets --------------------------------------------------------
+    Bug(
+        "random sign flips count only sums above the observed one",
+        "claims/statistics.py",
+        "int(np.sum(sums >= observed - slack))",
+        "int(np.sum(sums > observed + slack))",
+        "tests/claims/test_statistics.py::test_random_sign_flips_count_sums_that_equal_the_observed_one",
+    ),
+    Bug(
+        "corners of a front chosen in the replica that they are judged in",
+        "claims/recipes.py",
+        "for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):",
+        "for place in zip(range(n), range(n), strict=True):",
+        "tests/claims/test_recipe_claims.py::test_corners_are_chosen_in_another_replica_than_they_are_judged_in",
+    ),
+    Bug(
+        "one dataset speaks for all",
+        "claims/judging.py",
+        "len(datasets) - -(-len(datasets) // 2) + 1",
+        "len(datasets)",
+        "tests/claims/test_false_alarms.py::test_one_dataset_of_four_does_not_speak_for_all",
+    ),
+    Bug(
+        "trends judged by ranks alone",
+        "claims/judging.py",
+        "p_value = max(p_value, *(p for _, p, _ in looks))",
+        "p_value = looks[0][1]",
+        "tests/claims/test_false_alarms.py::test_skewed_errors_whose_spread_grows_are_seldom_a_trend",
+    ),
+    Bug(
+        "plain SGD's front takes recipes of lengths that the arm has not",
+        "claims/recipes.py",
+        'known[known["length"].isin(shared)]',
+        "known",
+        "tests/claims/test_recipe_claims.py::test_plain_sgd_is_given_the_lengths_that_the_arm_has",
+    ),
+    Bug(
+        "a difference within delta said to be larger on either side at the full level",
+        "claims/judging.py",
+        "min(1.0, 2 * min(above, low_below))",
+        "min(above, low_below)",
+        "tests/claims/test_outcomes.py::test_a_difference_within_delta_has_two_sides_to_be_outside_of",
+    ),
 )
 
 
