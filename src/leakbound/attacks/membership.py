@@ -89,6 +89,7 @@ def attack(
     channel: Channel | None = None,
     references: References | None = None,
     learning_rates: Sequence[float] = (),
+    lengths: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Attack every replica of a run in all ways, and in the one that does best on the records that the attacker knows.
 
@@ -101,6 +102,7 @@ def attack(
         channel: Of the defense, if it has one.
         references: Networks to compare with; None for none.
         learning_rates: That of each network, needed with references.
+        lengths: That of each network's training; all are ``full`` if none is given.
 
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, the same
@@ -127,7 +129,8 @@ def attack(
         division = numpy_generator(seed, dataset.name, replica, "membership_division")
         asked = asked_records(dataset, replica, config.known_fraction, division)
         load(network, {name: values[row] for name, values in weights.items()})
-        look = partial(_look, network, dataset, references, learning_rates[row] if references is not None else None)
+        recipe = (learning_rates[row], lengths[row] if lengths else "full") if references is not None else None
+        look = partial(_look, network, dataset, references, recipe)
         known, way = max(((look(way, asked.known), way) for way in ways), key=lambda seen: _promise(seen[0]))
         looks = [known, *(look(way, group) for group in asked.groups)]
         sound = sound and all(seen.signals.finite for seen in looks)
@@ -243,17 +246,17 @@ def _look(
     network: nn.Module,
     dataset: ImageDataset,
     references: References | None,
-    learning_rate: float | None,
+    recipe: tuple[float, str] | None,
     queries: Queries,
     group: Group,
 ) -> Look:
-    """View of some records through a network and the references of its learning rate."""
+    """View of some records through a network and the references of its learning rate and length."""
     device = next(network.parameters()).device
     images, labels = torch.from_numpy(dataset.pool.images[group.rows]), torch.from_numpy(group.labels)
     signals = read_signals(network, images.to(device), labels.to(device), queries)
-    if references is None or learning_rate is None:
+    if references is None or recipe is None:
         return Look(signals)
-    return Look(signals, references.compared(learning_rate, queries, group.rows, group.labels))
+    return Look(signals, references.compared(*recipe, queries, group.rows, group.labels))
 
 
 def _promise(look: Look) -> float:

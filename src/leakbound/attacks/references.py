@@ -146,24 +146,31 @@ class References:
     networks: Networks
     network: nn.Module
     dataset: ImageDataset
-    _answers: dict[tuple[float, int], Float[np.ndarray, "references pool classes"]] = field(default_factory=dict)
+    _answers: dict[tuple[float, str, int], Float[np.ndarray, "references pool classes"]] = field(default_factory=dict)
 
     def compared(
-        self, learning_rate: float, queries: Queries, rows: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]
+        self,
+        learning_rate: float,
+        length: str,
+        queries: Queries,
+        rows: Int[np.ndarray, " n"],
+        labels: Int[np.ndarray, " n"],
     ) -> Compared | None:
-        """Confidences of the references at a learning rate; None if fewer than two of them trained soundly.
+        """Confidences of the references of a recipe; None if fewer than two of them trained soundly.
 
         Of a record that all of them were trained on, all count as outside: no other estimate of its law is left.
 
         Args:
             learning_rate: That of the network that they are compared with.
+            length: That of its training.
             queries: How each record is shown.
             rows: Rows of the pool.
             labels: Class in question of each.
         """
         rates = self.networks.rates
-        own = rates[rates["learning_rate"] == learning_rate]
-        key = learning_rate, queries.count
+        alike = rates["length"] == length if "length" in rates else length == "full"
+        own = rates[(rates["learning_rate"] == learning_rate) & alike]
+        key = learning_rate, length, queries.count
         if key not in self._answers:
             self._answers[key] = self._asked(own.index.tolist(), queries)
         confidence = self._answers[key][:, rows, labels].astype(np.float64)
