@@ -1,6 +1,7 @@
 """Scores by reference networks: against scipy, brute-force definitions, and networks that are known to remember."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -112,7 +113,8 @@ def test_rmia_orders_records_as_its_definition_over_a_population(made_up, offlin
     ratios = []
     for record in range(200):
         away = chances[compared.outside[:, record], record].mean()
-        ratios.append(target[record] / (0.5 * ((1 + offline) * away + (1 - offline))))
+        seen = [*chances[compared.inside[:, record], record], offline * away + 1 - offline]
+        ratios.append(target[record] / (0.5 * (away + np.mean(seen))))
     population = np.exp(generator.normal(0, 3, 2000))
     counted = [np.mean(ratio >= 1.2 * population) for ratio in ratios]
     assert stats.spearmanr(rmia(confidence, compared, offline), counted).statistic > 0.999
@@ -228,6 +230,17 @@ def test_references_are_shared_by_arms_and_disjoint_in_their_draws_from_replicas
             not np.array_equal(one.dataset.parts(number).members, digits.parts(replica).members) for replica in range(4)
         )
     assert np.array_equal(one.dataset.labels(0), digits.pool.labels)  # references have no canaries
+
+
+def test_references_of_records_without_canaries_are_drawn_as_no_replica_is(digits):
+    """Members of reference k and of replica k meet as often as any two draws do: 200²/900 = 44 of 200 on average."""
+    plain = dataclasses.replace(digits, drawing=dataclasses.replace(digits.drawing, canaries=0))
+    drawn = reference_dataset(plain)
+    for number, replica in itertools.product(range(4), range(4)):
+        own, other = plain.parts(replica), drawn.parts(number)
+        for part in (own.members, own.nonmembers):
+            assert 15 < np.isin(other.members, part).sum() < 75  # five standard deviations
+    assert np.array_equal(drawn.parts(0).members, reference_dataset(digits).parts(0).members)
 
 
 def test_more_references_leave_the_first_ones_as_they_are(digits):

@@ -324,6 +324,20 @@ def test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_w
             assert float(points["half"][0, rate, "epsilon"]) < float(points["full"][0, rate, "epsilon"])
 
 
+def test_test_records_choose_nothing(request_for, digits):
+    """Under wrong labels of the test records early points do best on them; weights and choices stay as they are."""
+    wrong = dataclasses.replace(digits.test, labels=(digits.test.labels + 1) % 10)
+    settings = {"rounds": 12, "learning_rates": (0.05, 0.1), "training": {"evaluations": 4}}
+    for arm in ({"defense": EarlyStopping()}, {"lengths": LENGTHS}):
+        found = train(request_for(**arm, **settings))
+        other = train(request_for(dataset=dataclasses.replace(digits, test=wrong), **arm, **settings))
+        accuracy = other.curves.query("metric == 'test_accuracy'").groupby("learning_rate")["value"]
+        assert (accuracy.first() > accuracy.last()).any()
+        assert found.rates.equals(other.rates)
+        for name, weights in found.weights.items():
+            assert weights.numpy().tobytes() == other.weights[name].numpy().tobytes()
+
+
 def test_a_training_that_diverges_late_keeps_its_sound_lengths(request_for, monkeypatch):
     measured = StackLearner.step
 

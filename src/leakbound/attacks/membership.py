@@ -9,6 +9,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from leakbound.attacks.networks import load
 from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
 from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.signals import Queries, Signals, read_signals
+from leakbound.attacks.strongest import strongest
 from leakbound.attacks.validity import DIVERGED
 from leakbound.attacks.white_box import Lesson, white_box_scores
 from leakbound.channels.channel import Channel
@@ -38,10 +40,12 @@ ALONE = ("white_box", "loss_threshold")
 """Attackers that look at the target alone."""
 COMPARING = ("lira_offline", "lira_online", "rmia", "white_box_references")
 """Attackers that compare it with reference networks; the last one learns from all signals and these scores together."""
+LEARNED = ("white_box", "white_box_references")
+"""Attackers that learn from the records that they know."""
 STRONGEST = "strongest"
-"""The attacker that does best on the records that it knows."""
+"""By each metric the attacker that does best on the records that it knows."""
 
-_FALSE_POSITIVE_RATES = (0.01, 0.001)
+_FALSE_POSITIVE_RATES: Mapping[str, float | None] = {"auc": None, "tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
@@ -91,7 +95,9 @@ def attack(
     learning_rates: Sequence[float] = (),
     lengths: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Attack every replica of a run in all ways, and in the one that does best on the records that the attacker knows.
+    """Attack every replica of a run in all ways, and in those that do best on the records that the attacker knows.
+
+    The best is chosen for each metric on its own, see :func:`leakbound.attacks.strongest.strongest`.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
     itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Canaries
@@ -110,9 +116,10 @@ def attack(
         members and non-members, without which an AUC says little. NaN, with its status, for a diverged replica, and for
         a comparison with references of which fewer than two trained soundly. With them the arrays ``<variant>_members``
         and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member; ``<variant>_canaries``
-        (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); and of
-        the strongest attacker its index among the variants, ``strongest_choice`` (replicas,), and whether it looked
-        through noise, ``noisy_queries`` (replicas,).
+        (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); scores
+        of the strongest attacker are those of the one with the best AUC, ``strongest_choice`` (replicas,) its index
+        among the variants, ``strongest_choice_tpr_at_fpr_0.01`` and so on that by other metrics, and
+        ``noisy_queries`` (replicas,) whether it looked through noise.
 
     Raises:
         ValueError: If there are too few records to learn from or to score.
@@ -163,12 +170,18 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
 def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
     """Rows and arrays of a replica; there are no scores if it is not sound."""
     unknown = [np.full(len(group), np.nan) for group in case.asked.groups]
-    named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in (*variants, STRONGEST)}
-    kept = {f"{name}_{kind}": values for name, kinds in named.items() for kind, values in kinds.items()}
-    choice = [found.get(name) is found.get(STRONGEST) for name in variants].index(True) if found else -1
-    kept |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(case.way.count > 0)}
+    named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in variants}
+    known = {name: scores[0] for name, scores in found.items()}
+    choices = {metric: strongest(known, LEARNED, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
+    best = named[choices["auc"] or variants[0]]
+    kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
+    for metric, name in choices.items():
+        chosen = "strongest_choice" if metric == "auc" else f"strongest_choice_{metric}"
+        kept[chosen] = np.array(list(variants).index(name) if name else -1)
+    kept |= {"noisy_queries": np.array(case.way.count > 0)}
     kept |= {"canaries_inserted": case.asked.inserted} if len(case.asked.inserted) else {}
-    return _rows(case.replica, named, case.asked, case.looks[1].signals if case.sound else None), kept
+    target = case.looks[1].signals if case.sound else None
+    return _rows(case.replica, named, choices, case.asked, target), kept
 
 
 def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Lesson, list[Tensor], Scores]:
@@ -180,7 +193,7 @@ def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Le
 
     Returns:
         Attacker to its scores of the known records, for one that learns from them by networks that held them out (NaN
-        for the few that none did), and of each other group. ``strongest`` is the one with the highest AUC on the known.
+        for the few that none did), and of each other group.
     """
     found: dict[str, list[np.ndarray]] = {
         "white_box": (yield from _learned(looks, (), generator)),
@@ -190,8 +203,7 @@ def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Le
         found |= _comparing(looks, looks[0].compared)
         evidence = [_evidence(found, number, look) for number, look in enumerate(looks)]
         found["white_box_references"] = yield from _learned(looks, evidence, generator)
-    best = max(found, key=lambda name: _area(found[name][0]))
-    return {**found, STRONGEST: found[best]}
+    return found
 
 
 def _comparing(looks: Sequence[Look], known: Compared) -> dict[str, list[np.ndarray]]:
@@ -256,7 +268,7 @@ def _look(
     signals = read_signals(network, images.to(device), labels.to(device), queries)
     if references is None or recipe is None:
         return Look(signals)
-    return Look(signals, references.compared(*recipe, queries, group.rows, group.labels))
+    return Look(signals, references.compared(recipe[0], queries, group.rows, group.labels, recipe[1]))
 
 
 def _promise(look: Look) -> float:
@@ -274,7 +286,11 @@ def _area(known: Float[np.ndarray, " n"]) -> float:
 
 
 def _rows(
-    replica: int, named: Mapping[str, Mapping[str, np.ndarray]], asked: Asked, target: Signals | None
+    replica: int,
+    named: Mapping[str, Mapping[str, np.ndarray]],
+    choices: Mapping[str, str],
+    asked: Asked,
+    target: Signals | None,
 ) -> list[dict[str, object]]:
     """One row per estimate, NaN where there is none; none belongs to a unit of its own."""
     found: dict[tuple[str, str], Interval] = {}
@@ -286,9 +302,12 @@ def _rows(
             compared["canary_"] = scores["canaries"][place, asked.inserted], np.concatenate(others)
         for kind, halves in compared.items():
             unknown = not all(np.isfinite(half).all() for half in halves)
-            found[variant, f"{kind}auc"] = _UNKNOWN if unknown else auc_interval(*halves)
-            for rate in _FALSE_POSITIVE_RATES:
-                found[variant, f"{kind}tpr_at_fpr_{rate}"] = _UNKNOWN if unknown else tpr_at_fpr(*halves, rate)
+            for metric, at in _FALSE_POSITIVE_RATES.items():
+                one = _UNKNOWN if unknown else auc_interval(*halves) if at is None else tpr_at_fpr(*halves, at)
+                found[variant, f"{kind}{metric}"] = one
+    kinds = ("", "canary_") if len(asked.inserted) else ("",)
+    for kind, (metric, name) in product(kinds, choices.items()):
+        found[STRONGEST, f"{kind}{metric}"] = found.get((name, f"{kind}{metric}"), _UNKNOWN)
     hits = np.full(len(asked.scored), np.nan) if target is None else target.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
         found["target", metric] = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))

@@ -1,6 +1,6 @@
 """Settings of sweeps, and of rows that need no training."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -31,7 +31,7 @@ class StudyConfig(Settings):
     validation records and the end, the same for every defense, for fronts of recipes; needs ``rates: all``."""
 
     @model_validator(mode="after")
-    def _lengths_of_all_rates(self) -> Self:
+    def _lengths_of_all_rates(self) -> "StudyConfig":
         if self.lengths == "all" and self.rates != "all":
             raise ValueError("lengths = 'all' needs rates: all: a recipe is a learning rate and a length")
         return self
