@@ -24,14 +24,13 @@ from leakbound.attacks.networks import load
 from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
 from leakbound.attacks.side_by_side import side_by_side
 from leakbound.attacks.signals import Queries, Signals, read_signals
-from leakbound.attacks.strongest import strongest
 from leakbound.attacks.validity import DIVERGED
 from leakbound.attacks.white_box import Lesson, white_box_scores
 from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
-from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
+from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, surely_better, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots, free_bytes
@@ -97,7 +96,7 @@ def attack(
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Attack every replica of a run in all ways, and in those that do best on the records that the attacker knows.
 
-    The best is chosen for each metric on its own, see :func:`leakbound.attacks.strongest.strongest`.
+    That one is chosen for each metric on its own, see :func:`strongest`.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
     itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Canaries
@@ -172,7 +171,7 @@ def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dic
     unknown = [np.full(len(group), np.nan) for group in case.asked.groups]
     named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in variants}
     known = {name: scores[0] for name, scores in found.items()}
-    choices = {metric: strongest(known, LEARNED, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
+    choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
     best = named[choices["auc"] or variants[0]]
     kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
     for metric, name in choices.items():
@@ -279,10 +278,27 @@ def _promise(look: Look) -> float:
     )
 
 
-def _area(known: Float[np.ndarray, " n"]) -> float:
-    """AUC of scores of which the first half are members', as far as they are finite; 0 where that leaves too few."""
+def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
+    """Attacker that does best on the records that it knows.
+
+    Those that learned from these records stopped where they did best on some of them: they are taken only where they
+    are surely better than the best of the others.
+
+    Args:
+        known: Attacker to its scores; the first half are members'. Records without a score are left out.
+        fpr: False-positive rate at which true ones are compared; None for the AUC.
+    """
+    plain = max((name for name in known if name not in LEARNED), key=lambda name: _area(known[name], fpr))
+    best = known[plain].reshape(2, -1)
+    surer = [name for name in LEARNED if name in known and surely_better(known[name].reshape(2, -1), best, fpr)]
+    return max(surer, key=lambda name: _area(known[name], fpr), default=plain)
+
+
+def _area(known: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
+    """AUC, or true-positive rate, of finite scores, the first half members'; 0 where there are too few."""
     members, nonmembers = (half[np.isfinite(half)] for half in np.split(known, 2))
-    return auc_interval(members, nonmembers).value if min(len(members), len(nonmembers)) > 1 else 0.0
+    enough = min(len(members), len(nonmembers)) > 1
+    return float(score_parts(members, nonmembers, fpr)[0].mean()) if enough else 0.0
 
 
 def _rows(

@@ -28,7 +28,8 @@ class StudyConfig(Settings):
     replica, or all, for fronts of recipes."""
     lengths: Literal["full", "all"] = "full"
     """Points of each training whose networks are kept and attacked: its end, or half of its steps, the best point on
-    validation records and the end, the same for every defense, for fronts of recipes; needs ``rates: all``."""
+    validation records and the end, the same for every defense, for fronts of recipes; needs ``rates: all``. Controls
+    that are such a point of plain SGD (early_stopping, stopped) have their own alone."""
 
     @model_validator(mode="after")
     def _lengths_of_all_rates(self) -> "StudyConfig":

@@ -58,7 +58,7 @@ class RunTable:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
                 self.rates[run.slug] = "all" if "all" in (study.rates, self.rates.get(run.slug)) else "chosen"
-                every = study.lengths == "all" and run.rounds > 0
+                every = study.lengths == "all" and run.rounds > 0 and config.defense(run.defense).has_lengths
                 self.lengths[run.slug] = LENGTHS if every else self.lengths.get(run.slug, LENGTHS[-1:])
                 self.studies[name].append(run.slug)
         self.first_study = {slug: name for name, slugs in reversed(self.studies.items()) for slug in slugs}

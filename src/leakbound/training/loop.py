@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.config.training import Length
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
@@ -364,7 +363,7 @@ class _Course:
             if goes_on and (number not in self._best or rank > tuple(self._best[number]["rank"])):
                 self._best[number] = {"rank": rank, "step": self._step, "params": self._held(number)}
 
-    def _kept(self, length: Length = "best") -> stack.Parameters:
+    def _kept(self, length: str = "best") -> stack.Parameters:
         """Weights of each slot's best or middle point, where it has one, or as they are now."""
         params = {name: value.detach().clone() for name, value in self._learner.params.items()}
         points = {"best": self._best, "half": self._half}.get(length, {})
@@ -390,8 +389,8 @@ class _Course:
         slots, ends = range(len(self._slots)), [(*row, "half") for one in self._half.values() for row in one["rows"]]
         kept = []
         for length in self._request.lengths:
-            at_end = "best" if self._request.defense.keeps_best else "full"
-            params = {name: value.cpu() for name, value in self._kept(at_end if length == "full" else length).items()}
+            ends_with = "best" if length == "full" and self._request.defense.keeps_best else length
+            params = {name: value.cpu() for name, value in self._kept(ends_with).items()}
             sound = {"half": self._half, "best": self._best}.get(length, set(slots) - set(self._diverged))
             for value in params.values():
                 value[[slot for slot in slots if slot not in sound]] = torch.nan
