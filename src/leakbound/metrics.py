@@ -168,7 +168,7 @@ def surely_better(first: Float[np.ndarray, "2 n"], second: Float[np.ndarray, "2 
     one, other = (score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second))
     gains = [a - b for a, b in zip(one, other, strict=True)]
     error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
-    return float(gains[0].mean()) > stats.norm.ppf(_CONFIDENCE) * error
+    return bool(gains[0].mean() > stats.norm.ppf(_CONFIDENCE) * error)
 
 
 def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:

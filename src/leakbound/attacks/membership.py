@@ -94,9 +94,7 @@ def attack(
     learning_rates: Sequence[float] = (),
     lengths: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Attack every replica of a run in all ways, and in those that do best on the records that the attacker knows.
-
-    That one is chosen for each metric on its own, see :func:`strongest`.
+    """Attack every replica of a run in all ways, and by each metric in the :func:`strongest`.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
     itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Canaries
@@ -106,8 +104,7 @@ def attack(
     Args, beside those of :mod:`leakbound.attacks`:
         channel: Of the defense, if it has one.
         references: Networks to compare with; None for none.
-        learning_rates: That of each network, needed with references.
-        lengths: That of each network's training; all are ``full`` if none is given.
+        learning_rates: That of each network, needed with references; ``lengths`` those of their trainings, or ``full``.
 
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, the same
@@ -115,10 +112,9 @@ def attack(
         members and non-members, without which an AUC says little. NaN, with its status, for a diverged replica, and for
         a comparison with references of which fewer than two trained soundly. With them the arrays ``<variant>_members``
         and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member; ``<variant>_canaries``
-        (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); scores
-        of the strongest attacker are those of the one with the best AUC, ``strongest_choice`` (replicas,) its index
-        among the variants, ``strongest_choice_tpr_at_fpr_0.01`` and so on that by other metrics, and
-        ``noisy_queries`` (replicas,) whether it looked through noise.
+        (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); and of
+        the attacker that is strongest by AUC its index among the variants, ``strongest_choice`` (replicas,), and
+        whether it looked through noise, ``noisy_queries`` (replicas,).
 
     Raises:
         ValueError: If there are too few records to learn from or to score.
@@ -127,8 +123,7 @@ def attack(
     network = models.build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
     ways = list(_ways(channel, config, dataset, seed, device))
     variants = ALONE if references is None else ALONE + COMPARING
-    rows: list[dict[str, object]] = []
-    kept: list[dict[str, np.ndarray]] = []
+    rows, kept = list[dict[str, object]](), list[dict[str, np.ndarray]]()
 
     def case(row: int, replica: int, sound: bool) -> _Case:
         """Look at the records of a replica."""
@@ -174,10 +169,8 @@ def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dic
     choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
     best = named[choices["auc"] or variants[0]]
     kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
-    for metric, name in choices.items():
-        chosen = "strongest_choice" if metric == "auc" else f"strongest_choice_{metric}"
-        kept[chosen] = np.array(list(variants).index(name) if name else -1)
-    kept |= {"noisy_queries": np.array(case.way.count > 0)}
+    choice = list(variants).index(choices["auc"]) if known else -1
+    kept |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(case.way.count > 0)}
     kept |= {"canaries_inserted": case.asked.inserted} if len(case.asked.inserted) else {}
     target = case.looks[1].signals if case.sound else None
     return _rows(case.replica, named, choices, case.asked, target), kept
