@@ -345,6 +345,49 @@ BUGS = (
         "[self.rows[place][:middle] for place in above]",
         "tests/attacks/test_stacked_inversion.py::test_halves_of_a_part_hold_its_problems_once",
     ),
+    Bug(
+        "best point of a training chosen on the test records",
+        "training/loop.py",
+        'ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)',
+        'ranks = zip(measured["test_accuracy"], -measured["test_loss"], strict=True)',
+        "tests/training/test_rates.py::test_test_records_choose_nothing",
+    ),
+    Bug(
+        "half of a training kept a step too late",
+        "training/loop.py",
+        "self._middle = min(steps, max(1, round(steps / 2)))",
+        "self._middle = min(steps, max(1, round(steps / 2) + 1))",
+        "tests/training/test_rates.py::"
+        "test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with[plain]",
+    ),
+    Bug(
+        "reference networks drawn as the replicas are",
+        "datasets/references.py",
+        "drawing=replace(drawing, seed=seed, canaries=0)",
+        "drawing=replace(drawing, canaries=0)",
+        "tests/attacks/test_references.py::test_references_of_records_without_canaries_are_drawn_as_no_replica_is",
+    ),
+    Bug(
+        "seed of a drawing heeded only where there are canaries",
+        "datasets/splits.py",
+        'numpy_generator(rule.seed, "datasets", self.name, "replica", replica)',
+        'numpy_generator(rule.seed * (rule.canaries > 0), "datasets", self.name, "replica", replica)',
+        "tests/attacks/test_references.py::test_references_of_records_without_canaries_are_drawn_as_no_replica_is",
+    ),
+    Bug(
+        "networks compared with references of another length",
+        "attacks/references.py",
+        'alike = rates["length"] == length if',
+        'alike = rates["length"] == "full" if',
+        "tests/attacks/test_references.py::test_networks_are_compared_with_references_of_their_own_recipe",
+    ),
+    Bug(
+        "weights of clients normalised by chunks",
+        "federated/averaging.py",
+        "            total += weights @ uploads.double()\n",
+        "            total += weights / weights.sum() * len(chunk) / self._request.run.n_clients @ uploads.double()\n",
+        "tests/federated/test_averaging.py::test_weights_of_clients_hold_over_all_of_them_however_many_train_at_once",
+    ),
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
         "noise of an engine the same at each use",

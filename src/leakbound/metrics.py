@@ -127,17 +127,48 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
     """
     _, scores = _scored(members, nonmembers)
     m, n = len(members), len(nonmembers)
-    ranks = stats.rankdata(scores)
-    area = float(ranks[:m].sum() - m * (m + 1) / 2) / (m * n)
-    placements_of_members = (ranks[:m] - stats.rankdata(members)) / n
-    placements_of_nonmembers = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
-    variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
+    area = float(stats.rankdata(scores)[:m].sum() - m * (m + 1) / 2) / (m * n)
+    variance = sum(part.var(ddof=1) / len(part) for part in score_parts(members, nonmembers))
     if variance == 0:
         pairs = min(m, n)
         low, high = (proportion_interval(edge(area * pairs), pairs) for edge in (math.floor, math.ceil))
         return Interval(area, low.low, high.high)
     half = stats.norm.ppf(0.5 + _CONFIDENCE / 2) * math.sqrt(variance)
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
+
+
+def score_parts(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float | None = None
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
+    """Part of each score in the AUC, or in the true-positive rate at ``fpr``; the members' mean is the value.
+
+    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a non-member there
+    moves it along the curve, by its slope, which is at most the ratio of both rates where the curve is concave.
+    """
+    if fpr is None:
+        ranks, m = stats.rankdata(np.concatenate([members, nonmembers])), len(members)
+        others = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
+        return (ranks[:m] - stats.rankdata(members)) / len(nonmembers), others
+    threshold = np.sort(nonmembers)[::-1][int(fpr * len(nonmembers))]
+    found, false = (members > threshold).astype(float), (nonmembers >= threshold).astype(float)
+    return found, -false * found.mean() / false.mean()
+
+
+def surely_better(first: Float[np.ndarray, "2 n"], second: Float[np.ndarray, "2 n"], fpr: float | None = None) -> bool:
+    """True if the AUC, or the true-positive rate at ``fpr``, is greater by a paired one-sided test at .05.
+
+    Args:
+        first: Scores of n members and n non-members by one attacker; NaN for records that it has none for.
+        second: Those of the same records by another.
+        fpr: False-positive rate, in (0, 1); None for the AUC.
+    """
+    both = np.isfinite(first) & np.isfinite(second)
+    if both.sum(axis=1).min() < 2:
+        return False
+    one, other = (score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second))
+    gains = [a - b for a, b in zip(one, other, strict=True)]
+    error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
+    return bool(gains[0].mean() > stats.norm.ppf(_CONFIDENCE) * error)
 
 
 def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:

@@ -56,6 +56,7 @@ class Defense(Settings):
         client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
         needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
+        has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of another's.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -70,6 +71,7 @@ class Defense(Settings):
     client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False
+    has_lengths: ClassVar[bool] = True
 
     mechanism: str
     learning_rates: Rates | None = None
@@ -151,6 +153,7 @@ class EarlyStopping(Undefended):
     """Plain SGD that ends with the weights of its best point on validation records: a control for every defense."""
 
     keeps_best: ClassVar[bool] = True
+    has_lengths: ClassVar[bool] = False
 
     mechanism: Literal["early_stopping"] = "early_stopping"  # type: ignore[assignment]
 
@@ -159,6 +162,7 @@ class Stopped(Undefended):
     """Plain SGD for a part of the rounds: a run's level is the part, in (0, 1]; a control for every defense."""
 
     has_level: ClassVar[bool] = True
+    has_lengths: ClassVar[bool] = False
 
     mechanism: Literal["stopped"] = "stopped"  # type: ignore[assignment]
 

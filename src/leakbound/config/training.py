@@ -6,6 +6,10 @@ from pydantic import Field
 
 from leakbound.config.settings import Count, Rates, Seconds, Settings
 
+Length = Literal["half", "best", "full"]
+"""Point of a training whose weights are kept: half of its steps, its best point on validation records, or its end."""
+LENGTHS: tuple[Length, ...] = ("half", "best", "full")
+
 
 class TrainingConfig(Settings):
     """Training of target models, the same for every defense."""

@@ -118,7 +118,7 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         passes = min(one.epochs, _PATIENT) * len(one.learning_rates) * (2 if one.references else 1)
         yield Work("membership", replicas * passes * steps, *stacked)
         looks = 1 + (one.draws if table.defense_of(run).channel is not None else 0)
-        asked = replicas * 2 * count + table.reference_networks(run.slug) * size.pool
+        asked = replicas * 2 * count + table.reference_networks(run.slug) * len(table.lengths[run.slug]) * size.pool
         yield Work("predict", looks * asked, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FRONT = "#555555"
 _MOST_IN_A_ROW = 2
-_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "chosen": True}
+_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "length": "full", "chosen": True}
 """Columns that a table need not have, and what they hold then."""
 
 
@@ -137,7 +137,7 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
     for defense in style.ordered(table["defense"]):
         own, look = table[table["defense"] == defense], style.look(defense)
         drawn = {**look.line(), "ls": "none"}
-        middles = own.groupby(["run", "learning_rate"], dropna=False)[["x", "y"]].mean()
+        middles = own.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
             x, y = (interval(chosen[name], "mean") for name in ("x", "y"))
