@@ -10,7 +10,6 @@ from torch import nn
 
 from leakbound import datasets
 from leakbound.attacks import geiping, gradient_inversion, recovery, recursive, searches, uses
-from leakbound.attacks.factors import stack_of
 from leakbound.attacks.geiping import Inversion, invert
 from leakbound.attacks.matching import GradientMatching, Matching
 from leakbound.attacks.recovery import Law, Problem, Recovering, StackedProblem, Way
@@ -24,6 +23,7 @@ from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.factors import stack_of
 from operations import Operations, waits
 
 SHAPE = (1, 32, 32)

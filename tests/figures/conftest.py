@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from attack_rows import Part, rows_of
 
-from leakbound.attacks.evidence import Evidence, evidence, evidence_rows
+from leakbound.accounting.lower_limits import Evidence, evidence, evidence_rows
 from leakbound.claims.tables import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}

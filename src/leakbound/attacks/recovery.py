@@ -21,13 +21,13 @@ from jaxtyping import Float, Int
 from scipy import linalg, optimize
 from torch import Tensor, nn
 
-from leakbound.attacks.factors import Factors, Stack, stack_of
 from leakbound.attacks.matching import problems_at_once
 from leakbound.attacks.recursive import Solving, solvable
 from leakbound.attacks.searches import Part, beside, in_parts
 from leakbound.channels.channel import Channel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
+from leakbound.training.factors import Factors, Stack, stack_of
 
 SOLVED = 0.01
 """Relative difference of gradients below which an attacker knows that it has found the images."""

@@ -19,10 +19,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
-from leakbound.attacks.factors import windows
 from leakbound.attacks.matching import problems_at_once
 from leakbound.attacks.searches import Part, in_parts
 from leakbound.training import stack
+from leakbound.training.factors import windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
 _GLANCES = {"cpu": 1, "cuda": 32}  # of these, steps until it is seen whether it is over: a look waits for a GPU
