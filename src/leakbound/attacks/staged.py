@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from leakbound.attacks.recursive import calls_of, descend, equal, passable
 from leakbound.training.client_steps import Gradients
-from leakbound.training.factors import windows
+from leakbound.training.factors import own_parameters, windows
+from leakbound.training.written_out import Pulled, convolution
 
 STARTS = 2
 """Starts of each record: the mean of the law, and a point near it."""
@@ -33,8 +34,7 @@ _SPREAD = 0.3  # distance of the second start from the mean, in the same
 _LIGHTEST = 1e2  # weight at the beginning
 _RISING = 0.8  # part of the steps over which the weight rises
 _SOFT = 0.7  # part of the steps until the kinks are hard
-_WARMEST = 0.5  # temperature at the beginning
-_LOWEST = 0.3  # temperature of the lowest convolution, in terms of the others'
+_WARMEST = 1.5  # temperature at the beginning, in standard deviations of what goes into a ReLU
 _BIAS = 0.1  # weight of the lowest convolution's bias
 
 
@@ -92,7 +92,7 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
             if not found:
                 raise ValueError(f"{name} is linear, with no convolution below")
             return found
-        if not isinstance(layer, nn.Conv2d) or not passable(layer, inputs):
+        if not passable(layer, inputs) or not isinstance(layer, nn.Conv2d):
             raise ValueError(f"{name} is no plain convolution, but a {type(layer).__name__}")
         found.append(Stage(name, layer, 1, False))
         source = output
@@ -101,12 +101,12 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
 
 def _pooling(source: Tensor, inputs: Tensor) -> tuple[int, bool]:
     """Side of the windows by which a ReLU and pooling lead to the inputs, 0 if they do not, and if it is their mean."""
-    side = max(1, round((source.numel() / inputs.numel()) ** 0.5))
-    if side > min(source.shape[2:]):
-        return 0, False
-    if equal(F.relu(F.max_pool2d(source, side)), inputs):
-        return side, False
-    return (side, True) if equal(F.avg_pool2d(F.relu(source), side), inputs) else (0, False)
+    for side in range(1, min(source.shape[2:]) + 1):
+        if equal(F.relu(F.max_pool2d(source, side)), inputs):
+            return side, False
+        if equal(F.avg_pool2d(F.relu(source), side), inputs):
+            return side, True
+    return 0, False
 
 
 def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, int, int]) -> Features:
@@ -154,9 +154,9 @@ class Encoder:
             temperature: Of the softened kinks; at 0 features and gradients are the network's own.
         """
         values, kept = images, []
-        for place, stage in enumerate(self.stages):
-            before = self._convolved(stage, values)
-            pooled, shares = _pooled(before, stage, temperature * (1.0 if place else _LOWEST))
+        for stage in self.stages:
+            before = convolution(stage.layer, self._own(stage), values)
+            pooled, shares = _pooled(before, stage, temperature)
             kept.append((stage, values, before, shares))
             values = pooled
         gradients: Gradients = {}
@@ -171,53 +171,39 @@ class Encoder:
                 slope = self._pulled(stage, through, given)
         return values.flatten(1), gradients
 
-    def _convolved(self, stage: Stage, values: Tensor) -> Tensor:
-        """Output of a convolution, by groups of channels for each network."""
-        layer, weight, bias = stage.layer, *(self.weights.get(f"{stage.name}.{own}") for own in ("weight", "bias"))
-        side = values.unflatten(0, (-1, len(weight))).flatten(1, 2)
-        bias = None if bias is None else bias.flatten()
-        settings = (layer.stride, layer.padding, layer.dilation, len(weight))
-        return F.conv2d(side, weight.flatten(0, 1), bias, *settings).unflatten(1, (len(weight), -1)).flatten(0, 1)
+    def _own(self, stage: Stage) -> dict[str, Tensor]:
+        """Parameters of a convolution in all networks."""
+        return {own: self.weights[f"{stage.name}.{own}"] for own, _ in own_parameters(stage.layer)}
 
     def _pulled(self, stage: Stage, slopes: Tensor, given: Tensor) -> Tensor:
         """Slopes by the inputs of a convolution, from those by its outputs."""
         layer, weight = stage.layer, self.weights[f"{stage.name}.weight"]
-        side = slopes.unflatten(0, (-1, len(weight))).flatten(1, 2)
-        shape = (len(side), len(weight) * given.shape[1], *given.shape[2:])
-        left = [
-            (whole + 2 * pad - apart * (kernel - 1) - 1) % step
-            for whole, pad, apart, kernel, step in zip(
-                shape[2:], layer.padding, layer.dilation, layer.kernel_size, layer.stride, strict=True
-            )
-        ]  # rows and columns that no window reaches
-        settings = (layer.stride, layer.padding, left, len(weight), layer.dilation)
-        made = F.conv_transpose2d(side, weight.flatten(0, 1), None, *settings)
+        side, shape = (one.unflatten(0, (-1, len(weight))).flatten(1, 2) for one in (slopes, given))
+        settings = layer.stride, layer.padding, layer.dilation, len(weight)
+        made: Tensor = Pulled.apply(side, weight.flatten(0, 1), shape.shape, *settings)
         return made.unflatten(1, (len(weight), -1)).flatten(0, 1)
 
 
 def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, Tensor]:
     """Softened pooling of a softened ReLU, and the share of each value of a window (..., side²) in the slope.
 
-    The largest value is softened to a mean with weights softmax(x/t), the ReLU to t ln(1 + exp(x/t)), and its gate to
-    1/(1 + exp(−x/t)).
+    At temperature t times the standard deviation of a record's values x the largest one is softened to their mean with
+    weights softmax(x/t), the ReLU to t ln(1 + exp(x/t)), and its gate to 1/(1 + exp(−x/t)).
     """
     side = stage.side
     tiles = before.unfold(2, side, side).unfold(3, side, side).flatten(4)
+    if not temperature:
+        if stage.mean:
+            return tiles.relu().mean(-1), (tiles > 0) / side**2
+        largest, index = tiles.max(-1, keepdim=True)
+        return largest[..., 0].relu(), torch.zeros_like(tiles).scatter(-1, index, 1.0) * (largest > 0)
+    spread = before.detach().flatten(1).std(1).clamp(min=torch.finfo(before.dtype).tiny)
+    scale = temperature * spread.view(-1, 1, 1, 1, 1)
     if stage.mean:
-        tiles, shares = tiles.unsqueeze(-1), torch.full_like(tiles, side**-2)
-    elif temperature:
-        shares = (tiles / temperature).softmax(-1)
-        tiles = (shares * tiles).sum(-1, keepdim=True)
-    else:
-        tiles, index = tiles.max(-1, keepdim=True)
-        shares = torch.zeros(*tiles.shape[:-1], side**2).to(tiles).scatter(-1, index, 1.0)
-    if temperature:
-        values, gates = temperature * F.softplus(tiles / temperature), (tiles / temperature).sigmoid()
-    else:
-        values, gates = tiles.relu(), (tiles > 0).to(tiles)
-    if stage.mean:
-        return values.squeeze(-1).mean(-1), shares * gates.squeeze(-1)
-    return values.squeeze(-1), shares * gates
+        return (scale * F.softplus(tiles / scale)).mean(-1), (tiles / scale).sigmoid() / side**2
+    shares = (tiles / scale).softmax(-1)
+    largest = (shares * tiles).sum(-1, keepdim=True) / scale
+    return (scale * F.softplus(largest))[..., 0], shares * largest.sigmoid()
 
 
 def _spread(slopes: Tensor, shares: Tensor, before: Tensor) -> Tensor:
