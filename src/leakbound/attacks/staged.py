@@ -34,7 +34,7 @@ _SPREAD = 0.3  # distance of the second start from the mean, in the same
 _LIGHTEST = 1e2  # weight at the beginning
 _RISING = 0.8  # part of the steps over which the weight rises
 _SOFT = 0.7  # part of the steps until the kinks are hard
-_WARMEST = 1.5  # temperature at the beginning, in standard deviations of what goes into a ReLU
+_WARMEST = 1.0  # temperature at the beginning, in standard deviations of what goes into a ReLU
 _BIAS = 0.1  # weight of the lowest convolution's bias
 
 
