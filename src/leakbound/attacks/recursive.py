@@ -103,7 +103,7 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
     Source:
         Zhu and Blaschko 2021, "R-GAP: Recursive gradient attack on privacy", with weighted least squares.
     """
-    chain, complete = _chain(model, image_shape)
+    chain, complete = chain_of(model, image_shape)
     if not chain:
         return None
     weights = {name: value.detach() for name, value in model.named_parameters()}
@@ -112,7 +112,7 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
 
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
     """True if equations lead from the gradient of a single record to the image, of a shape (colors, height, width)."""
-    return _chain(model, image_shape)[1]
+    return chain_of(model, image_shape)[1]
 
 
 def solved_images(
@@ -159,7 +159,7 @@ class Solving:
         """
         searches = [self, *others]
         models = list(dict.fromkeys(one.model for one in searches))
-        chains = [_chain(model, self.image_shape) for model in models]
+        chains = [chain_of(model, self.image_shape) for model in models]
         ways = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
         chain, complete = chains[0]
         if len(ways) > 1 or not complete:
@@ -238,7 +238,7 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
     return probe, calls
 
 
-def _chain(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_Link], bool]:
+def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_Link], bool]:
     """Layers from the logits down as far as each one's input is an activation of the next; whether images are below."""
     probe, calls = calls_of(model, image_shape)
     links: list[_Link] = []

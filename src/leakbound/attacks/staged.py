@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.recursive import calls_of, descend, equal, passable
+from leakbound.attacks.recursive import calls_of, chain_of, descend, equal, passable
 from leakbound.training.client_steps import Gradients
 from leakbound.training.factors import own_parameters, windows
 from leakbound.training.written_out import Pulled, convolution
@@ -75,25 +75,25 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
 
     Raises:
         ValueError: If the network is none of convolutions with ReLU, and pooling in windows that do not overlap, below
-            linear layers.
+            linear layers whose inputs are known in closed form.
     """
     source, calls = calls_of(model, image_shape)
+    links, _ = chain_of(model, image_shape)
     found: list[Stage] = []
-    side, mean = 0, False  # of the stage below; none yet
     for name, layer, inputs, output in calls:
+        if not passable(layer, inputs):
+            raise ValueError(f"{name} is a {type(layer).__name__}, not a plain convolution or a linear layer")
         if found:
             side, mean = _pooling(source, inputs)
+            if not side:
+                raise ValueError(f"between {found[-1].name} and {name} is something else than a ReLU and pooling")
             found[-1] = found[-1]._replace(side=side, mean=mean)
         elif not equal(source, inputs):
             raise ValueError(f"{name} is not given the image")
-        if found and not side:
-            raise ValueError(f"between {found[-1].name} and {name} is more than a ReLU and pooling")
-        if isinstance(layer, nn.Linear) and inputs.ndim == 2:
-            if not found:
-                raise ValueError(f"{name} is linear, with no convolution below")
+        if isinstance(layer, nn.Linear):
+            if not found or not links or links[-1].name != name:
+                raise ValueError(f"{name} has no convolution below, or an input that no equations lead to")
             return found
-        if not passable(layer, inputs) or not isinstance(layer, nn.Conv2d):
-            raise ValueError(f"{name} is no plain convolution, but a {type(layer).__name__}")
         found.append(Stage(name, layer, 1, False))
         source = output
     raise ValueError(f"{type(model).__name__} is no chain of layers that ends with a linear one")
@@ -120,12 +120,13 @@ def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, 
         image_shape: (colors, height, width).
 
     Raises:
-        ValueError: If the equations do not lead down to the lowest linear layer.
+        ValueError: If the last layer is not linear.
     """
-    found, names = descend(model, gradients, image_shape), dict(model.named_modules())
-    if found is None or found.complete or not isinstance(names[found.layer], nn.Linear):
-        raise ValueError(f"no equations lead to the features of {type(model).__name__} below its linear layers")
-    return Features(found.inputs.flatten(1), found.slopes @ names[found.layer].weight.detach().double())
+    found = descend(model, gradients, image_shape)
+    if found is None:
+        raise ValueError(f"the last layer of {type(model).__name__} is not linear")
+    weight = model.get_parameter(f"{found.layer}.weight").detach()
+    return Features(found.inputs.flatten(1), found.slopes @ weight.double())
 
 
 @dataclass(frozen=True)
