@@ -388,6 +388,29 @@ BUGS = (
         "            total += weights / weights.sum() * len(chunk) / self._request.run.n_clients @ uploads.double()\n",
         "tests/federated/test_averaging.py::test_weights_of_clients_hold_over_all_of_them_however_many_train_at_once",
     ),
+    Bug(
+        "kinks of a staged search that stay soft",
+        "attacks/staged.py",
+        "max(0.0, 1.0 - done / _SOFT) ** 2",
+        "max(0.0, 1.0 - done / _SOFT) ** 0",
+        "tests/attacks/test_staged.py::test_staged_search_errs_less_than_with_kinks_throughout_"
+        "and_than_the_search_of_the_whole_gradient",
+    ),
+    Bug(
+        "records of a staged search compared in terms of the norms of all of them",
+        "attacks/staged.py",
+        "weight / one.square().sum(1)",
+        "weight / one.square().sum()",
+        "tests/attacks/test_staged.py::test_networks_in_a_stack_are_searched_as_each_alone",
+    ),
+    Bug(
+        "staged search taken without a comparison on the attacker's own records",
+        "attacks/gradient_inversion.py",
+        "if errors.mean() < least:",
+        'if errors.mean() < least or way.name == "staged":',
+        "tests/attacks/test_staged.py::"
+        "test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records",
+    ),
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
         "noise of an engine the same at each use",

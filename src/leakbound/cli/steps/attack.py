@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
 _EXTENDED = 2  # settings by which grids of attackers are extended, on average
 _SOLVED = 600  # iterations of matching that take as long as solving for an image
+_SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradients of single records can be
 _WAYS = 3  # in which the records of a batch are looked for, on average
+_KINKED = 6  # in which a single record behind ReLU and pooling is
 _FOLDS = 0.8  # part of the known records that each attack network learns from
 
 
@@ -129,10 +131,12 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         grid = {*tries.tv_weights, tries.untuned_tv_weight}
         images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * tries.images
         yield Work("match", replicas * tries.iterations * images, *stacked)
-        if run.batch_size <= tries.most_records:  # single records are mostly solved for, batches searched
+        if run.batch_size <= tries.most_records:
             found = tries.images + max(2, tries.tuning_images // run.batch_size)
-            steps = _SOLVED if run.batch_size == 1 else _WAYS * run.batch_size * tries.search_iterations
-            searched = stacked if run.batch_size == 1 else (run.model, size.colors)  # L-BFGS takes no stack
+            solved = run.batch_size == 1 and run.model in _SOLVABLE
+            several = _KINKED if run.batch_size == 1 else _WAYS * run.batch_size
+            steps = _SOLVED if solved else several * tries.search_iterations
+            searched = stacked if solved else (run.model, size.colors)  # L-BFGS takes no stack
             yield Work("match", replicas * found * steps, *searched)
         yield Work("disk", 24 * replicas * tries.images * size.pixels)
     elif attack == "gradient_capacity":

@@ -65,7 +65,7 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
-    from leakbound.attacks.evidence import evidence, evidence_rows
+    from leakbound.accounting.lower_limits import evidence, evidence_rows
     from leakbound.claims.tables import RunResults, accounting_rows
 
     run = Run.from_slug(slug)
