@@ -131,7 +131,7 @@ class LeakageAccountant:
             This accountant.
 
         Raises:
-            GuaranteeError: If counts are negative, beyond 2⁵³ in all, or not one for each record, or the channel has
+            GuaranteeError: If counts are negative, 2⁵³ or more in all, or not one for each record, or the channel has
                 another dimension.
         """
         given = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
@@ -141,10 +141,9 @@ class LeakageAccountant:
                 f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
             )
         used = sum((part.uses.astype(np.float64) for part in self._parts), given.astype(np.float64))
-        if float(used.max()) > _MOST or (steps is not None and not 0 <= steps <= _MOST):
+        if float(used.max()) >= _MOST or (steps is not None and not 0 <= steps < _MOST):
             raise GuaranteeError(
-                f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to 2**53 in all, which are "
-                "counted without rounding"
+                f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to below 2**53 in all"
             )
         counts = given.astype(np.int64)
         check_noise(noise)

@@ -387,7 +387,7 @@ class Counter:
         """Sentence for a record that has no uses left."""
         twins = sum(int(np.count_nonzero(ledger.rows == row)) for ledger in self.ledgers.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
-        runs = ", counted over all runs of the ledger" if self.file is not None else ""
+        runs = ", counted over all runs and channels of the ledger" if self.file is not None else ""
         if self.plan.frozen:
             return (
                 f"record {record} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "

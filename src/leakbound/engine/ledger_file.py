@@ -80,7 +80,8 @@ class LedgerFile:
                     f"ledger = {self.path}: the file is a database of something else: give another one"
                 )
             key, double = connection.execute("SELECT key, double FROM key").fetchone()
-        self.identity = Identity(key, bool(double))
+            self.identity = Identity(key, bool(double))
+        connection.execute("PRAGMA journal_mode = WAL")
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the connection, which a copy opens for itself."""
@@ -185,7 +186,6 @@ class LedgerFile:
         if self._connection is not None:
             self._left.append(self._connection)
         self._connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._process = os.getpid()
         self._place = self._place or self._inode()
