@@ -143,7 +143,7 @@ def test_large_parameters_do_not_stretch_what_was_clipped():
     The noise is that of a norm of 10. Added before the rounding, it leaves the mean where it was.
     """
     sent = np.full(SIZE, 2e7, np.float32)
-    client = Client(returned=sent + 2, clipped="update", mi_budget=60.0, least_noise_std=0.8)
+    client = Client(returned=sent + 2, clipped="update", mi_budget=60.0, max_rounds=1000, least_noise_std=0.8)
     replies = [weights(client.answer({**HONEST, "server-round": number}, sent)) for number in range(1, 401)]
     shift = np.mean(replies, axis=0, dtype=np.float64) - 2e7
     assert 9 < np.linalg.norm(shift) < 11
