@@ -96,7 +96,9 @@ def attack(
     controls = {"start": start, "aux_mean": known}
     prior = _Prior(dataset.aux, known, present, dataset.drawing.members)
     words = (seed, dataset.name, "model_inversion")
-    network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words)).to(device).eval()
+    network = (
+        build(model, dataset.colors, len(dataset.classes), torch_generator(*words), dataset.side).to(device).eval()
+    )
     knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
 
     def attacker(slot: int, row: int) -> Asking[Found]:

@@ -77,7 +77,9 @@ def attack(
     scenes, looks = [], 1 if frozen else max(uses)
     for replica in range(replicas):
         words = (dataset.name, "uses", replica)
-        network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
+        network = build(
+            model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"), dataset.side
+        )
         if not solvable(network, shape):
             raise ValueError(f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp")
         members = dataset.members(replica)
