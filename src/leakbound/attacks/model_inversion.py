@@ -133,7 +133,7 @@ def _results(
 ) -> dict[int, Found]:
     """Findings by the row of each network whose weights are finite.
 
-    On a CPU they are attacked one by one, on a GPU as many side by side as its memory holds.
+    As many are attacked side by side as ``stack_size`` gives.
 
     Args:
         network: Architecture, on the device.

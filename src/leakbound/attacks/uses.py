@@ -88,7 +88,7 @@ def attack(
         source = noise_source(privacy_noise, seed, *words, "noise", device=device)
         scenes.append(_Scene(network.to(device).eval(), client, images.to(device), labels.to(device), source))
     attackers = [scene.look() for scene in scenes for _ in range(looks)]
-    like = partial(build, model, dataset.colors, len(dataset.classes), torch.Generator())
+    like = partial(build, model, dataset.colors, len(dataset.classes), torch.Generator(), dataset.side)
     found = attacked(attackers, device, like, config.images)
     tables, errors = [], []
     for replica, scene in enumerate(scenes):

@@ -210,8 +210,8 @@ def stack_size(
 ) -> int:
     """Number of ``slots`` that are trained as one batch.
 
-    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are then trained up to
-    ten times as fast, while larger ones lose. On a GPU it is as many as fit into 60 % of the free memory.
+    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are trained up to ten
+    times as fast that way, larger ones more slowly. On a GPU it is as many as fit into 60 % of the free memory.
 
     Args:
         max_stack: The configuration's setting.
@@ -226,7 +226,7 @@ def stack_size(
         return min(max_stack, slots)
     if torch.device(device).type != "cuda":
         together = _CACHE // slot_bytes(model, image_shape, batch_size, kept_images)
-        return min(slots, together) if together >= _WORTHWHILE else 1
+        return max(1, min(slots, together)) if together >= _WORTHWHILE else 1
     left = free_bytes(device) - predict_bytes(model, image_shape)
     return max(1, min(slots, left // slot_bytes(model, image_shape, batch_size, kept_images)))
 
