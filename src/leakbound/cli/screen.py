@@ -3,7 +3,8 @@
 import logging
 import sys
 import time
-from typing import TextIO
+from io import TextIOBase
+from typing import cast
 
 _ROUTINE = {"JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD", "PROGRESS"}
 _CHATTER = ("Select jobs to execute", "Execute ")
@@ -20,9 +21,9 @@ class Screen(logging.Filter):
         stream: Where the messages go.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIOBase | None = None) -> None:
         super().__init__()
-        self._stream = stream or sys.stderr
+        self._stream = stream or cast(TextIOBase, sys.stderr)
         self._began = time.monotonic()
         self._shown, self._open = 0, False
 
