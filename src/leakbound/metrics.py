@@ -18,7 +18,7 @@ PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray
 
 _CONFIDENCE = 0.95  # coverage of every interval
-_WINDOW = 11  # pixels along a side of SSIM's window
+_WINDOW, _SMALL_WINDOW = 11, 7  # pixels along a side of SSIM's window, on images too small for the former
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,34 @@ def psnr(truth: Images, candidate: Images) -> PerImage:
 def ssim(truth: Images, candidate: Images) -> PerImage:
     """Structural similarity with the Gaussian window (σ = 1.5 pixels) of its authors, the mean over colors.
 
-    It is at most 1, which identical images reach. Images have at least 11 × 11 pixels.
+    It is at most 1, which identical images reach. The window has 11 × 11 pixels; on smaller images, which have at least
+    7 × 7, it has 7 × 7 and σ = 0.9.
 
     Source:
         Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
     """
-    inner = slice(_WINDOW // 2, -(_WINDOW // 2))
+    border = _window(truth) // 2
+    inner = slice(border, -border)
     return np.asarray(similarity_map(truth, candidate)[..., inner, inner].mean(axis=(-3, -2, -1)))
+
+
+def _window(images: Images) -> int:
+    """Pixels along a side of the window for images of this size."""
+    return _WINDOW if min(images.shape[-2:]) >= _WINDOW else _SMALL_WINDOW
 
 
 def similarity_map(truth: Images, candidate: Images) -> Images:
     """Structural similarity around each pixel, of which :func:`ssim` is the mean over the pixels with a whole window.
 
     Returns:
-        Similarities of the images' shape. Within 5 pixels of the border the window sees the image mirrored.
+        Similarities of the images' shape. Within 5 pixels of the border, 3 on small images, the window sees the image
+        mirrored.
     """
     from skimage.metrics import structural_similarity
 
     truth, candidate = _pixels(truth, candidate)
-    if min(truth.shape[-2:]) < _WINDOW:
-        raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 11×11")
+    if min(truth.shape[-2:]) < _SMALL_WINDOW:
+        raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7")
     planes = (-1, *truth.shape[-3:])
     maps = [
         structural_similarity(
@@ -76,7 +84,7 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
             channel_axis=0,
             data_range=1.0,
             gaussian_weights=True,
-            sigma=1.5,
+            sigma=1.5 if _window(truth) == _WINDOW else 0.9,  # it decides the window
             use_sample_covariance=False,
             full=True,
         )[1]

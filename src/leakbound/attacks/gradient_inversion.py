@@ -94,7 +94,8 @@ def attack(
     colors, height, width = dataset.aux.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
-    law, make = _LazyLaw(dataset.aux.images, channel), partial(build, model, dataset.colors, len(dataset.classes))
+    law = _LazyLaw(dataset.aux.images, channel)
+    make = partial(build, model, dataset.colors, len(dataset.classes), side=dataset.side)
 
     def attacker(replica: int) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
         """Rows and pictures of a replica."""

@@ -120,7 +120,7 @@ def attack(
         ValueError: If there are too few records to learn from or to score.
     """
     generator = torch_generator(seed, dataset.name, "membership_architecture")  # the target's weights replace its own
-    network = models.build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
+    network = models.build(model, dataset.colors, len(dataset.classes), generator, dataset.side).to(device).eval()
     ways = list(_ways(channel, config, dataset, seed, device))
     variants = ALONE if references is None else ALONE + COMPARING
     rows, kept = list[dict[str, object]](), list[dict[str, np.ndarray]]()

@@ -182,7 +182,9 @@ def members_of(
 def build(request: TrainingRequest, replica: int) -> nn.Module:
     """Untrained network of a replica, on the CPU; the same on every device."""
     generator = request.generator(replica, "init")
-    return models.build(request.model, request.dataset.colors, len(request.dataset.classes), generator)
+    return models.build(
+        request.model, request.dataset.colors, len(request.dataset.classes), generator, request.dataset.side
+    )
 
 
 def sgd(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:

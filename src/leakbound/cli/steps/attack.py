@@ -246,7 +246,7 @@ def _networks(
         raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
     tried = read_table(rates, RATES, "train")
     found, kept = storage.read_arrays(path), tried[tried["kept"]].reset_index(drop=True)
-    network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
+    network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side)
     expected = {name: ("float32", (len(kept), *tensor.shape)) for name, tensor in network.named_parameters()}
     if kept.empty or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
         raise storage.DamagedFileError(
@@ -275,7 +275,7 @@ def _references(
             f"{asked.attack} compares with reference networks: give --references, written by `step references`"
         )
     network = build(
-        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references")
+        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references"), images.side
     )  # their weights replace its own
     return References(
         Networks(*_networks(path, rates, asked, config, images)), network.to(device_name(asked.device)).eval(), images
