@@ -210,9 +210,12 @@ def proportion_interval(successes: int, trials: int) -> Interval:
     Raises:
         ValueError: If the counts are not 0 <= ``successes`` <= ``trials``, ``trials`` >= 1.
     """
-    result = stats.binomtest(successes, trials)
-    interval = result.proportion_ci(_CONFIDENCE, method="exact")
-    return Interval(float(result.statistic), float(interval.low), float(interval.high))
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} of {trials}: 0 <= successes <= trials and trials >= 1 are required")
+    tail = (1 - _CONFIDENCE) / 2
+    low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
+    high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
+    return Interval(successes / trials, float(low), float(high))
 
 
 def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:

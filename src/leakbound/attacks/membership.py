@@ -33,7 +33,7 @@ from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, surely_better, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.replay import in_full_precision
-from leakbound.training.stack import finite_slots, free_bytes
+from leakbound.training.stack import CACHE, WORTHWHILE, finite_slots, free_bytes
 
 ALONE = ("white_box", "loss_threshold")
 """Attackers that look at the target alone."""
@@ -152,13 +152,14 @@ def attack(
 
 
 def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
-    """Replicas whose attack networks train as one stack: one on a CPU, on a GPU as many as its memory holds."""
+    """Replicas whose attack networks train as one stack: as many as a CPU's cache or a GPU's memory holds."""
     device = next(network.parameters()).device
-    if device.type != "cuda":
-        return 1
     # Of each replica at most members, as many others and mislabelled ones: features, posteriors, residuals and labels.
     records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
-    return max(1, free_bytes(device) // (4 * _COPIES * records * (features + 4 * len(dataset.classes))))
+    needed = 4 * _COPIES * records * (features + 4 * len(dataset.classes))
+    if device.type == "cuda":
+        return max(1, free_bytes(device) // needed)
+    return CACHE // needed if CACHE // needed >= WORTHWHILE else 1
 
 
 def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
