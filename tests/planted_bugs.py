@@ -399,8 +399,8 @@ BUGS = (
     Bug(
         "records of a staged search compared in terms of the norms of all of them",
         "attacks/staged.py",
-        "weight / one.square().sum(1)",
-        "weight / one.square().sum()",
+        "shares[name] / one.square().sum(1)",
+        "shares[name] / one.square().sum()",
         "tests/attacks/test_staged.py::test_networks_in_a_stack_are_searched_as_each_alone",
     ),
     Bug(
