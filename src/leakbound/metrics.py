@@ -143,15 +143,16 @@ def score_parts(
     """Part of each score in the AUC, or in the true-positive rate at ``fpr``; the members' mean is the value.
 
     Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a non-member there
-    moves it along the curve, by its slope, which is at most the ratio of both rates where the curve is concave.
+    moves it along the curve, by its slope, which is measured from half to twice the false-positive rate.
     """
     if fpr is None:
         ranks, m = stats.rankdata(np.concatenate([members, nonmembers])), len(members)
         others = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
         return (ranks[:m] - stats.rankdata(members)) / len(nonmembers), others
-    threshold = np.sort(nonmembers)[::-1][int(fpr * len(nonmembers))]
-    found, false = (members > threshold).astype(float), (nonmembers >= threshold).astype(float)
-    return found, -false * found.mean() / false.mean()
+    falling, allowed, n = np.sort(nonmembers)[::-1], int(fpr * len(nonmembers)), len(nonmembers)
+    few, many = allowed // 2, min(2 * allowed + 1, n - 1)
+    slope = float(np.mean((members > falling[many]) & (members <= falling[few]))) * n / (many - few)
+    return (members > falling[allowed]).astype(float), -slope * (nonmembers >= falling[allowed])
 
 
 def standard_errors(

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from leakbound.attacks.membership import LEARNED, strongest
+from leakbound.attacks.division import Asked, Group
+from leakbound.attacks.membership import LEARNED, STRONGEST, _Case, _told, strongest
+from leakbound.attacks.signals import Queries
 from leakbound.metrics import auc_interval, standard_errors, tpr_at_fpr
 
 PLAIN = ("loss_threshold", "lira_offline", "lira_online", "rmia")
@@ -23,12 +26,12 @@ def drawn(generator, gains, *, shared=0.7, count=HALF):
 def test_without_a_leak_the_strongest_is_wrong_as_often_as_stated(rate):
     """Chosen on some records and judged on others; learners look a tenth of a deviation better where they are chosen.
 
-    Of 400 intervals of 95 % more than 34 without the value of chance have probability .001, and the mean of 400 areas,
-    of standard deviation .0236 each, lies within .0039 of a half but for .001.
+    Of 200 intervals of 95 % more than 21 without the value of chance have probability .001, and the mean of 200 areas,
+    of standard deviation .0236 each, lies within .0055 of a half but for .001.
     """
     generator = np.random.default_rng(0)
     missed, values = 0, []
-    for _ in range(400):
+    for _ in range(200):
         name = strongest(drawn(generator, dict.fromkeys(LEARNED, 0.1)), rate)
         members, others = np.split(drawn(generator, {})[name], 2)
         if rate is None:
@@ -37,11 +40,11 @@ def test_without_a_leak_the_strongest_is_wrong_as_often_as_stated(rate):
             values.append(found.value)
         else:
             values.append(tpr_at_fpr(members, others, rate).value)
-    assert missed <= 34
+    assert missed <= 21
     if rate is None:
-        assert abs(np.mean(values) - 0.5) < 0.0039
+        assert abs(np.mean(values) - 0.5) < 0.0055
     else:  # a threshold between the third and fourth of 300 others: 3.5/301, and 5 standard errors
-        assert abs(np.mean(values) - 3.5 / 301) < 5 * np.std(values) / 20
+        assert abs(np.mean(values) - 3.5 / 301) < 5 * np.std(values) / np.sqrt(200)
 
 
 def test_each_metric_has_its_own_choice():
@@ -53,11 +56,28 @@ def test_each_metric_has_its_own_choice():
     assert strongest(known, 0.01) == "rmia"
 
 
+def test_rows_of_the_strongest_are_those_of_the_choice_on_known_records():
+    """On known records RMIA is best, and LiRA surely finds 40 % of the members; on scored ones the loss is best."""
+    generator = np.random.default_rng(5)
+    known = drawn(generator, {"rmia": 1.2}, count=100)
+    known["lira_offline"][:40] += 9.0
+    scored = drawn(generator, {"loss_threshold": 3.0}, count=100)
+    some, nobody = (Group(np.arange(count), np.zeros(count, int)) for count in (200, 0))
+    case = _Case(0, Asked(some, some, nobody, np.zeros(0, int)), [], Queries(), False, torch.Generator())
+    rows, arrays = _told(case, {name: [known[name], scored[name]] for name in EVERY}, EVERY)
+    values = {(row["variant"], row["metric"]): row["value"] for row in rows}
+    for metric, name in (("auc", "rmia"), ("tpr_at_fpr_0.01", "lira_offline"), ("tpr_at_fpr_0.001", "lira_offline")):
+        assert values[STRONGEST, metric] == values[name, metric]
+    assert values["loss_threshold", "auc"] > 0.95 > values[STRONGEST, "auc"]
+    assert np.array_equal(arrays["strongest_members"], scored["rmia"][:100])
+    assert EVERY[arrays["strongest_choice"]] == "rmia"
+
+
 def test_a_learner_is_taken_where_it_is_better_and_seldom_where_it_was_lucky():
     """One that is surely better is taken; of equals, two learners among six, the highest AUC took it in every third."""
     generator = np.random.default_rng(2)
     better, lucky, by_area = [], [], []
-    for _ in range(200):
+    for _ in range(120):
         known = drawn(generator, {"white_box": 0.5, **dict.fromkeys(PLAIN, 0.1)})
         better.append(strongest(known) == "white_box")
         equal = drawn(generator, dict.fromkeys(EVERY, 0.1))

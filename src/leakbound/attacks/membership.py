@@ -47,7 +47,7 @@ STRONGEST = "strongest"
 _FALSE_POSITIVE_RATES: Mapping[str, float | None] = {"auc": None, "tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
-_SURE = 1.645  # standard errors of a one-sided test at .05
+_SURE = 2.33  # standard errors of one-sided tests of five others, .05 in all
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
@@ -277,7 +277,7 @@ def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = 
 
     One that learned is taken where its AUC is above that of the best of the others by more than a standard error: of
     two that are alike the simpler. Few records decide about a true-positive rate: at ``fpr`` another is taken only
-    where it is better by a paired one-sided test at .05.
+    where it is better by paired one-sided tests at .05.
 
     Args:
         known: Attacker to its scores; the first half are members'. Records without a score are left out.
