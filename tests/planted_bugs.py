@@ -382,6 +382,13 @@ BUGS = (
         "tests/attacks/test_references.py::test_networks_are_compared_with_references_of_their_own_recipe",
     ),
     Bug(
+        "strongest attacker chosen on the records that it is judged on",
+        "attacks/membership.py",
+        "known = {name: scores[0] for name, scores in found.items()}",
+        "known = {name: scores[1] for name, scores in found.items()}",
+        "tests/attacks/test_strongest.py::test_rows_of_the_strongest_are_those_of_the_choice_on_known_records",
+    ),
+    Bug(
         "weights of clients normalised by chunks",
         "federated/averaging.py",
         "            total += weights @ uploads.double()\n",
