@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from leakbound.channels.covariance import population_moments
-from leakbound.channels.sampling import ChannelSampler
+from leakbound.channels.observed import OwnCapacity
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
 from leakbound.engine.description import describe
 from leakbound.engine.ledger import Ledger
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader, check_batches
-from leakbound.engine.noise import RecordNoise
+from leakbound.engine.noise import CentredSampler, RecordNoise
+from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
 from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, taken
 from leakbound.engine.refusals import GuaranteeError
@@ -28,6 +29,7 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise
 from leakbound.registry import SHAPES
 
 _VERSION = 1
+_READ = 256  # records that protect reads before the first release, to compare their moments with the calibration's
 
 
 class ChannelEngine:
@@ -59,14 +61,16 @@ class ChannelEngine:
         seed: int | None = None,
         classes: int | None = None,
         key: Key = None,
+        accept_capacity: float | int | None = None,
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
         if classes is not None and classes < 1:
             raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1, or leave it out")
         self.steps = 0
         self.classes, self._seed, self._key = classes, seed, key
-        shape = (1, 1, calibration.channel.dimension)
-        self._sampler = ChannelSampler(calibration.channel, shape, on_grid=seed is None)
+        self._sampler = CentredSampler(calibration.channel, calibration.moments.mean, on_grid=seed is None)
+        self._accepted = accept_capacity
+        self._own = self._unseen()
         self._ledgers: dict[str, Ledger] = {}
         self._bases: list[tuple[Any, str]] = []
         self._waiting: dict[str, dict[str, Any]] = {}  # states of data that were not protected yet
@@ -85,6 +89,7 @@ class ChannelEngine:
         seed: int | None = None,
         classes: int | None = None,
         value_range: tuple[float | int, float | int] | None = None,
+        accept_capacity: float | int | None = None,
     ) -> ChannelEngine:
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
@@ -100,6 +105,8 @@ class ChannelEngine:
             classes: Number of labels, which leave without noise, to be counted in :meth:`leakage`.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
+            accept_capacity: Nats of all planned uses together that the moments of the private records may give; by
+                default up to 25 % more than the calibration's are released, with a warning from 5 %.
 
         Raises:
             GuaranteeError: If the data are no inputs of one form, or the target cannot be met.
@@ -121,12 +128,24 @@ class ChannelEngine:
             raise GuaranteeError("all calibration records are equal, so there is nothing to hide: give other data")
         spectrum = form.decompose(moments, weights=weights)
         calibration = asked.solve(form, spectrum, moments, looks)
-        engine = cls(calibration, layout, asked, noise=noise, seed=seed, classes=classes, key=key)
+        engine = cls(
+            calibration,
+            layout,
+            asked,
+            noise=noise,
+            seed=seed,
+            classes=classes,
+            key=key,
+            accept_capacity=accept_capacity,
+        )
         engine._public = None if held is None else Places.of(held)
         return engine
 
     def protect(self, data: Any, *, name: str = "train", key: Key = None, after: After = None) -> Any:
         """The same loader or dataset with noisy inputs.
+
+        Some of the records are read, and their moments compared with those of the calibration before anything is
+        released; those of all that pass are compared later (:attr:`own_capacity`). A stop can be seen by others.
 
         Args:
             data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``; or a map-style
@@ -140,8 +159,8 @@ class ChannelEngine:
             clipped; all else is as it was.
 
         Raises:
-            GuaranteeError: If the records are not as those of the calibration, are these themselves, or are not the
-                same at each reading.
+            GuaranteeError: If the records are not as those of the calibration, are these themselves, are not the same
+                at each reading, or have moments under which the channel reveals over 25 % more than promised.
         """
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
@@ -158,6 +177,7 @@ class ChannelEngine:
             )
         self.layout.check(as_tensor(taken(dataset[0], place))[None])
         refuse_random(dataset, place)
+        self._compare(dataset, place)
         gate = Gate(self, places, self._registered(places, name), place, after)
         return (
             ProtectedLoader(data, gate, place) if isinstance(data, DataLoader) else ProtectedDataset(data, gate, place)
@@ -183,26 +203,37 @@ class ChannelEngine:
 
         Raises:
             BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before.
+            GuaranteeError: If an input has another form than calibrated for, or other values than before, or the inputs
+                so far have moments under which the channel reveals over 25 % more than promised.
         """
         if any(self._ledgers.get(ledger.name) is not ledger for ledger in ledgers):
             raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
         self.layout.check(inputs)
-        flat = inputs.reshape(len(inputs), 1, 1, -1).to(torch.float32)
-        self.calibration.check_directions(flat.flatten(1).numpy())
+        flat = inputs.reshape(len(inputs), -1).double()
+        self.calibration.check_directions(flat.numpy())
         groups = [(ledger, np.flatnonzero(which == number)) for number, ledger in enumerate(ledgers)]
         groups = [(ledger, rows) for ledger, rows in groups if len(rows)]
         most = self.target.uses if self.noise == "fresh" else None
         uses = [ledger.numbers(records[rows], most) for ledger, rows in groups]
         for ledger, rows in groups:
             ledger.check_same(records[rows], inputs[torch.from_numpy(rows)])
-        released = torch.empty_like(flat)
+        new = [rows[ledger.uses[records[rows]] == 0] for ledger, rows in groups]
+        self._own.show(flat.numpy()[np.concatenate(new)])
+        released = torch.empty(flat.shape)
         for (ledger, rows), numbers in zip(groups, uses, strict=True):
             at = torch.from_numpy(rows)
             released[at] = self._drawn(ledger, records[rows], numbers, flat[at])
             ledger.count(records[rows])
         self.steps += 1
         return released.reshape(inputs.shape)
+
+    @property
+    def own_capacity(self) -> OwnCapacity | None:
+        """Nats of all planned uses by the moments of the private records; None before some were read.
+
+        Beside the promised ones; a statistic of these records, to be kept by their owner.
+        """
+        return self._own.capacity
 
     def accountant(self) -> LeakageAccountant:
         """Accountant of all uses so far, to which uses of other channels can be added."""
@@ -285,6 +316,7 @@ class ChannelEngine:
             GuaranteeError: If the state is of another channel or noise.
         """
         self.steps, self._ledgers, self._bases, self._waiting = 0, {}, [], {}
+        self._own = self._unseen()
         if state is not None:
             self.load_state_dict(state)
 
@@ -306,19 +338,35 @@ class ChannelEngine:
         ledger: Ledger,
         records: Int[np.ndarray, " rows"],
         uses: Int[np.ndarray, " rows"],
-        clean: Float[Tensor, "rows 1 1 d"],
-    ) -> Float[Tensor, "rows 1 1 d"]:
+        clean: Float[Tensor, "rows d"],
+    ) -> Float[Tensor, "rows d"]:
         """Noisy inputs of one collection."""
         if self._seed is not None:
             numbers = uses if self.noise == "fresh" else np.zeros_like(uses)
-            return self._sampler.apply(clean, RecordNoise(self._seed, ledger.name, records, numbers))
+            return self._sampler.apply(clean, RecordNoise(self._seed, ledger.name, records, numbers)).float()
         source: NoiseSource = SecureNoise()
         if self.noise == "fresh":
-            return self._sampler.apply(clean, source)
+            return self._sampler.apply(clean, source).float()
         new = ledger.unseen(records)
         if len(new):
-            ledger.keep(records[new], self._sampler.apply(clean[torch.from_numpy(new)], source))
+            ledger.keep(records[new], self._sampler.apply(clean[torch.from_numpy(new)], source).float())
         return ledger.frozen(records)
+
+    def _unseen(self) -> OwnMoments:
+        """Comparison for records that have not been seen."""
+        looks = self.target.looks(self.noise == "frozen")
+        return OwnMoments(self.calibration, looks, self._accepted)
+
+    def _compare(self, dataset: Any, key: Key) -> None:
+        """Compare the moments of some records with the calibration's, before the first release."""
+        count = len(dataset)
+        chosen = np.random.default_rng().choice(count, min(_READ, count), replace=False)
+        inputs = [as_tensor(taken(dataset[int(index)], key)) for index in chosen]
+        # What has another form, or values out of range, is refused when it shall be released.
+        fitting = [one.double().flatten().numpy() for one in inputs if self.layout.fits(one[None])]
+        if fitting:
+            self.calibration.check_directions(np.stack(fitting))
+            self._own.check(np.stack(fitting))
 
     def _registered(self, places: Places, name: str) -> tuple[Ledger, ...]:
         """Ledgers of the collections of a dataset; those that are known keep theirs."""

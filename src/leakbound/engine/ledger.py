@@ -77,13 +77,13 @@ class Ledger:
         first = np.unique(records, return_index=True)[1]
         return np.array([row for row in sorted(first) if int(records[row]) not in self._rows], dtype=np.int64)
 
-    def keep(self, records: Int[np.ndarray, " new"], copies: Float[Tensor, "new 1 1 d"]) -> None:
+    def keep(self, records: Int[np.ndarray, " new"], copies: Float[Tensor, "new d"]) -> None:
         """Keep the frozen copies of some records."""
         for record, copy in zip(records.tolist(), copies, strict=True):
             self._rows[record] = len(self._copies)
             self._copies.append(copy.clone())
 
-    def frozen(self, records: Int[np.ndarray, " rows"]) -> Float[Tensor, "rows 1 1 d"]:
+    def frozen(self, records: Int[np.ndarray, " rows"]) -> Float[Tensor, "rows d"]:
         """Frozen copies of records that have one."""
         return torch.stack([self._copies[self._rows[record]] for record in records.tolist()])
 
