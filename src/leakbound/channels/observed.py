@@ -44,7 +44,7 @@ class OwnCapacity:
     certain: float
     promised: float
 
-    def exceeds(self, share: float, accepted: float | None = None) -> bool:
+    def exceeds(self, share: float, accepted: float | int | None = None) -> bool:
         """True if more than ``share`` times the promised capacity leaks, beyond chance, and more than was accepted."""
         return self.certain > max(share * self.promised, accepted or 0.0)
 

@@ -45,6 +45,11 @@ def _guarantee(engine: ChannelEngine) -> Iterator[str]:
     else:
         planned = f"{looks} uses"
         yield f"{looks} uses tell at most {together:.6g} nats together ({looks * one:.6g} if added up)"
+    if (own := engine.own_capacity) is not None and own.records > 1:
+        yield (
+            f"{own.rounded:g} nats by the moments of the private records ({own.records} of them were compared): a "
+            "statistic of these, so keep it to yourself"
+        )
     error, blind = calibration.linear_error(looks), calibration.linear_error(0)
     yield f"after {planned}:"
     yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
@@ -57,8 +62,8 @@ def _assumptions(engine: ChannelEngine) -> Iterator[str]:
     moments = engine.calibration.moments
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
     yield (
-        f"private records have the covariance of the {moments.count} calibration records{shrunk}; whatever their law, "
-        "nats and naming then hold for every attacker"
+        f"private records have the covariance of the {moments.count} calibration records{shrunk}; compared are some "
+        "of them, on average; whatever their law, nats and naming then hold for every attacker"
     )
     yield (
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "

@@ -215,10 +215,10 @@ class ChannelEngine:
         groups = [(ledger, rows) for ledger, rows in groups if len(rows)]
         most = self.target.uses if self.noise == "fresh" else None
         uses = [ledger.numbers(records[rows], most) for ledger, rows in groups]
-        for ledger, rows in groups:
-            ledger.check_same(records[rows], inputs[torch.from_numpy(rows)])
         new = [rows[ledger.uses[records[rows]] == 0] for ledger, rows in groups]
         self._own.show(flat.numpy()[np.concatenate(new)])
+        for ledger, rows in groups:
+            ledger.check_same(records[rows], inputs[torch.from_numpy(rows)])
         released = torch.empty(flat.shape)
         for (ledger, rows), numbers in zip(groups, uses, strict=True):
             at = torch.from_numpy(rows)

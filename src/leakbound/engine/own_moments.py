@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -33,8 +33,9 @@ class OwnMoments:
         GuaranteeError: If ``accepted`` is not positive.
     """
 
-    def __init__(self, calibration: Calibration, uses: int, accepted: float | int | None) -> None:
-        if accepted is not None and not 0 < accepted < math.inf:
+    def __init__(self, calibration: Calibration, uses: int, accepted: Any) -> None:
+        numeric = isinstance(accepted, int | float) and not isinstance(accepted, bool)
+        if accepted is not None and not (numeric and 0 < accepted < math.inf):
             raise GuaranteeError(
                 f"accept_capacity = {accepted!r}: give a finite number of nats above 0, or leave it out"
             )
