@@ -59,10 +59,15 @@ class OwnCapacity:
     @property
     def rounded(self) -> float:
         """Nats to two digits, rounded up."""
-        if not 0 < self.nats < math.inf:
-            return self.nats
-        unit = 10.0 ** (math.floor(math.log10(self.nats)) - 1)
-        return float(f"{math.ceil(self.nats / unit) * unit:.6g}")
+        return rounded_up(self.nats)
+
+
+def rounded_up(value: float) -> float:
+    """A number >= 0 to two digits, rounded up."""
+    if not 0 < value < math.inf:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.6g}")
 
 
 def own_capacity(

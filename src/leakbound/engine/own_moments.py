@@ -45,6 +45,10 @@ class OwnMoments:
         self._random = np.random.default_rng()
         self._checked: OwnCapacity | None = None
 
+    def chosen(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "sample d"]:
+        """As many of some records, by chance, as are compared."""
+        return rows if len(rows) <= SAMPLE else rows[self._random.choice(len(rows), SAMPLE, replace=False)]
+
     def show(self, rows: Float[np.ndarray, "n d"]) -> None:
         """Take up records that were not shown before, and compare when their number has doubled.
 
