@@ -22,10 +22,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg, stats
 
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import Channel, Spectrum
 
 WARNED, REFUSED = 1.05, 1.25  # times the promised capacity
+SAMPLE = 1024  # records that are enough for the comparison
 _FALSE_ALARM = 1e-4  # of one comparison, about
+_BARE = 1e-12  # share of the largest variance, below which noise does not follow that of the data (channels.shapes)
+_HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden, 5e-7 nats
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,32 @@ class OwnCapacity:
     def rounded(self) -> float:
         """Nats to two digits, rounded up."""
         return rounded_up(self.nats)
+
+
+def unspanned(records: Float[np.ndarray, "n d"], channel: Channel, spectrum: Spectrum) -> bool:
+    """True if a record varies where the calibration data do not, by more than noise that follows these hides there.
+
+    Args:
+        records: Float64.
+        channel: Calibrated from the spectrum.
+        spectrum: Of the calibration data.
+
+    Returns:
+        Whether one lies farther from the mean than a thousandth of the noise's standard deviation along such an axis.
+    """
+    variances, basis = spectrum.data_eigenvalues, channel.basis
+    if variances is None or basis is None:
+        return False
+    passing = np.ones(len(variances), bool) if channel.gain is None else channel.gain > 0
+    bare = passing & (variances < _BARE * variances.max())
+    if not bare.any():
+        return False
+    centred = records - spectrum.mean
+    along = np.abs(centred @ basis[:, bare])
+    # The axes are known, and the records written, to float64.
+    sizes = np.hypot(len(bare) * np.linalg.norm(centred, axis=1), np.linalg.norm(records, axis=1))
+    hidden = np.maximum(_HIDDEN * np.sqrt(channel.variances[bare]), np.finfo(np.float64).eps * sizes[:, None])
+    return bool(np.any(along > hidden))
 
 
 def rounded_up(value: float) -> float:

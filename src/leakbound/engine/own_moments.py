@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.channels.observed import REFUSED, WARNED, OwnCapacity, own_capacity
+from leakbound.channels.observed import REFUSED, SAMPLE, WARNED, OwnCapacity, own_capacity
 from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
 if TYPE_CHECKING:
     from leakbound.engine.targets import Calibration
 
-SAMPLE = 1024  # records that are enough for the comparison
 _FIRST = 16  # records at which it is made first; then whenever their number has doubled
 
 

@@ -13,19 +13,18 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
 from leakbound.accounting.naming import identification_information
 from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
 from leakbound.channels.covariance import Moments
+from leakbound.channels.observed import unspanned
 from leakbound.engine.accountant import joint_information
 from leakbound.engine.refusals import GuaranteeError
 
 _STEPS = 200  # doublings or halvings of κ until the root lies between two
-_BARE = 1e-12  # share of the largest variance, below which noise does not follow that of the data (channels.shapes)
-_HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden, 5e-7 nats
 _SAFE = 1e-12  # by which κ is lowered, and then twice that, …, until the target is met
 
 
@@ -48,32 +47,13 @@ class Calibration:
         """Variance ratios of signal and noise of one use, along axes that decouple both."""
         return signal_to_noise(self.channel, self.spectrum)
 
-    @cached_property
-    def _bare(self) -> Bool[np.ndarray, " d"]:
-        """True along axes in which the data do not vary, so that noise that follows their variance is next to none."""
-        variances = self.spectrum.data_eigenvalues
-        if variances is None or self.channel.basis is None:
-            return np.zeros(self.channel.dimension, bool)
-        passing = np.ones(len(variances), bool) if self.channel.gain is None else self.channel.gain > 0
-        return passing & (variances < _BARE * variances.max())
-
     def check_directions(self, records: Float[np.ndarray, "n d"]) -> None:
         """Refuse records (float64) that vary where the data do not, by more than the noise hides there.
 
         Raises:
-            GuaranteeError: If one lies farther from the mean than a thousandth of the noise's standard deviation.
+            GuaranteeError: If one does (:func:`leakbound.channels.observed.unspanned`).
         """
-        basis, bare = self.channel.basis, self._bare
-        if basis is None or not bare.any():
-            return
-        centred = records - self.moments.mean
-        along = np.abs(centred @ basis[:, bare])
-        # The axes are known, and the records written, to float64.
-        rounding = np.finfo(np.float64).eps * np.hypot(
-            len(bare) * np.linalg.norm(centred, axis=1), np.linalg.norm(records, axis=1)
-        )
-        hidden = _HIDDEN * np.sqrt(self.channel.variances[bare])
-        if np.any(along > np.maximum(hidden, rounding[:, None])):
+        if unspanned(records, self.channel, self.spectrum):
             raise GuaranteeError(
                 f"a record varies in directions in which no calibration record does, and {self.channel.shape} noise "
                 "hides next to nothing there: take shape='natural', calibrate to records that vary there too, or leave "
