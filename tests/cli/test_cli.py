@@ -175,7 +175,7 @@ def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(
     with pytest.raises(SystemExit):
         trained(prepared, [0.01], "chosen", "--channel", channel, "--spectrum", spectrum, **defended)
     assert "accept_capacity" in capsys.readouterr().err
-    words[1] = prepared / "aux.safetensors"
+    words[1] = prepared / "moments.safetensors"
     with pytest.raises(SystemExit):
         run("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
     assert "accept_capacity" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -79,7 +80,10 @@ def calibrate(
     rows = [_row(name, one, target, len(own.classes), unit) for name, one in found.items()]
     if known is not None:
         for row, one in zip(rows, found.values(), strict=True):
-            row["own"] = _compared(one, own, target, accept_capacity)
+            row["own"], refused = _compared(one, own, target, accept_capacity)
+            if refused and shape is not None:
+                raise typer.BadParameter(refused)
+            sys.stderr.write(f"leakbound: warning: {refused}\n" if refused else "")
     if out is not None:
         _write(out, *found.values(), covariance_of="members" if known is None else "aux")
     units = own_records.SCALE if own.pictures else "those of the array"
@@ -144,28 +148,28 @@ def _calibrated(shape: str, moments: Moments, target: Target, weights: np.ndarra
         raise typer.BadParameter(f"{target}: {error}") from error
 
 
-def _compared(calibration: Calibration, own: Collection, target: Target, accepted: float | None) -> float:
-    """Nats of all copies by the moments of the given records; warned of from 5 % more, refused from 25 % more.
-
-    Raises:
-        BadParameter: If they are refused.
-    """
+def _compared(
+    calibration: Calibration, own: Collection, target: Target, accepted: float | None
+) -> tuple[float | None, str]:
+    """Nats of all copies by the moments of the given records, and why the channel would refuse these, if it would."""
     from leakbound.engine.own_moments import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
 
-    values = (_STRETCH * own.values - 1 if own.pictures else own.values).reshape(len(own), -1)
-    compared = OwnMoments(calibration, target.uses or 1, accepted)
+    values = (_STRETCH * own.values - 1 if own.pictures else own.values).reshape(len(own), -1).astype("float64")
+    refused = ""
+    try:
+        compared = OwnMoments(calibration, target.uses or 1, accepted)
+    except GuaranteeError as error:
+        raise typer.BadParameter(f"--{str(error).replace('_', '-', 1)}") from error
     with own_records.warned():
         try:
-            calibration.check_directions(values.astype("float64"))
             compared.check(compared.chosen(values))
+            calibration.check_directions(values)
         except GuaranteeError as error:
-            raise typer.BadParameter(
-                f"{own.origin}: {calibration.channel.shape} noise: {error}".replace(
-                    "accept_capacity=", "--accept-capacity "
-                )
-            ) from error
-    return compared.capacity.rounded if compared.capacity else 0.0
+            told = str(error).replace("accept_capacity=", "--accept-capacity ")
+            refused = f"{own.origin}: {calibration.channel.shape} noise: {told}"
+    found = compared.capacity
+    return None if found is None or found.nats == math.inf else found.rounded, refused
 
 
 def _row(shape: str, calibration: Calibration, target: Target, classes: int, unit: float) -> dict[str, Any]:
@@ -210,7 +214,7 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     cells += [[row["shape"], *(f"{row[name]:.5g}" for name in list(_COLUMNS)[1:])] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    own = [f"{row['shape']} {row['own']:g}" for row in rows if "own" in row]
+    own = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     uses = facts["uses"]
     lines += [
         "",
