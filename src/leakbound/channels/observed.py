@@ -1,4 +1,4 @@
-"""What passes a channel compared with its calibration: the capacity that the records' own moments give.
+"""Records that pass a channel compared with its calibration: the capacity that their own moments give.
 
 A channel states its capacity under the covariance that it was calibrated to. Records on another scale, or of another
 law, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹), which is estimated here from the records that pass. The result is
@@ -52,7 +52,7 @@ class OwnCapacity:
         return self.certain > max(share * self.promised, accepted or 0.0)
 
     def sentence(self, option: str = "accept_capacity=") -> str:
-        """What is wrong and what to do, in one sentence; a statistic of the records."""
+        """The excess and its remedies, in one sentence; a statistic of the records."""
         return (
             f"by the moments of {self.records} records that pass the channel it reveals {self.rounded:g} nats of each, "
             f"not {self.promised:.4g}: bring them to the scale of the calibration records, or calibrate to records "

@@ -26,6 +26,10 @@ _ROUNDED = (
     "gets worse; but the noise that is left in them is no longer the channel's: take --values npy for what was released"
 )
 
+_LAW = (
+    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, with which the noise is a "
+    "statistic of the given records and no bound holds against whoever knows the others of them"
+)
 _SEEDED = "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave --seed out to protect real records"
 
 
@@ -72,10 +76,7 @@ def protect(
 
     target = own_records.target_of(kappa, leakage, mse, naming)
     if (public is not None) == calibrate_to_own:
-        raise typer.BadParameter(
-            "give either --public PATH, records that an attacker may know, or --calibrate-to-own, with which the noise "
-            "is a statistic of the given records and no bound holds against whoever knows the others of them"
-        )
+        raise typer.BadParameter(_LAW)
     try:
         check_new(out)
     except ValueError as error:
@@ -113,7 +114,12 @@ def _engine(own: Collection, known: Collection | None, target: Any, **given: Any
     with counted(f"calibrating {given['shape']} noise", None):
         try:
             return ChannelEngine.for_data(
-                torch.from_numpy(law.values), target, classes=len(own.classes) or None, value_range=whole, **given
+                torch.from_numpy(law.values),
+                target,
+                classes=len(own.classes) or None,
+                value_range=whole,
+                calibrate_to_own=known is None,
+                **given,
             )
         except ValueError as error:
             raise typer.BadParameter(f"{target}: {error}") from error
@@ -194,7 +200,7 @@ def _statement(engine: ChannelEngine, own: Collection, known: Collection | None)
         "leakage": {
             "record": shown(told.record),
             "values": shown(told.joint),
-            "label": told.labels,
+            "label": told.labels or 0.0,
             "all_records": shown(told.dataset),
             "mse_linear": shown(calibration.linear_error(1)),
             "mse_mean": shown(calibration.linear_error(0)),

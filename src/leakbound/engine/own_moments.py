@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class OwnMoments:
         self._calibration, self._uses, self._accepted = calibration, uses, accepted
         self._rows: list[Float[np.ndarray, " d"]] = []
         self._shown, self._next, self._warned = 0, _FIRST, False
+        self._names: set[int] = set()
         self._random = np.random.default_rng()
         self._checked: OwnCapacity | None = None
 
@@ -48,12 +50,14 @@ class OwnMoments:
         """As many of some records, by chance, as are compared."""
         return rows if len(rows) <= SAMPLE else rows[self._random.choice(len(rows), SAMPLE, replace=False)]
 
-    def show(self, rows: Float[np.ndarray, "n d"]) -> None:
-        """Take up records that were not shown before, and compare when their number has doubled.
+    def show(self, rows: Float[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
+        """Take up records whose names were not shown before, and compare when their number has doubled.
 
         Raises:
             GuaranteeError: As :meth:`check`; the rows then count as not shown.
         """
+        new = {name: row for row, name in enumerate(names) if hash(name) not in self._names}
+        rows = rows[list(new.values())]
         before = list(self._rows), self._shown
         places = self._random.integers(0, self._shown + 1 + np.arange(len(rows)))  # Vitter's algorithm R
         room = SAMPLE - len(self._rows)
@@ -68,6 +72,7 @@ class OwnMoments:
                 self._rows, self._shown = before
                 raise
             self._next = 2 * self._shown
+        self._names.update(map(hash, new))
 
     def check(self, rows: Float[np.ndarray, "n d"]) -> None:
         """Compare records, each there once, with the calibration; warn from 5 % more capacity, refuse from 25 % more.

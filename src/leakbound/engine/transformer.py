@@ -134,7 +134,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         records = np.array(validate_data(self, X, dtype=np.float64, reset=False), order="C")
         self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
-        self._own.show(records)
+        self._own.show(records, [row.tobytes() for row in records])
         channel = self.calibration_.channel
         copy = None if self._seed is None else _name_of(self._seed, channel)
         self._counted().take(records, as_target(self.target).uses, copy)
