@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from leakbound.engine.engine import ChannelEngine
 
 _CANDIDATES = 1000
+_VERSION = 2
 
 
 def describe(engine: ChannelEngine) -> str:
@@ -25,6 +26,20 @@ def describe(engine: ChannelEngine) -> str:
         *(f"  - {one}" for one in _assumptions(engine)),
     ]
     return "\n".join(lines)
+
+
+def law(engine: ChannelEngine) -> dict[str, Any]:
+    """Facts that a state and an engine must share."""
+    channel = engine.calibration.channel
+    return {
+        "version": _VERSION,
+        "shape": channel.shape,
+        "nats": float(engine.calibration.information(1)),
+        "power": channel.noise_power,
+        "noise": engine.noise,
+        "seed": engine._seed,
+        "inputs": list(engine.layout.shape),
+    }
 
 
 def _guarantee(engine: ChannelEngine) -> Iterator[str]:

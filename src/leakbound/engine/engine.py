@@ -19,7 +19,7 @@ from leakbound.channels.observed import OwnCapacity
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
 from leakbound.engine.counting import Counted, Counter, Plan
-from leakbound.engine.description import describe
+from leakbound.engine.description import describe, law
 from leakbound.engine.identity import Identity
 from leakbound.engine.ledger import Ledger, checked_state
 from leakbound.engine.ledger_file import LedgerFile
@@ -34,8 +34,6 @@ from leakbound.engine.targets import Calibration, Reconstruction, Target, as_tar
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 from leakbound.registry import SHAPES
 
-_VERSION = 2
-_READ = 256  # records that protect reads before the first release, to compare their moments with the calibration's
 _LARGE = 500  # values of a record, from which calibration takes seconds to a minute
 
 
@@ -76,9 +74,9 @@ class ChannelEngine:
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
         self.steps, self.classes, self._seed, self._key = 0, classes, seed, key
-        frozen, self._accepted = noise == "frozen", accept_capacity
+        frozen = noise == "frozen"
         self._sampler = CentredSampler(calibration.channel, calibration.moments.mean, on_grid=seed is None)
-        self._own = self._unseen()
+        self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         adds = not isinstance(target, Reconstruction)  # of several channels, nats have a sum; errors have none
         self._counter = Counter(Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger)
@@ -119,17 +117,14 @@ class ChannelEngine:
             classes: Number of labels, which are released without noise; without it they are not counted.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
-            accept_capacity: Nats of all planned uses together that the moments of the private records may give; by
-                default up to 25 % more than the calibration's are released, with a warning from 5 %.
+            accept_capacity: Nats that the private records' own moments may give; by default a quarter above the promise.
             ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses of
                 records together; without it only this engine's are known. Its owner alone may read it: it holds the key
                 that recognises records.
-            calibrate_to_own: Allow to protect these very records, though the channel is then a statistic of them, which
-                is not counted.
+            calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
 
         Raises:
-            GuaranteeError: If the data are no inputs of one form, the target cannot be met, or the ledger cannot be
-                used.
+            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
         asked = as_target(target)
@@ -159,9 +154,8 @@ class ChannelEngine:
         spectrum = form.decompose(moments, weights=weights)
         calibration = asked.solve(form, spectrum, moments, looks)
         public = None if calibrate_to_own else identity.contents(inputs)
-        given: dict[str, Any] = {"noise": noise, "seed": seed, "classes": classes, "key": key}
-        given["accept_capacity"] = accept_capacity
-        return cls(calibration, layout, asked, **given, identity=identity, ledger=file, public=public)
+        given: dict[str, Any] = {"classes": classes, "key": key, "accept_capacity": accept_capacity, "public": public}
+        return cls(calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given)
 
     def protect(
         self,
@@ -174,8 +168,7 @@ class ChannelEngine:
     ) -> Any:
         """The same loader or dataset with noisy inputs.
 
-        Some of the records are read, and their moments compared with those of the calibration before anything is
-        released; those of all that pass are compared later (:attr:`own_capacity`). A stop can be seen by others.
+        Some records are read first, to compare their moments with the calibration's; a stop can be seen by others.
 
         Args:
             data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``; or a map-style
@@ -192,8 +185,7 @@ class ChannelEngine:
 
         Raises:
             GuaranteeError: If the records are not as those of the calibration, are these themselves, are not the same
-                at each reading, hold more than input and labels, lack some that a loaded state has counted, or have
-                moments under which the channel reveals over 25 % more than promised.
+                at each reading, hold more than input and labels, lack some of a loaded state, or reveal too much.
         """
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
@@ -206,7 +198,7 @@ class ChannelEngine:
         self._checked(as_tensor(taken(first, place))[None])
         self.check_labels([replaced(first, place, None)], uncounted)
         refuse_random(dataset, place)
-        self._compare(dataset, place)
+        self._own.read(dataset, place, self.layout)
         gate = Gate(self, places, self._registered(places, name, place), place, after, tuple(uncounted))
         return (
             ProtectedLoader(data, gate, place) if isinstance(data, DataLoader) else ProtectedDataset(data, gate, place)
@@ -236,9 +228,8 @@ class ChannelEngine:
 
         Raises:
             BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before; if the inputs
-                so far have moments under which the channel reveals over 25 % more than promised; or if this is a
-                process that was forked from that of the engine.
+            GuaranteeError: If an input has another form than calibrated for, or other values than before; if those so
+                far reveal over 25 % more than promised by their moments; or in a process forked from the engine's.
         """
 
         def contents() -> list[bytes]:
@@ -284,10 +275,7 @@ class ChannelEngine:
 
     @property
     def own_capacity(self) -> OwnCapacity | None:
-        """Nats of all planned uses by the moments of the private records; None before some were read.
-
-        In addition to the promised ones; a statistic of these records, to be kept by their owner.
-        """
+        """Nats by the moments of the private records, which stay with their owner; None before some were read."""
         return self._own.capacity
 
     def accountant(self) -> LeakageAccountant:
@@ -342,7 +330,7 @@ class ChannelEngine:
             GuaranteeError: If the key of your account can be neither read nor made.
         """
         with self._counter.turn():
-            return {"law": self._law(), "steps": self.steps, **self._counter.state()}
+            return {"law": law(self), "steps": self.steps, **self._counter.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
@@ -369,7 +357,7 @@ class ChannelEngine:
         """
         self.steps = 0
         self._counter.leave()
-        self._own = self._unseen()
+        self._own.forget()
         if state is not None:
             self._load(state, adds=True)
 
@@ -413,22 +401,6 @@ class ChannelEngine:
         book.keep(counted.rows[counted.new].tolist(), torch.cat(copies))
         return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean.float()
 
-    def _unseen(self) -> OwnMoments:
-        """Comparison for records that have not been seen."""
-        looks = self.target.looks(self.noise == "frozen")
-        return OwnMoments(self.calibration, looks, self._accepted)
-
-    def _compare(self, dataset: Any, key: Key) -> None:
-        """Compare the moments of some records with the calibration's, before the first release."""
-        count = len(dataset)
-        chosen = np.random.default_rng().choice(count, min(_READ, count), replace=False)
-        inputs = [as_tensor(taken(dataset[int(index)], key)) for index in chosen]
-        # What has another form, or values out of range, is refused when it shall be released.
-        fitting = [one.double().flatten().numpy() for one in inputs if self.layout.fits(one[None])]
-        if fitting:
-            self.calibration.check_directions(np.stack(fitting))
-            self._own.check(np.stack(fitting))
-
     def _registered(self, places: Places, name: str, key: Key) -> tuple[Ledger, ...]:
         """Ledgers of the collections of a dataset; those that are known keep theirs."""
         found = []
@@ -439,23 +411,10 @@ class ChannelEngine:
             found.append(ledger)
         return tuple(found)
 
-    def _law(self) -> dict[str, Any]:
-        """Facts that a state and an engine must share."""
-        channel = self.calibration.channel
-        return {
-            "version": _VERSION,
-            "shape": channel.shape,
-            "nats": float(self.calibration.information(1)),
-            "power": channel.noise_power,
-            "noise": self.noise,
-            "seed": self._seed,
-            "inputs": list(self.layout.shape),
-        }
-
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Go on from a state; ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, kept = checked_state(state, self._law(), self.calibration.channel.dimension, copied)
+        key, steps, kept = checked_state(state, law(self), self.calibration.channel.dimension, copied)
         with self._counter.turn():
             self._counter.load(key, kept, adds=adds)
             self.steps = steps

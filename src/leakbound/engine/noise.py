@@ -46,7 +46,7 @@ class CentredSampler:
     def apply(self, clean: Float[Tensor, "rows *ones d"], source: NoiseSource) -> Float[Tensor, "rows *ones d"]:
         """One use of the channel for each row; in and out float64."""
         centred = (clean - self._mean).to(self._type)
-        noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, -1), source)
+        noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, len(self._mean)), source)
         return noisy.reshape(clean.shape).double() + self._mean
 
 

@@ -11,11 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.channels.observed import REFUSED, SAMPLE, WARNED, OwnCapacity, own_capacity
+from leakbound.engine.records import Key, Layout, as_tensor, taken
 from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
 if TYPE_CHECKING:
     from leakbound.engine.targets import Calibration
 
+_READ = 256  # records of a dataset that are read before the first release
 _FIRST = 16  # records at which it is made first; then whenever their number has doubled
 
 
@@ -40,11 +42,29 @@ class OwnMoments:
                 f"accept_capacity = {accepted!r}: give a finite number of nats above 0, or leave it out"
             )
         self._calibration, self._uses, self._accepted = calibration, uses, accepted
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without any records, also of another client."""
         self._rows: list[Float[np.ndarray, " d"]] = []
         self._shown, self._next, self._warned = 0, _FIRST, False
         self._names: set[int] = set()
         self._random = np.random.default_rng()
         self._checked: OwnCapacity | None = None
+
+    def read(self, dataset: Any, key: Key, layout: Layout) -> None:
+        """Compare some records of a dataset with the calibration, before the first release.
+
+        Raises:
+            GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of another form
+                are left to whoever releases them.
+        """
+        some = self._random.permutation(len(dataset))[:_READ]
+        inputs = [as_tensor(taken(dataset[int(index)], key)) for index in some]
+        fitting = [one.double().flatten().numpy() for one in inputs if layout.fits(one[None])]
+        if fitting:
+            self._calibration.check_directions(np.stack(fitting))
+            self.check(np.stack(fitting))
 
     def chosen(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "sample d"]:
         """As many of some records, by chance, as are compared."""
