@@ -418,6 +418,57 @@ BUGS = (
         "tests/attacks/test_staged.py::"
         "test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records",
     ),
+    # -- what passes a channel against what it was calibrated to -------------------------------------------------------
+    Bug(
+        "covariance estimated on other pixels than those that pass",
+        "cli/steps/covariance.py",
+        "population_moments(found.aux.images)",
+        "population_moments((found.aux.images + 1) / 2)",
+        "tests/cli/test_cli.py::test_moments_are_those_of_the_pixels_that_pass_the_channel",
+    ),
+    Bug(
+        "moments of members estimated on other pixels than those that pass",
+        "cli/steps/covariance.py",
+        "images = found.pool.images",
+        "images = (found.pool.images + 1) / 2",
+        "tests/cli/test_cli.py::test_moments_are_those_of_the_pixels_that_pass_the_channel",
+    ),
+    Bug(
+        "own moments compared for one use where several are planned",
+        "engine/engine.py",
+        "OwnMoments(self.calibration, looks, self._accepted)",
+        "OwnMoments(self.calibration, 1, self._accepted)",
+        "tests/engine/test_own_moments.py::"
+        "test_private_records_on_a_larger_scale_are_refused_before_the_first_release[2.0]",
+    ),
+    Bug(
+        "chance explains every excess",
+        "channels/observed.py",
+        "kept = math.exp(-quantile",
+        "kept = math.exp(-100 * quantile",
+        "tests/engine/test_own_moments.py::test_few_records_on_another_scale_are_refused",
+    ),
+    Bug(
+        "directions without public variance compared with a thousand times the noise",
+        "channels/observed.py",
+        "_HIDDEN = 1e-3",
+        "_HIDDEN = 1e3",
+        "tests/engine/test_own_moments.py::test_flags_that_no_public_record_has_are_not_shown_in_clear",
+    ),
+    Bug(
+        "records rounded to float32 before the mean is off",
+        "engine/noise.py",
+        "(clean - self._mean).to(self._type)",
+        "(clean.float() - self._mean).to(self._type)",
+        "tests/engine/test_own_moments.py::test_whole_numbers_beyond_float32_are_released_from_their_own_value",
+    ),
+    Bug(
+        "clones of a transformer count for themselves",
+        "engine/transformer.py",
+        "other._uses = self._counted()",
+        "other._uses = RecordUses()",
+        "tests/engine/test_own_moments.py::test_refits_copies_and_clones_add_up",
+    ),
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
         "noise of an engine the same at each use",

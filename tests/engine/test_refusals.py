@@ -158,8 +158,8 @@ def test_directions_in_which_no_public_record_varies_are_refused_where_noise_fol
     flat[:, 3], own[:, 3] = flat[:, 0], own[:, 0]
     engine = engine_of(flat, shape=shape, value_range=(-50.0, 50.0))
     rows = torch.from_numpy(own)
-    rows[29, 3] += 0.5
     data = engine.protect(TensorDataset(rows, torch.arange(30)))
+    rows[29, 3] += 0.5  # before, protect would have refused it
     data.__getitems__(list(range(29)))
     if shape in ("natural", "rate_distortion"):  # noise in all directions, or nothing passes
         data[29]

@@ -53,6 +53,8 @@ def account(
         if rows[0][name] is not None:
             lines.append(f"{words:<48}" + "".join(f"{row[name]:>14.6g}" for row in rows))
     checked = (
-        "computed anew from events and channel" if rows[0]["verified"] else "as stated: give --channel and --spectrum"
+        "computed again from events and channel; labels as stated"
+        if rows[0]["verified"]
+        else "as stated: give --channel and --spectrum"
     )
     sys.stdout.write("\n".join([*lines, f"joint bound: {checked}"]) + "\n")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,8 +49,17 @@ PublicOption = Annotated[
     typer.Option(
         metavar="PATH",
         parser=path_of,
-        help="Public records of the same law, of the same kinds, which the noise is calibrated to; without them it is "
-        "calibrated to the given records, and is then a statistic of these.",
+        help="Public records of the same law, of the same kinds, which the noise is calibrated to; calibrated to the "
+        "given records it is a statistic of these.",
+    ),
+]
+AcceptOption = Annotated[
+    float | None,
+    typer.Option(
+        "--accept-capacity",
+        metavar="NATS",
+        help="What all planned copies together may reveal of a record by the moments of the given records; by default "
+        "up to 25 % more than by those of the public ones.",
     ),
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
@@ -156,9 +169,7 @@ def read_both(path: Path, public: Path | None, label: str) -> tuple[Collection, 
     from leakbound.datasets.collection import read_collection
 
     if public is not None and public.exists() and path.exists() and public.samefile(path):
-        raise typer.BadParameter(
-            f"--public {public}: these are the records to protect; leave --public out, or name others"
-        )
+        raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
         own = read_collection(path, label=label, each=each)
     _check_law(own)
@@ -170,10 +181,13 @@ def read_both(path: Path, public: Path | None, label: str) -> tuple[Collection, 
         raise typer.BadParameter(
             f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one"
         )
-    if np.array_equal(own.values, known.values):
-        raise typer.BadParameter(
-            f"--public {public}: holds the very records of {path}; leave --public out, or name others"
-        )
+    from leakbound.engine.record_uses import refuse_shared
+    from leakbound.engine.refusals import GuaranteeError
+
+    try:
+        refuse_shared(known.values.reshape(len(known), -1), own.values.reshape(len(own), -1))
+    except GuaranteeError as error:
+        raise typer.BadParameter(f"--public {public}: {error}") from error
     _check_law(known)
     if not own.pictures:
         _check_units(own, known)
@@ -224,6 +238,32 @@ def _check_units(own: Collection, known: Collection) -> None:
             f"--public {known.origin}: holds values from {low:g} to {high:g}, {own.origin} from {least:g} to "
             f"{largest:g}; allowed is half the width more on both sides: bring both into the same units"
         )
+
+
+@contextmanager
+def warned() -> Iterator[None]:
+    """Say warnings about the records as the command's other ones."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for one in caught:
+        text = str(one.message).replace("accept_capacity=", "--accept-capacity ")
+        sys.stderr.write(f"leakbound: warning: {text}\n")
+
+
+@contextmanager
+def not_replaced(path: Path) -> Iterator[None]:
+    """Turn a file that appeared meanwhile into an error.
+
+    Raises:
+        BadParameter: If there is one.
+    """
+    try:
+        yield
+    except FileExistsError as error:
+        raise typer.BadParameter(
+            f"--out {path}: has appeared meanwhile; name another file, nothing is overwritten"
+        ) from error
 
 
 def candidates(target: Target) -> int:

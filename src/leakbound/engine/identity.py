@@ -58,7 +58,7 @@ class Identity:
     def contents(self, inputs: Tensor) -> list[bytes]:
         """Digests without the key of inputs (n, ...), which are kept in memory alone."""
         rows = inputs.reshape(len(inputs), -1).to(torch.float64 if self.double else torch.float32)
-        return [blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).numpy()]  # -0 is 0
+        return [blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).contiguous().numpy()]  # -0 is 0
 
     def sealed(self) -> str:
         """The key for a state: whoever lacks the owner's key learns nothing from it."""

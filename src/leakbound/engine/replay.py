@@ -66,7 +66,7 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
     """
     try:
         return _replayed(record, ratios)
-    except (AttributeError, KeyError, OverflowError, TypeError) as error:  # values of other types than were written
+    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:  # values of other types than were written
         raise ValueError("the provenance holds events or bounds of another form: train anew") from error
 
 
