@@ -1,7 +1,6 @@
 """Commands: MLflow's store and pages, and a server for a team."""
 
 import os
-import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -92,9 +91,10 @@ def tracking_server(
     workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 4,
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
+    from leakbound.config.settings import without_password
     from leakbound.tracking.server import bracketed
 
-    if re.search(r"://[^/@]*:[^/@]*@|[?&]password=", database) and database != os.environ.get(_DATABASE):
+    if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
