@@ -52,6 +52,7 @@ def ui(
 ) -> None:
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
     from leakbound.config import reading
+    from leakbound.config.messages import printable
     from leakbound.tracking.store import is_server, sqlite_file
 
     config = reading.load(configfile)
@@ -66,7 +67,7 @@ def ui(
         from leakbound import tracking
 
         runs = tracking.pages(store, config.preset)
-        lines = (f"{name}: {server}{page}\n" for name, page in runs.items())
+        lines = (f"{printable(name)}: {server}{page}\n" for name, page in runs.items())
         return f"Runs: {server}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
 
     _serve(
