@@ -128,7 +128,7 @@ def _sources() -> dict[str, tuple[int, ...]]:
     """Files of the package, and of loaded modules that are not installed: place, size and times of change of each."""
     inside = [os.path.join(folder, file) for folder, _, files in os.walk(_PACKAGE) for file in files]
     loaded = [str(getattr(module, "__dict__", {}).get("__file__")) for module in list(sys.modules.values())]
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for file in (*inside, *loaded):
         if not file.endswith(".py") or (file.startswith(_INSTALLED) and not file.startswith(_PACKAGE)):
             continue

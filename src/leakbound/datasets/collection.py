@@ -128,8 +128,8 @@ def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.nd
         held = f"{stored.dtype} of shape {stored.shape}" if isinstance(stored, np.ndarray) else "several arrays"
         raise DatasetError(f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each")
     fits(stored.shape[1:])
-    held = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a file may have holes, which read as zeros
-    most = min(max(limits.TABLE, limits.EXPANSION * held), limits.ARRAYS // 2)
+    kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a file may have holes, which read as zeros
+    most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
     limits.check(path, "bytes as float32 to give", 4 * stored.size, most)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32, order="C")
