@@ -569,6 +569,23 @@ BUGS = (
         "min(above, low_below)",
         "tests/claims/test_outcomes.py::test_a_difference_within_delta_has_two_sides_to_be_outside_of",
     ),
+    Bug(
+    # -- what lasts, and what comes once only ------------------------------------------------------------------------
+    Bug(
+        "bytes not flushed before the rename",
+        "storage/seals.py",
+        "                os.fsync(file.fileno())\n",
+        "                file.fileno()\n",
+        "tests/storage/test_storage.py::test_bytes_are_on_the_disk_before_a_name_stands_for_them",
+    ),
+    Bug(
+        "long secure draws begin again with their first key",
+        "randomness/sources.py",
+        "                stream = Keystream()\n",
+        '                first = first if start else __import__("os").urandom(32)\n'
+        "                stream = Keystream(first)\n",
+        "tests/randomness/test_sources.py::test_numbers_beyond_those_of_one_key_repeat_none_of_its_chunks",
+    ),
 )
 
 

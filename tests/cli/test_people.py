@@ -21,7 +21,10 @@ from scipy import stats
 from sklearn.datasets import load_digits
 
 from calling import assert_refused, called, files_in
+from leakbound import storage
+from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.naming import identification_information
+from leakbound.accounting.statement import stated_bounds
 from leakbound.cli import bars, calibrate, demo
 from leakbound.cli.files import read_channel
 from leakbound.datasets.collection import read_collection
@@ -430,7 +433,7 @@ def test_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_shown_on_a_terminal_alone(monkeypatch, terminal):
+def test_bar_is_shown_on_a_terminal_alone(monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -438,3 +441,51 @@ def test_progress_is_shown_on_a_terminal_alone(monkeypatch, terminal):
         each(3)
     assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
     assert bool(stream.getvalue()) == terminal
+
+
+def test_account_says_of_each_file_that_it_cannot_take_what_it_is_and_what_to_give(tmp_path, monkeypatch):
+    """None of them is damaged, so nothing is to be deleted."""
+    monkeypatch.chdir(tmp_path)
+    event = PrivacyEvent("none", sampling="shuffled", population=40, batch_size=8, steps=15, uses=3)
+    Path("config.yaml").write_text("preset: mine\n")
+    storage.write_json("undefended.json", {"events": [event.to_dict()], "leakage": None})
+    storage.write_json("prepared.json", {"originals": {}})
+    told = {
+        "config.yaml": "is no file that a training wrote",
+        "nowhere.json": "there is no such file; give results/PRESET/runs/RUN/provenance.json",
+        "undefended.json": "no bound was derived for 'none' at this level, so there is nothing to account for",
+        "prepared.json": "of no training: give that of a training",
+    }
+    for name, words in told.items():
+        done = called("account", name)
+        assert (done.code, "Delete" in done.message) == (2, False)
+        assert f"{name}: " in done.message
+        assert words in done.message
+
+
+def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
+    event = PrivacyEvent(
+        "dpsgd",
+        sampling="poisson",
+        population=40,
+        batch_size=8,
+        steps=15,
+        uses=15,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    storage.write_json(tmp_path / "dp.json", {"events": [event.to_dict()], "leakage": stated})
+    done = called("account", tmp_path / "dp.json")
+    assert done.code == 0, done.err
+    assert "events and the number of labels: as the file states them" in done.out
+
+
+def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(bars, "_PAUSE", 0.0)
+    with bars.counted("attacking", 5) as each:
+        each(2)
+        each(3)
+    with bars.counted("reading", None) as each:
+        each(7)
+    assert capsys.readouterr().err.splitlines() == ["attacking: 2 of 5", "attacking: 5 of 5", "reading: 7"]

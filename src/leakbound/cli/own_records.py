@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -171,12 +172,12 @@ def read_both(path: Path, public: Path | None, label: str) -> tuple[Collection, 
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
-        own = read_collection(path, label=label, each=each)
+        own = read_collection(path, label=label, each=each, fits=partial(_check_size, path))
     _check_law(own)
     if public is None:
         return own, None
     with counted(f"reading {public}", None) as each:
-        known = read_collection(public, label=label, each=each)
+        known = read_collection(public, label=label, each=each, fits=partial(_check_size, public))
     if known.pictures != own.pictures or known.values.shape[1:] != own.values.shape[1:]:
         raise typer.BadParameter(
             f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one"
@@ -211,17 +212,21 @@ def check_reachable(target: Target, law: Collection) -> None:
             )
 
 
-def _check_law(collection: Collection) -> None:
-    """Refuse records that are too large for a covariance, or all equal."""
+def _check_size(origin: Path, shape: tuple[int, ...]) -> None:
+    """Refuse records that are too large for a covariance."""
     import torch
 
     from leakbound.engine.records import Layout
     from leakbound.engine.refusals import GuaranteeError
 
     try:
-        Layout.of(torch.from_numpy(collection.values[:1]))
+        Layout.of(torch.zeros(()).expand(1, *shape))
     except GuaranteeError as error:
-        raise typer.BadParameter(f"{collection.origin}: {error}") from error
+        raise typer.BadParameter(f"{origin}: {error}") from error
+
+
+def _check_law(collection: Collection) -> None:
+    """Refuse records that are all equal."""
     if np.array_equal(collection.values.min(axis=0), collection.values.max(axis=0)):
         raise typer.BadParameter(
             f"{collection.origin}: all records are equal, so there is nothing to hide; give others"
