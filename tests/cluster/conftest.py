@@ -18,12 +18,18 @@ def slurm() -> None:
 
 
 @pytest.fixture(scope="module")
-def queue(slurm, tmp_path_factory) -> Callable[[dict], Queue]:
-    """Makes a copy of the project with a configuration of its own, and a queue for its jobs."""
+def queue(slurm, tmp_path_factory) -> Callable[..., Queue]:
+    """Makes a copy of the project with a configuration of its own, and a queue for its jobs.
 
-    def make(config: dict) -> Queue:
+    Jobs that no figure asks for are none; ``figures`` is a catalogue in place of the project's.
+    """
+
+    def make(config: dict, figures: dict | None = None) -> Queue:
         folder = tmp_path_factory.mktemp(config["preset"]).resolve()
-        given = folder / "given.yaml"
+        given, catalogue = folder / "given.yaml", folder / "figures.yaml"
+        if figures is not None:
+            catalogue.write_text(yaml.safe_dump(figures))
+            config = {**config, "catalogue": catalogue.name}
         given.write_text(yaml.safe_dump(config))
         return Queue(configured_project(folder, given))
 
