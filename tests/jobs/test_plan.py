@@ -6,6 +6,7 @@ import pytest
 
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.attacks import Attack
 from leakbound.config.data import size_of
 from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
@@ -14,6 +15,10 @@ REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
 QUICK = reading.quick()
 ON_DEVICE = {"train", "references", "attack", "measure", "federate"}
+
+
+class Guess(Attack):
+    function = "somewhere:attack"
 
 
 def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:
@@ -126,6 +131,18 @@ def test_plan_as_text_adds_up():
     assert sum(Counter(job.step for job in jobs).values()) == len(jobs)
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
+
+
+def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_nothing():
+    studies = {"own": QUICK.studies["capacity"].model_copy(update={"attacks": ("guess",)})}
+    attacks = QUICK.attacks.model_copy(update={"custom": {"guess": Guess()}})
+    config = QUICK.model_copy(update={"studies": studies, "attacks": attacks})
+    with pytest.raises(ValueError, match="the table of costs has no attack_guess: add it, see --table"):
+        estimates(config)
+    row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
+    found = [one for one in estimates(config, rows=[*ROWS, row]) if one.job.step == "attack"]
+    fixed = UnitCosts(ROWS, "cpu").start("attack")
+    assert sum(one.cpu_seconds - fixed for one in found) == pytest.approx(5 * len(found) * QUICK.replicas)
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
