@@ -133,10 +133,21 @@ def test_plan_as_text_adds_up():
     assert "Wall time with 2 jobs" in text
 
 
+def test_docs_say_of_the_quick_preset_what_its_plan_says():
+    page = (REPOSITORY / "docs" / "performance.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| the quick preset |")]
+    _, _, jobs, cpu, _, wall, *_ = (cell.strip() for cell in row.split("|"))
+    found = list(quick_estimates())
+    assert jobs == str(len(found))
+    assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
+    assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
+
+
 def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_nothing():
     studies = {"own": QUICK.studies["capacity"].model_copy(update={"attacks": ("guess",)})}
     attacks = QUICK.attacks.model_copy(update={"custom": {"guess": Guess()}})
-    config = QUICK.model_copy(update={"studies": studies, "attacks": attacks})
+    plugins = QUICK.plugins.model_copy(update={"attacks": {"guess": "somewhere:Guess"}})
+    config = QUICK.model_copy(update={"studies": studies, "attacks": attacks, "plugins": plugins})
     with pytest.raises(ValueError, match="the table of costs has no attack_guess: add it, see --table"):
         estimates(config)
     row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
