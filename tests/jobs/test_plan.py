@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -164,6 +165,9 @@ def test_every_committed_preset_can_be_planned(path):
     assert all(one.cpu_seconds > 0 for one in found)
     assert {one.job.purpose for one in found} >= set(config.studies)
     assert not any("start is not measured" in note for note in costs.notes)
+    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    for hours in re.findall(rf"^\| `config/{path.name}` .*\| about (\d+) hours \(planned\) \|$", guide, re.MULTILINE):
+        assert Machine(jobs=2).wall_seconds(found) / 3600 == pytest.approx(int(hours), rel=0.15)
 
 
 def test_sizes_are_those_of_the_configuration_or_of_the_original():
