@@ -569,7 +569,6 @@ BUGS = (
         "min(above, low_below)",
         "tests/claims/test_outcomes.py::test_a_difference_within_delta_has_two_sides_to_be_outside_of",
     ),
-    Bug(
     # -- what lasts, and what comes once only ------------------------------------------------------------------------
     Bug(
         "bytes not flushed before the rename",

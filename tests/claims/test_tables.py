@@ -108,6 +108,17 @@ def test_model_inversion_is_summarised_by_the_median_over_classes():
     assert value(tabulate([NATURAL]), variant="printed", metric="mse", unit=-1) == pytest.approx(0.08)
 
 
+def test_every_metric_of_an_attack_is_summarised_over_units_but_what_it_has_summarised_itself():
+    found = [
+        attack("guess", name, {(0, unit): 1.0 + unit for unit in range(4)}) for name in ("strokes", "digits", "pixel")
+    ]
+    own = attack("guess", "digits", {(0, -1): 7.0})
+    run = RunResults(**{**vars(NATURAL), "attacks": {"homemade": pd.concat([*found, own])}})
+    table = tabulate([run], {"homemade": "mean"})
+    summed = select(table, {"source": "homemade", "unit": -1})
+    assert dict(zip(summed["metric"], summed["value"], strict=True)) == {"strokes": 2.5, "digits": 7.0}
+
+
 def test_improvements_are_those_of_the_metrics():
     table = tabulate([NONE, NATURAL])
     mia = metrics.imp_mia(0.6, 0.8)

@@ -1,6 +1,7 @@
 # The jobs of the configuration in force, and what Snakemake asks about them. No rule here.
 
 import atexit
+import difflib
 import os
 import sys
 from pathlib import Path
@@ -102,9 +103,17 @@ if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
 
 
 def job_of(step, wildcards):
-    """The job of a step that wildcards name; a step whose files have no wildcard has one job."""
-    name = getattr(wildcards, "name", None)
-    return JOBS.job(step.name, name) if name else JOBS.of(step.name)[0]
+    """The job of a step that wildcards name; a step whose files have no wildcard has one job, or none.
+
+    Asked for a file whose path fits the step, but that no job makes, say so in one sentence and end.
+    """
+    name = getattr(wildcards, "name", None) or next((job.name for job in JOBS.of(step.name)), step.name)
+    try:
+        return JOBS.job(step.name, name)
+    except KeyError as error:
+        close = difflib.get_close_matches(name, [job.name for job in JOBS.of(step.name)], n=3, cutoff=0)
+        nearest = f"nearest: {', '.join(close)}" if close else "it has none of these"
+        sys.exit(f"{error.args[0]}; {nearest}")
 
 
 def patterns(step):
