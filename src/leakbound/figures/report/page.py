@@ -1,6 +1,7 @@
 """One offline page that holds everything a configuration has shown: no request leaves it, whatever shows it."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from leakbound.claims.claims import VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, written
+from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
+from leakbound.figures.drawing import thumbnail
 from leakbound.figures.plots import planes
 from leakbound.figures.report import opening
 from leakbound.figures.report.embedding import embedded, has_points
@@ -22,6 +25,7 @@ from leakbound.figures.report.overview import bounds, bounds_of_runs, category, 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of templates, style and script."""
 _LARGEST_DRAWING = 300_000
+_WIDE = 6.0
 _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligible": "≈", "undecided": "?"}
 
 
@@ -55,8 +59,18 @@ class ReportFigure:
     def source(self) -> str:
         """Its picture as an address that holds the picture itself."""
         small = len(self.drawing) <= _LARGEST_DRAWING
-        kind, content = ("svg+xml", self.drawing) if small else ("png", self.picture)
-        return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        return _address("svg+xml", self.drawing) if small else _address("png", self.picture)
+
+    @property
+    def thumbnail(self) -> str:
+        """The same in small, drawn for that."""
+        return _address("svg+xml", thumbnail(self.config, self.rows))
+
+    @property
+    def wide(self) -> bool:
+        """True for a drawing that needs the width of two."""
+        points = re.search(rb'<svg[^>]* width="([\d.]+)pt"', self.drawing[:2000])
+        return points is not None and float(points[1]) > _WIDE * 72
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,11 @@ class Report:
     counts: Mapping[str, int] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+def _address(kind: str, content: bytes) -> str:
+    """Address that holds a picture itself."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def page(report: Report) -> str:
@@ -125,14 +144,46 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
             {"name": style.written(str(one.dataset)), "verdict": str(one.verdict)}
             for one in parts[parts["dataset"] != ""].itertuples(index=False)
         ]
-        text = {"text": stated["claim"], "warning": warnings.get((figure, claim))}
+        hint = " ".join(filter(None, (limits_of(whole.iloc[0], report.config.alpha), warnings.get((figure, claim)))))
+        text = {"text": stated["claim"], "warning": hint}
         settings = written(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
         yield {
             "figure": figure,
             **stated[["claim", "verdict", "compared"]].to_dict(),
+            "numbers": _in_words(stated),
+            "datasets": datasets,
+            "hint": hint,
             "line": [text, stated["verdict"], {"verdicts": datasets}, *stated[NUMBERS]],
             "settings": settings if len(settings) > 1 else [],
         }
+
+
+def limits_of(claim: pd.Series, alpha: float) -> str:
+    """Why a claim is undecided although its interval looks decided: too few blocks, or other claims of its figure.
+
+    Args:
+        claim: Row of ``evaluate``.
+        alpha: Level of the tests.
+    """
+    blocks = int(claim["blocks"])
+    if claim["exact"] or claim["verdict"] != "undecided" or not blocks:
+        return ""
+    if (least := smallest_p(blocks)) > alpha:
+        given = f"{blocks} block{'s' * (blocks > 1)}"
+        return (
+            f"With {given} no two-sided p below {least:.3g} is possible (sign flips), so the interval decides nothing."
+        )
+    if claim["low"] > 0 or claim["high"] < 0:
+        return "The interval is that of this claim alone; the verdict allows for all claims of the figure (Holm)."
+    return ""
+
+
+def _in_words(stated: pd.Series) -> str:
+    """Effect, p and blocks of a claim in one line, without what it has not."""
+    if stated["blocks"] == "–":
+        return "checked exactly"
+    counted = f"{stated['blocks']} block{'s' * (stated['blocks'] != '1')}"
+    return f"effect {stated[NUMBERS[0]]} (95 % interval), p = {stated[NUMBERS[2]]} after Holm, {counted}"
 
 
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
