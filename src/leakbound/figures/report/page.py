@@ -144,46 +144,44 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
             {"name": style.written(str(one.dataset)), "verdict": str(one.verdict)}
             for one in parts[parts["dataset"] != ""].itertuples(index=False)
         ]
-        hint = " ".join(filter(None, (limits_of(whole.iloc[0], report.config.alpha), warnings.get((figure, claim)))))
-        text = {"text": stated["claim"], "warning": hint}
+        warning = warnings.get((figure, claim))
+        text = {"text": stated["claim"], "warning": warning}
         settings = written(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
         yield {
             "figure": figure,
             **stated[["claim", "verdict", "compared"]].to_dict(),
-            "numbers": _in_words(stated),
-            "datasets": datasets,
-            "hint": hint,
+            "numbers": in_words(whole.iloc[0], stated, report.config.alpha),
+            "datasets": datasets if len(datasets) > 1 else [],
+            "warning": warning,
             "line": [text, stated["verdict"], {"verdicts": datasets}, *stated[NUMBERS]],
             "settings": settings if len(settings) > 1 else [],
         }
 
 
-def limits_of(claim: pd.Series, alpha: float) -> str:
-    """Why a claim is undecided although its interval looks decided: too few blocks, or other claims of its figure.
+def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
+    """On what a verdict rests, in one line.
+
+    Where blocks are so few that none could be reached, it says that in place of an interval, which would look as if one
+    had been; and why a verdict is open though the interval has one sign.
 
     Args:
         claim: Row of ``evaluate``.
+        stated: The same as text (:func:`leakbound.claims.scoreboard.written`).
         alpha: Level of the tests.
     """
     blocks = int(claim["blocks"])
-    if claim["exact"] or claim["verdict"] != "undecided" or not blocks:
-        return ""
-    if (least := smallest_p(blocks)) > alpha:
-        given = f"{blocks} block{'s' * (blocks > 1)}"
-        return (
-            f"With {given} no two-sided p below {least:.3g} is possible (sign flips), so the interval decides nothing."
-        )
-    if claim["low"] > 0 or claim["high"] < 0:
-        return "The interval is that of this claim alone; the verdict allows for all claims of the figure (Holm)."
-    return ""
-
-
-def _in_words(stated: pd.Series) -> str:
-    """Effect, p and blocks of a claim in one line, without what it has not."""
-    if stated["blocks"] == "–":
+    if claim["exact"]:
         return "checked exactly"
-    counted = f"{stated['blocks']} block{'s' * (stated['blocks'] != '1')}"
-    return f"effect {stated[NUMBERS[0]]} (95 % interval), p = {stated[NUMBERS[2]]} after Holm, {counted}"
+    if not blocks:
+        return "nothing to compare"
+    counted = f"{blocks} block{'s' * (blocks > 1)}"
+    if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
+        few = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
+        return f"effect {claim['effect']:.3g} over {counted}: {few}"
+    numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
+    if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
+        numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"
+    return numbers
 
 
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -203,6 +201,7 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
             family = [
                 {
                     "figure": by_key[key],
+                    "caption": _folded(by_key[key].caption),
                     "claims": [claim for claim in claims if claim["figure"] == key],
                     **_points(by_key[key], report.links),
                 }
@@ -210,6 +209,12 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
             ]
             groups.setdefault(category(by_key[keys[0]].config), []).append(family)
         yield {"id": paper, "name": style.PAPERS[paper], "categories": groups}
+
+
+def _folded(caption: str) -> tuple[str, str]:
+    """First sentence of a caption, and the others."""
+    head, _, rest = re.sub(r"(?<=[^.]{12}[.:]) (?=[A-Z])", "\n", caption, count=1).partition("\n")
+    return head, rest
 
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
