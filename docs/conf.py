@@ -20,13 +20,7 @@ _CITED = yaml.safe_load((_ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 project = "leakbound"
 version = release = str(_CITED["version"])
 project_copyright = author = "The leakbound authors"
-extensions = [
-    "myst_nb",
-    "sphinx_design",
-    "sphinx.ext.napoleon",
-    "sphinx_copybutton",
-    "autoapi.extension",
-]
+extensions = ["myst_nb", "sphinx_design", "sphinx.ext.napoleon", "sphinx_copybutton", "autoapi.extension"]
 
 html_theme = "furo"
 html_title = f"leakbound {release}"

@@ -155,7 +155,8 @@ def average_and_every_record() -> Figure:
     axes.text(average * 1.1, top * 0.3, f"average {average:.2f}", color=BLUE)
     axes.text(other * 1.15, top * 0.9, f"average {other:.1f}", color=RED)
     axes.axvline(promised, color="0.2", linestyle="--", label=f"DP: {promised:.2f} nats for every record")
-    axes.set(xscale="log", xlabel="nats that one use reveals about the record", ylabel="records", xticks=[2, 4, 10, 20, 40])
+    axes.set(xscale="log", xlabel="nats that one use reveals about the record", ylabel="records")
+    axes.set_xticks([2, 4, 10, 20, 40])
     axes.set_xticks([], minor=True)
     axes.set_xticklabels(["2", "4", "10", "20", "40"])
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)  # above: bars and their averages fill the panel
