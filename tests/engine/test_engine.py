@@ -93,12 +93,12 @@ def test_leakage_is_that_of_added_precisions_at_the_most_used_record(engine):
 
 
 def test_labels_are_counted_once_for_records_that_were_used():
-    engine = engine_of(classes=10)
+    engine = engine_of(classes=20)
     assert engine.leakage().record == 0
     loader = engine.protect(batches(private()))
     by_record(loader), by_record(loader)
     account = engine.leakage()
-    assert account.labels == pytest.approx(np.log(10))
+    assert account.labels == pytest.approx(np.log(20))
     assert account.record == account.joint + account.labels
 
 
@@ -270,8 +270,8 @@ def test_accounts_of_engines_and_other_channels_add_up(engine):
 
 
 def test_bytes_are_protected_in_their_own_units():
-    pixels = np.random.default_rng(0).integers(0, 256, size=(300, 3, 2, 2), dtype=np.uint8)
-    engine = ChannelEngine.for_data(pixels, Capacity(1.0))
+    public, pixels = np.random.default_rng(0).integers(0, 256, size=(2, 300, 3, 2, 2), dtype=np.uint8)
+    engine = ChannelEngine.for_data(public, Capacity(1.0))
     data = engine.protect(TensorDataset(torch.from_numpy(pixels[:50].copy())))
     noisy = torch.stack([row for (row,) in data.__getitems__(list(range(50)))])
     assert noisy.dtype == torch.float32

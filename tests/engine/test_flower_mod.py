@@ -37,7 +37,7 @@ def made(target=None, **options) -> ChannelEngine:
 
 def trained(engine: ChannelEngine, message: Message, epochs: int, seed: int) -> Message:
     """A reply whose parameters are the sum of all noisy inputs."""
-    loader = engine.protect(DataLoader(private(seed=seed), batch_size=5))
+    loader = engine.protect(DataLoader(private(seed=seed + 1), batch_size=5))
     total = sum(inputs.sum(dim=0) for _ in range(epochs) for inputs, _ in loader)
     content = {"arrays": ArrayRecord({"w": Array(total.numpy())}), "metrics": MetricRecord({"num-examples": 20})}
     return Message(content=RecordDict(content), reply_to=message)

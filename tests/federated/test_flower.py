@@ -80,6 +80,7 @@ def client_app(request: averaging.FederatedRequest) -> ClientApp:
     mod = PersonalizedNoise(
         lambda context: float(budgets[client_of(context)]),
         n_clients=CLIENTS,
+        max_rounds=ROUNDS,
         max_param_norm=4.0,
         clip_rate=config.clip_rate,
         clipped=config.clipped,
@@ -142,7 +143,7 @@ def test_noise_that_nobody_seeded_differs_from_run_to_run_and_is_on_the_grid():
             content = RecordDict({"arrays": received.content["arrays"].copy(), "metrics": MetricRecord({"loss": 1.0})})
             return Message(content, reply_to=received)
 
-        reply = PersonalizedNoise(max_param_norm=1.0)(message, context, train)
+        reply = PersonalizedNoise(max_rounds=1, max_param_norm=1.0)(message, context, train)
         std = next(iter(reply.content.metric_records.values()))["noise-std"]
         return next(iter(reply.content.array_records.values()))["w"].numpy(), float(std)
 

@@ -20,7 +20,7 @@ from leakbound.federated.noise import personalized_noise  # noqa: E402
 
 CLIENTS, SIZE, THRESHOLD, BUDGET = 4, 50, 10.0, 2.0
 HONEST = {"n-clients": CLIENTS, "server-round": 1}
-NODE = {"mi-budget": BUDGET, "n-clients": CLIENTS}
+NODE = {"mi-budget": BUDGET, "n-clients": CLIENTS, "max-rounds": 20}
 RECORDS = np.linspace(-1, 1, SIZE, dtype=np.float32)
 """All that training returns: it stands for the client's data."""
 
@@ -69,7 +69,7 @@ def own_std() -> float:
 
 
 def test_honest_server_is_answered_with_the_noise_of_the_client_s_own_settings():
-    for client in (Client(), Client({}, mi_budget=BUDGET, n_clients=CLIENTS)):
+    for client in (Client(), Client({}, mi_budget=BUDGET, n_clients=CLIENTS, max_rounds=20)):
         reply = client.answer(HONEST)
         assert reply["metrics"]["noise-std"] == pytest.approx(own_std())
         noise = weights(reply) - RECORDS
@@ -89,7 +89,8 @@ def test_number_of_clients_that_a_server_makes_up_is_refused_before_training(cla
     ("node", "settings", "message"),
     [
         ({"mi-budget": 2.0}, {}, "n_clients: give it, or 'n-clients' in the node's configuration"),
-        ({"n-clients": 4}, {}, "mi_budget: give it, or 'mi-budget' in the node's configuration"),
+        ({"mi-budget": 2.0, "n-clients": 4}, {}, "max_rounds: give it, or 'max-rounds' in the node's configuration"),
+        ({"n-clients": 4, "max-rounds": 9}, {}, "mi_budget: give it, or 'mi-budget' in the node's configuration"),
         ({**NODE, "n-clients": 4.0}, {}, "n-clients = 4.0 in this client's own settings: must be a whole number"),
         (NODE, {"n_clients": 0}, "n-clients = 0 in this client's own settings"),
         ({**NODE, "max-rounds": "many"}, {}, "max-rounds = 'many' in this client's own settings"),
@@ -142,7 +143,7 @@ def test_large_parameters_do_not_stretch_what_was_clipped():
     The noise is that of a norm of 10. Added before the rounding, it leaves the mean where it was.
     """
     sent = np.full(SIZE, 2e7, np.float32)
-    client = Client(returned=sent + 2, clipped="update", mi_budget=60.0, least_noise_std=0.8)
+    client = Client(returned=sent + 2, clipped="update", mi_budget=60.0, max_rounds=1000, least_noise_std=0.8)
     replies = [weights(client.answer({**HONEST, "server-round": number}, sent)) for number in range(1, 401)]
     shift = np.mean(replies, axis=0, dtype=np.float64) - 2e7
     assert 9 < np.linalg.norm(shift) < 11

@@ -94,7 +94,12 @@ def _engine(own: Collection, known: Collection | None, target: Any, **given: Any
     with counted(f"calibrating {given['shape']} noise", None):
         try:
             return ChannelEngine.for_data(
-                torch.from_numpy(law.values), target, classes=len(own.classes) or None, value_range=whole, **given
+                torch.from_numpy(law.values),
+                target,
+                classes=len(own.classes) or None,
+                value_range=whole,
+                calibrate_to_own=known is None,
+                **given,
             )
         except ValueError as error:
             raise typer.BadParameter(f"{target}: {error}") from error
@@ -172,7 +177,7 @@ def _statement(engine: ChannelEngine, own: Collection, known: Collection | None)
         "leakage": {
             "record": told.record,
             "values": told.joint,
-            "label": told.labels,
+            "label": told.labels or 0.0,
             "all_records": told.dataset,
             "mse_linear": calibration.linear_error(1),
             "mse_mean": calibration.linear_error(0),

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.channels.channel import Channel, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import GuaranteeError
+
+_MOST = 2**53  # a count that float64 holds exactly
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Account:
             of steps is not known.
         linear: Σ k·κ, valid for one record, and loose.
         joint: ½ ln det(I + Σ_i k_i Σ_D Σ_ξi⁻¹), by added precisions: valid, and never above ``linear``.
-        labels: Nats that labels tell on top, released without noise.
+        labels: Nats that labels tell on top, released without noise; None where they are not counted.
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
         dataset: Their sum, which bounds what is told of all records together.
@@ -40,7 +42,7 @@ class Account:
     printed: float | None
     linear: float
     joint: float
-    labels: float
+    labels: float | None
     record: float
     average: float
     dataset: float
@@ -53,7 +55,7 @@ class Account:
             "as printed, n steps": f"{printed} (loose, and no bound for all records)",
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",
-            "labels": f"{self.labels:.6g} nats",
+            "labels": "not counted, give classes" if self.labels is None else f"{self.labels:.6g} nats",
             "smallest valid bound": f"{self.record:.6g} nats of this record",
             "average record": f"{self.average:.6g} nats",
             "all records together": f"{self.dataset:.6g} nats",
@@ -87,17 +89,23 @@ class LeakageAccountant:
     Args:
         moments: Mean and covariance of the records' law, which the channels were calibrated to.
         records: Number of records, >= 1.
+        distinct: (records,) places that are records of their own, over which average and sum are taken; by default all.
+            False where another place holds the same record.
 
     Raises:
         GuaranteeError: If there is no record.
     """
 
-    def __init__(self, moments: Moments, records: int = 1) -> None:
+    def __init__(
+        self, moments: Moments, records: int = 1, *, distinct: Bool[np.ndarray, " records"] | None = None
+    ) -> None:
         if records < 1:
             raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
         self.moments, self.records = moments, records
+        self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
-        self._labels = 0.0
+        self._labels: float | None = None
+        self._added = np.zeros(records)
 
     def add(
         self,
@@ -105,6 +113,7 @@ class LeakageAccountant:
         uses: Any,
         *,
         noise: str = "fresh",
+        looks: Int[np.ndarray, " records"] | None = None,
         steps: int | None = None,
         ratios: Float[np.ndarray, " d"] | None = None,
     ) -> LeakageAccountant:
@@ -114,27 +123,37 @@ class LeakageAccountant:
             channel: A calibrated channel.
             uses: Whole number, of every record, or array (records,) of one for each; >= 0.
             noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn anew for each call of this.
-            steps: Steps of training, for the published total alone.
+            looks: Looks with independent noise at each record, if they are known; else those that ``noise`` gives.
+            steps: Steps of training, >= 0, for the published total alone.
             ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
 
         Returns:
             This accountant.
 
         Raises:
-            GuaranteeError: If counts are negative or not one for each record, or the channel has another dimension.
+            GuaranteeError: If counts are negative, 2⁵³ or more in all, or not one for each record, or the channel has
+                another dimension.
         """
-        counts = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,)).astype(np.int64)
-        if counts.shape != (self.records,) or counts.min() < 0 or np.any(counts != np.asarray(uses)):
+        given = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
+        whole = given.shape == (self.records,) and given.dtype.kind in "iuf" and np.all(given == np.floor(given))
+        if not whole or np.any(given < 0):
             raise GuaranteeError(
                 f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
             )
+        used = sum((part.uses.astype(np.float64) for part in self._parts), given.astype(np.float64))
+        if float(used.max()) >= _MOST or (steps is not None and not 0 <= steps < _MOST):
+            raise GuaranteeError(
+                f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to below 2**53 in all"
+            )
+        counts = given.astype(np.int64)
         check_noise(noise)
         if channel.dimension != self.moments.dimension:
             raise GuaranteeError(
                 f"the channel has {channel.dimension} axes, the records {self.moments.dimension} values: account for "
                 "each kind of records with an accountant of its own"
             )
-        looks = counts if noise == "fresh" else np.minimum(counts, 1)
+        if looks is None:
+            looks = counts if noise == "fresh" else np.minimum(counts, 1)
         for place, part in enumerate(self._parts):
             if part.channel is channel:
                 total = None if steps is None or part.steps is None else part.steps + steps
@@ -157,14 +176,19 @@ class LeakageAccountant:
         told = math.log(classes) if classes is not None else nats
         if told is None or not 0 <= told < math.inf:
             raise GuaranteeError(f"nats = {nats}: give the entropy of a label, finite and at least 0")
-        self._labels = max(self._labels, told)
+        self._labels = max(self._labels or 0.0, told)
+        return self
+
+    def add_nats(self, nats: Float[np.ndarray, " records"]) -> LeakageAccountant:
+        """Add nats, >= 0, of further looks at each record whose channels are not at hand: their sum is valid."""
+        self._added = self._added + nats
         return self
 
     def per_record(self) -> Float[np.ndarray, " records"]:
         """Smallest valid bound for each record, in nats, labels included for those that were used."""
         joint = self._joint()
         used = sum((part.uses for part in self._parts), np.zeros(self.records, np.int64)) > 0
-        return joint + np.where(used, self._labels, 0.0)
+        return joint + np.where(used, self._labels or 0.0, 0.0)
 
     def account(self) -> Account:
         """All numbers, for the record that tells most and for all together."""
@@ -179,22 +203,24 @@ class LeakageAccountant:
             uses=uses,
             looks=sum(int(part.looks[worst]) for part in self._parts),
             printed=printed,
-            linear=sum((_times(int(part.looks[worst]), part.capacity) for part in self._parts), 0.0),
+            linear=sum(
+                (_times(int(part.looks[worst]), part.capacity) for part in self._parts), float(self._added[worst])
+            ),
             joint=float(joint[worst]),
-            labels=self._labels if uses else 0.0,
+            labels=self._labels if uses or self._labels is None else 0.0,
             record=float(bounds[worst]),
-            average=float(bounds.mean()),
-            dataset=float(bounds.sum()),
+            average=float(bounds[self._distinct].mean()),
+            dataset=float(bounds[self._distinct].sum()),
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:
         """Joint bound of the pixels, computed once for each schedule that occurs."""
         if not self._parts:
-            return np.zeros(self.records)
+            return self._added
         schedules = np.stack([part.looks for part in self._parts], axis=1)
         kinds, kind_of = np.unique(schedules, axis=0, return_inverse=True)
         nats = np.array([self._composed(tuple(map(int, kind))) for kind in kinds])
-        return nats[kind_of.ravel()]
+        return nats[kind_of.ravel()] + self._added
 
     def _composed(self, looks: tuple[int, ...]) -> float:
         """Nats of one schedule."""

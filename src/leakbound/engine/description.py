@@ -64,11 +64,26 @@ def _assumptions(engine: ChannelEngine) -> Iterator[str]:
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "
         "less"
     )
-    yield "each record is at one index, and all that leaves is computed from what the protected loader gave out"
+    if engine.calibrate_to_own:
+        yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
+    yield (
+        "a record is its values: equal ones at several indices are one record, and a cropped, scaled or augmented "
+        "version of it counts as another one"
+    )
+    yield "all that is released is computed from what the protected loader gave out"
     yield "nothing random acts before the channel; a few records were read again, and each later use is compared"
-    yield "this process counts all uses: with several, add up engine.uses; save state_dict() with each checkpoint"
-    classes = engine.classes
-    told = "their entropy, at most ln(classes) nats," if classes is None else f"{math.log(classes):.4g} nats"
-    yield f"labels and all else in a record leave as they are: {told} on top for a label"
+    if engine.ledger is None:
+        yield (
+            "uses in other runs, processes and engines are not known here and add up to these: give all of them one "
+            "ledger=PATH, and save state_dict() with each checkpoint"
+        )
+    else:
+        yield f"{engine.ledger} counts all uses of these records; nobody removes it or brings back an older one"
+    if engine.classes is None:
+        yield "labels are not counted: give classes, and ln(classes) nats are added for a label"
+    else:
+        yield f"labels are released as they are: {math.log(engine.classes):.4g} nats on top for a label"
+    if engine.uncounted:
+        yield f"released without noise and not counted, as allowed: {', '.join(map(repr, engine.uncounted))}"
     if not engine.secure:
         yield "NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave seed out to protect real records"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,18 +18,23 @@ from leakbound.channels.covariance import population_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
+from leakbound.engine.counting import Counted, Counter, Plan
 from leakbound.engine.description import describe
-from leakbound.engine.ledger import Ledger
+from leakbound.engine.identity import Identity
+from leakbound.engine.ledger import Ledger, checked_state
+from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader, check_batches
 from leakbound.engine.noise import RecordNoise
 from leakbound.engine.places import Places
-from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, taken
+from leakbound.engine.ranks import in_ranks, together
+from leakbound.engine.records import Key, Layout, as_tensor, count_labels, dataset_of, gathered, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.targets import Calibration, Target, as_target
+from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 from leakbound.registry import SHAPES
 
-_VERSION = 1
+_VERSION = 2
+_LARGE = 500  # values of a record, from which calibration takes seconds to a minute
 
 
 class ChannelEngine:
@@ -47,6 +54,7 @@ class ChannelEngine:
         layout: Form of an input.
         classes: Number of labels; None if it was not said.
         steps: Batches released so far.
+        calibrate_to_own: Whether it may protect the records that it was calibrated to.
     """
 
     def __init__(
@@ -59,18 +67,22 @@ class ChannelEngine:
         seed: int | None = None,
         classes: int | None = None,
         key: Key = None,
+        identity: Identity,
+        ledger: LedgerFile | None = None,
+        public: Collection[bytes] | None = None,
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
-        if classes is not None and classes < 1:
-            raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1, or leave it out")
-        self.steps = 0
-        self.classes, self._seed, self._key = classes, seed, key
-        shape = (1, 1, calibration.channel.dimension)
+        self.steps, self.classes, self._seed, self._key = 0, classes, seed, key
+        shape, frozen = (1, 1, calibration.channel.dimension), noise == "frozen"
         self._sampler = ChannelSampler(calibration.channel, shape, on_grid=seed is None)
-        self._ledgers: dict[str, Ledger] = {}
-        self._bases: list[tuple[Any, str]] = []
-        self._waiting: dict[str, dict[str, Any]] = {}  # states of data that were not protected yet
-        self._public: Places | None = None
+        most = target.uses or (1 if frozen and target.needs_uses else None)
+        adds = not isinstance(target, Reconstruction)  # of several channels, nats have a sum; errors have none
+        self._counter = Counter(Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger)
+        if ledger is not None:
+            law = calibration.channel.shape + (f", frozen, seed {seed}" if frozen and seed is not None else "")
+            ledger.use(law, calibration.ratios)
+        self._public, self.calibrate_to_own = frozenset(public or ()), public is None
+        self._labels, self._uncounted = 0, set[str | int]()
 
     @classmethod
     def for_data(
@@ -85,6 +97,8 @@ class ChannelEngine:
         seed: int | None = None,
         classes: int | None = None,
         value_range: tuple[float | int, float | int] | None = None,
+        ledger: str | Path | None = None,
+        calibrate_to_own: bool = False,
     ) -> ChannelEngine:
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
@@ -97,17 +111,25 @@ class ChannelEngine:
             weights: (d,), relative noise variances, for the shape ``personalized``.
             noise: ``fresh`` at each use; or ``frozen``, the same noisy copy of a record each time.
             seed: Of noise that can be repeated, which protects nobody; by default noise is secure.
-            classes: Number of labels, which leave without noise, to be counted in :meth:`leakage`.
+            classes: Number of labels, which are released without noise; without it they are not counted.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
+            ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses of
+                records together; without it only this engine's are known. Its owner alone may read it: it holds the key
+                that recognises records.
+            calibrate_to_own: Allow to protect these very records, though the channel is then a statistic of them, which
+                is not counted.
 
         Raises:
-            GuaranteeError: If the data are no inputs of one form, or the target cannot be met.
+            GuaranteeError: If the data are no inputs of one form, the target cannot be met, or the ledger cannot be
+                used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
         asked = as_target(target)
         check_noise(noise)
         looks = asked.looks(noise == "frozen")
+        if classes is not None and classes < 1:
+            raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1, or leave it out")
         form = SHAPES.get(shape)
         held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
         if held is not None and len(held):
@@ -116,16 +138,32 @@ class ChannelEngine:
         layout = Layout.of(inputs, value_range)
         if len(inputs) < 2:
             raise GuaranteeError("one record has no covariance: give at least two, better ten for each of their values")
+        identity = Identity.new(inputs, seed)
+        file = None if ledger is None else LedgerFile(ledger, identity)
+        identity = identity if file is None else file.identity
+        if (width := inputs[0].numel()) >= _LARGE and sys.stderr.isatty():
+            sys.stderr.write(
+                f"leakbound: estimating the covariance of {len(inputs)} records of {width} values and solving for "
+                f"{shape} noise; this takes seconds to a minute\n"
+            )
         moments = population_moments(inputs.numpy())
         if not moments.total_variance > 0:
             raise GuaranteeError("all calibration records are equal, so there is nothing to hide: give other data")
         spectrum = form.decompose(moments, weights=weights)
         calibration = asked.solve(form, spectrum, moments, looks)
-        engine = cls(calibration, layout, asked, noise=noise, seed=seed, classes=classes, key=key)
-        engine._public = None if held is None else Places.of(held)
-        return engine
+        public = None if calibrate_to_own else identity.contents(inputs)
+        given: dict[str, Any] = {"noise": noise, "seed": seed, "classes": classes, "key": key}
+        return cls(calibration, layout, asked, **given, identity=identity, ledger=file, public=public)
 
-    def protect(self, data: Any, *, name: str = "train", key: Key = None, after: After = None) -> Any:
+    def protect(
+        self,
+        data: Any,
+        *,
+        name: str = "train",
+        key: Key = None,
+        after: After = None,
+        uncounted: Collection[str | int] = (),
+    ) -> Any:
         """The same loader or dataset with noisy inputs.
 
         Args:
@@ -134,14 +172,16 @@ class ChannelEngine:
             name: Of the records, under which uses are counted and resumed; other records take another name.
             key: Place of the input in a record, if it is another than in the calibration data.
             after: Transform of each noisy input, e.g. normalisation or augmentation: it costs no leakage.
+            uncounted: Places, fields or keys of a record that are released as they are though they are no labels, e.g.
+                ``[2]`` or ``["boxes"]``; what they reveal is not counted.
 
         Returns:
             ``ProtectedLoader`` or ``ProtectedDataset``: inputs are float32 tensors in the units of the data, not
             clipped; all else is as it was.
 
         Raises:
-            GuaranteeError: If the records are not as those of the calibration, are these themselves, or are not the
-                same at each reading.
+            GuaranteeError: If the records are not as those of the calibration, are these themselves, are not the same
+                at each reading, hold more than input and labels, or lack some that a loaded state has counted.
         """
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
@@ -150,15 +190,11 @@ class ChannelEngine:
         dataset, place = dataset_of(data), self._key if key is None else key
         if not len(dataset):
             raise GuaranteeError("the loader has no records: give it some")
-        places = Places.of(dataset)
-        if self._public is not None and self._public.meets(places):
-            raise GuaranteeError(
-                "the engine was calibrated on records that it shall protect, and the channel tells their mean and "
-                "covariance: calibrate on public or auxiliary records"
-            )
-        self.layout.check(as_tensor(taken(dataset[0], place))[None])
+        places, first = Places.of(dataset), dataset[0]
+        self._checked(as_tensor(taken(first, place))[None])
+        self.check_labels([replaced(first, place, None)], uncounted)
         refuse_random(dataset, place)
-        gate = Gate(self, places, self._registered(places, name), place, after)
+        gate = Gate(self, places, self._registered(places, name, place), place, after, tuple(uncounted))
         return (
             ProtectedLoader(data, gate, place) if isinstance(data, DataLoader) else ProtectedDataset(data, gate, place)
         )
@@ -169,49 +205,75 @@ class ChannelEngine:
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
         inputs: Tensor,
+        checked: Callable[[], None] = lambda: None,
     ) -> Tensor:
         """Noisy inputs of one batch; loaders call it. Everything is checked before anything is drawn or counted.
+
+        Where torch.distributed runs, all ranks call it together, and all refuse if one does.
 
         Args:
             ledgers: Counts of the collections that the batch comes from.
             which: Number of the collection, for each input.
             records: Index inside it.
             inputs: (batch, ...), clean.
+            checked: Further check of the batch, which raises if it is refused.
 
         Returns:
             (batch, ...), float32.
 
         Raises:
             BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before.
+            GuaranteeError: If an input has another form than calibrated for, or other values than before; or this is
+                a process that was forked from that of the engine.
         """
-        if any(self._ledgers.get(ledger.name) is not ledger for ledger in ledgers):
-            raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
-        self.layout.check(inputs)
-        flat = inputs.reshape(len(inputs), 1, 1, -1).to(torch.float32)
-        self.calibration.check_directions(flat.flatten(1).numpy())
-        groups = [(ledger, np.flatnonzero(which == number)) for number, ledger in enumerate(ledgers)]
-        groups = [(ledger, rows) for ledger, rows in groups if len(rows)]
-        most = self.target.uses if self.noise == "fresh" else None
-        uses = [ledger.numbers(records[rows], most) for ledger, rows in groups]
-        for ledger, rows in groups:
-            ledger.check_same(records[rows], inputs[torch.from_numpy(rows)])
-        released = torch.empty_like(flat)
-        for (ledger, rows), numbers in zip(groups, uses, strict=True):
-            at = torch.from_numpy(rows)
-            released[at] = self._drawn(ledger, records[rows], numbers, flat[at])
-            ledger.count(records[rows])
-        self.steps += 1
+
+        def contents() -> list[bytes]:
+            checked()
+            if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
+                raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
+            return self._checked(inputs)
+
+        with self._counter.turn():
+            counted = self._counter.count(ledgers, which, records, contents)
+            released = self._drawn(counted, inputs.reshape(len(inputs), 1, 1, -1).to(torch.float32))
+            self.steps += 1
         return released.reshape(inputs.shape)
+
+    def wait(self) -> None:
+        """Take part in the batches of other ranks until theirs end too; loaders call it at their end.
+
+        Raises:
+            GuaranteeError: If a batch of another rank is refused.
+        """
+        none, done = np.zeros(0, np.int64), not in_ranks()
+        while not done:
+            with self._counter.turn():
+                counted = self._counter.count((), none, none, lambda: [], done=True)
+                self._drawn(counted, torch.zeros(0, 1, 1, self.calibration.channel.dimension))
+                done = counted.done
+                self.steps += not done
+
+    def check_labels(self, rests: Sequence[Any], uncounted: Collection[str | int]) -> None:
+        """Refuse records with more in them than input and labels.
+
+        Args:
+            rests: Records without their inputs.
+            uncounted: Places that are allowed.
+
+        Raises:
+            GuaranteeError: If there is something else, or a label that ``classes`` does not count.
+        """
+        self._labels = max([self._labels, *(count_labels(rest, self.classes, uncounted) for rest in rests)])
+        self._uncounted.update(uncounted)
 
     def accountant(self) -> LeakageAccountant:
         """Accountant of all uses so far, to which uses of other channels can be added."""
-        uses = list(self.uses.values()) or [np.zeros(1, np.int64)]
-        found = LeakageAccountant(self.calibration.moments, sum(map(len, uses)))
+        uses, looks, others, distinct = self._counter.columns()
+        found = LeakageAccountant(self.calibration.moments, len(uses), distinct=distinct)
         if self.classes is not None:
-            found.add_labels(self.classes)
+            found.add_labels(nats=max(self._labels, 1) * math.log(self.classes))
         channel, ratios = self.calibration.channel, self.calibration.ratios
-        return found.add(channel, np.concatenate(uses), noise=self.noise, steps=self.steps, ratios=ratios)
+        return found.add(channel, uses, looks=looks, steps=self.steps, ratios=ratios).add_nats(others)
 
     def leakage(self) -> Account:
         """All that has leaked so far, at most: of the record that tells most, on average, and of all together."""
@@ -220,8 +282,8 @@ class ChannelEngine:
     @property
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Releases of each record so far, by the name of the data."""
-        resumed = {name: state["uses"].numpy().copy() for name, state in self._waiting.items()}
-        return {**resumed, **{name: ledger.uses.copy() for name, ledger in self._ledgers.items()}}
+        self._counter.refresh()
+        return {name: ledger.counts(self._counter.book.uses) for name, ledger in self._counter.ledgers.items()}
 
     @property
     def secure(self) -> bool:
@@ -229,54 +291,51 @@ class ChannelEngine:
         return self._seed is None
 
     @property
+    def ledger(self) -> Path | None:
+        """File that counts for all runs."""
+        return None if self._counter.file is None else self._counter.file.path
+
+    @property
+    def uncounted(self) -> list[str | int]:
+        """Places of records that are released without noise and not counted, as they were allowed to."""
+        return sorted(self._uncounted, key=str)
+
+    @property
     def remaining(self) -> int | None:
         """Uses that the most used record has left; None if they are not limited."""
-        if self.noise == "frozen" or self.target.uses is None:
-            return None
-        return self.target.uses - max((int(uses.max()) for uses in self.uses.values()), default=0)
+        self._counter.refresh()
+        return self._counter.left()
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values and tensors to go on from, beside the weights of a checkpoint; no clean record is in it."""
-        waiting = {name: state for name, state in self._waiting.items() if name not in self._ledgers}
-        return {
-            "version": _VERSION,
-            "law": self._law(),
-            "steps": self.steps,
-            "ledgers": {**waiting, **{name: ledger.state() for name, ledger in self._ledgers.items()}},
-        }
+        """Plain values and tensors to resume from, for a checkpoint.
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`, before or after the loaders were protected.
+        It holds no clean record, but a keyed digest and the uses of each that was used; with frozen secure noise also
+        its noisy copy. The key is in it sealed by that of your account (``~/.config/leakbound/record.key``, or the file
+        that ``LEAKBOUND_KEY`` names), so that whoever gets the checkpoint alone recognises no record; with a ledger
+        the key is in that file alone.
 
         Raises:
-            GuaranteeError: If the state is of another form, channel or noise, of other data, or forgets uses with noise
-                that no seed repeats.
+            GuaranteeError: If the key of your account can be neither read nor made.
         """
-        law, own = state.get("law"), self._law()
-        alike = isinstance(law, Mapping) and state.get("version") == _VERSION and law.keys() == own.keys()
-        for name in own if alike else ():
-            value, mine = law[name], own[name]  # type: ignore[index]
-            close = isinstance(mine, float) and isinstance(value, float) and math.isclose(value, mine, rel_tol=1e-6)
-            alike = alike and (close or value == mine)
-        if not alike:
-            raise GuaranteeError(
-                f"the state is of an engine with {law}, this one has {own}: calibrate as that one was, on the same data"
-            )
-        try:  # tensors of a checkpoint that was loaded onto a GPU are there
-            ledgers = {
-                name: {part: kept[part].cpu() for part in ("uses", *kept)} for name, kept in state["ledgers"].items()
-            }
-            steps = int(state["steps"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise GuaranteeError("the state is not as state_dict() gave it: go on from a whole checkpoint") from error
-        for name, ledger in self._ledgers.items():
-            self._check_state(ledger, ledgers.get(name))
-        self.steps, self._waiting = steps, ledgers
-        for name, ledger in self._ledgers.items():
-            ledger.restore(self._waiting[name])
+        with self._counter.turn():
+            return {"law": self._law(), "steps": self.steps, **self._counter.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
+
+        All records of a collection that the state has counted are read once, to find those in it.
+
+        Raises:
+            GuaranteeError: If the state is of another form, channel or noise, of other data or another run, or forgets
+                uses with noise that no seed repeats.
+        """
+        self._load(state, adds=False)
 
     def take_up(self, state: Mapping[str, Any] | None) -> None:
-        """Count for another client of this process from now on; loaders have to be protected anew.
+        """Count for another client of this process from now on; loaders have to be protected again.
+
+        Uses that this process has counted of a record stay with it, whatever client holds it and whatever the state
+        says.
 
         Args:
             state: :meth:`state_dict` of the engine as that client left it; None for a client without any uses.
@@ -284,9 +343,10 @@ class ChannelEngine:
         Raises:
             GuaranteeError: If the state is of another channel or noise.
         """
-        self.steps, self._ledgers, self._bases, self._waiting = 0, {}, [], {}
+        self.steps = 0
+        self._counter.leave()
         if state is not None:
-            self.load_state_dict(state)
+            self._load(state, adds=True)
 
     def describe(self) -> str:
         """The guarantee in words: target, channel, what an attacker gets at most, and what is assumed."""
@@ -301,50 +361,48 @@ class ChannelEngine:
             f"ChannelEngine({self.target!r}, shape={channel.shape!r}, noise={self.noise!r}, inputs={self.layout.shape})"
         )
 
-    def _drawn(
-        self,
-        ledger: Ledger,
-        records: Int[np.ndarray, " rows"],
-        uses: Int[np.ndarray, " rows"],
-        clean: Float[Tensor, "rows 1 1 d"],
-    ) -> Float[Tensor, "rows 1 1 d"]:
-        """Noisy inputs of one collection."""
+    def _checked(self, inputs: Tensor) -> list[bytes]:
+        """Refuse inputs that the channel is not for; what recognises the others."""
+        self.layout.check(inputs)
+        self.calibration.check_directions(inputs.reshape(len(inputs), -1).to(torch.float32).numpy())
+        contents = self._counter.identity.contents(inputs)
+        if not self._public.isdisjoint(contents):
+            raise GuaranteeError(
+                "the engine was calibrated on records that it shall protect, and the channel reveals their mean and "
+                "covariance: calibrate on public or auxiliary records, or allow it by calibrate_to_own=True"
+            )
+        return contents
+
+    def _drawn(self, counted: Counted, clean: Float[Tensor, "rows 1 1 d"]) -> Float[Tensor, "rows 1 1 d"]:
+        """Noisy inputs of this rank's part of a batch."""
         if self._seed is not None:
-            numbers = uses if self.noise == "fresh" else np.zeros_like(uses)
-            return self._sampler.apply(clean, RecordNoise(self._seed, ledger.name, records, numbers))
+            digests = [self._counter.book.digests[row][:8] for row in counted.rows[counted.own]]
+            words = np.frombuffer(b"".join(digests), np.uint64)
+            return self._sampler.apply(clean, RecordNoise(self._seed, "release", words, counted.numbers))
         source: NoiseSource = SecureNoise()
         if self.noise == "fresh":
             return self._sampler.apply(clean, source)
-        new = ledger.unseen(records)
-        if len(new):
-            ledger.keep(records[new], self._sampler.apply(clean[torch.from_numpy(new)], source))
-        return ledger.frozen(records)
+        book, begin = self._counter.book, counted.own.start
+        mine = counted.new[(counted.new >= begin) & (counted.new < counted.own.stop)]
+        copies, _ = together(lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source))
+        book.keep(counted.rows[counted.new].tolist(), torch.cat(copies))
+        return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean
 
-    def _registered(self, places: Places, name: str) -> tuple[Ledger, ...]:
+    def _registered(self, places: Places, name: str, key: Key) -> tuple[Ledger, ...]:
         """Ledgers of the collections of a dataset; those that are known keep theirs."""
         found = []
         for number, base in enumerate(places.bases):
-            known = next((own for held, own in self._bases if held is base), None)
-            own = known or (name if len(places.bases) == 1 else f"{name}.{number}")
-            if known is None:
-                if own in self._ledgers:
-                    raise GuaranteeError(
-                        f"name = {own!r}: another dataset is counted under it, so protect once, before the loop, or "
-                        "give other records another name"
-                    )
-                ledger = Ledger(own, len(base))
-                if own in self._waiting:
-                    self._check_state(ledger, self._waiting[own])
-                    ledger.restore(self._waiting[own])
-                self._ledgers[own] = ledger
-                self._bases.append((base, own))
-            found.append(self._ledgers[own])
+            own = name if len(places.bases) == 1 else f"{name}.{number}"
+            ledger = self._counter.registered(own, base, key)
+            ledger.shown[places.records[places.which == number]] = True
+            found.append(ledger)
         return tuple(found)
 
     def _law(self) -> dict[str, Any]:
         """Facts that a state and an engine must share."""
         channel = self.calibration.channel
         return {
+            "version": _VERSION,
             "shape": channel.shape,
             "nats": float(self.calibration.information(1)),
             "power": channel.noise_power,
@@ -353,18 +411,10 @@ class ChannelEngine:
             "inputs": list(self.layout.shape),
         }
 
-    def _check_state(self, ledger: Ledger, state: Mapping[str, Any] | None) -> None:
-        """Refuse the state of other data, or one that forgets looks which nobody can repeat."""
-        uses = None if state is None else state["uses"].numpy()
-        if uses is None or len(uses) != len(ledger.uses):
-            held = "no records" if uses is None else f"{len(uses)} records"
-            raise GuaranteeError(
-                f"the state has {held} under the name {ledger.name!r}, here are {len(ledger.uses)}: protect the same "
-                "data under the same names"
-            )
-        most = 1 if self.noise == "frozen" else np.iinfo(np.int64).max
-        if self.secure and np.any(np.minimum(uses, most) < np.minimum(ledger.uses, most)):
-            raise GuaranteeError(
-                f"the state forgets uses of {ledger.name!r} that this engine has released with noise that nobody can "
-                "repeat: load it into a new engine, and save it after each release"
-            )
+    def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
+        """Go on from a state; ``adds`` as in :meth:`Counter.load`."""
+        copied = self.noise == "frozen" and self.secure
+        key, steps, kept = checked_state(state, self._law(), self.calibration.channel.dimension, copied)
+        with self._counter.turn():
+            self._counter.load(key, kept, adds=adds)
+            self.steps = steps

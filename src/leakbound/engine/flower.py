@@ -11,7 +11,7 @@ Flower needs a folder of its own on the path (``make .venv-flower/ready``, ``PYT
         ...
 
 A process may serve several nodes one after the other, so the counts of a node live in its own state. Flower drops the
-state of a node whose training fails: what such a training has already uploaded must be counted by hand.
+state of a node whose training fails: within one process such uses are still known, over several give a ledger.
 """
 
 import json

@@ -1,7 +1,13 @@
-"""Uses of each record of one collection, counted before a release, with what must not change between them."""
+"""Records of one collection: which record of the engine's book each index holds, and what must not change between uses.
 
-import os
-from hashlib import blake2b
+A state of it holds digests, counts and frozen copies, so records may come back in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,94 +15,185 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound.engine.refusals import BudgetError, GuaranteeError
+from leakbound.engine.book import Book
+from leakbound.engine.identity import SEALED, WORD, Identity
+from leakbound.engine.records import Key, as_tensor, taken
+from leakbound.engine.refusals import GuaranteeError
 
-_WORD = 8  # bytes of a record's print
+_ALIKE = 1e-6  # relative difference of facts of equal channels, calibrated again
 
 
 class Ledger:
-    """Counts of one collection of records, in one process.
+    """A collection of records.
 
     Args:
         name: Of the collection.
         size: Number of its records.
 
     Attributes:
-        uses: (records,) releases of each record so far.
+        rows: (records,) row of each record in the book, -1 until it is known.
+        shown: (records,) whether a loader or dataset shows the record.
+        base: The collection itself, and the place of the input; None while a state waits for it.
     """
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
-        self.uses = np.zeros(size, dtype=np.int64)
-        self._secret = os.urandom(16)  # so that prints, were they ever seen, would not single out a record
-        self._prints = np.zeros(size, dtype=np.uint64)
-        self._rows: dict[int, int] = {}  # record to its row of the copies
-        self._copies: list[Tensor] = []
+        self.base: tuple[Any, Key] | None = None
+        self.rows = np.full(size, -1, dtype=np.int64)
+        self.shown = np.zeros(size, dtype=bool)
 
-    def numbers(self, records: Int[np.ndarray, " rows"], most: int | None) -> Int[np.ndarray, " rows"]:
-        """Number of the use, from 0, that each row of a batch will be; nothing is counted yet.
-
-        Raises:
-            BudgetError: If a record would be used more often than ``most`` times.
-        """
-        found = self.uses[records].copy()
-        seen: dict[int, int] = {}
-        for row, record in enumerate(records.tolist()):
-            found[row] += seen.get(record, 0)
-            seen[record] = seen.get(record, 0) + 1
-        if most is not None and len(found) and int(found.max()) >= most:
-            record = int(records[int(found.argmax())])
-            raise BudgetError(
-                f"record {record} of {self.name!r} has had its {most} planned uses: stop training here, or calibrate "
-                "for more uses before the first"
-            )
-        return found
-
-    def check_same(self, records: Int[np.ndarray, " rows"], inputs: Tensor) -> None:
-        """Refuse records that come with other values than at their first use in this process.
+    def check_same(self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"]) -> None:
+        """Refuse indices that hold another record than at their first use, and take note of the others.
 
         Raises:
             GuaranteeError: If one does.
         """
-        for record, value in zip(records.tolist(), inputs, strict=True):
-            digest = blake2b(value.contiguous().numpy().tobytes(), digest_size=_WORD, key=self._secret).digest()
-            found = np.frombuffer(digest, np.uint64)[0] | np.uint64(1)  # 0 means not seen yet
-            if self._prints[record] not in (0, found):
-                raise GuaranteeError(
-                    f"record {record} of {self.name!r} has other values than at its first use, so something random "
-                    "acts before the channel: move it behind the channel, protect(..., after=transform)"
-                )
-            self._prints[record] = found
+        known = self.rows[records]
+        self.rows[records] = rows
+        if np.any(changed := (self.rows[records] != rows) | ((known >= 0) & (known != rows))):
+            self.rows[records] = known
+            raise GuaranteeError(
+                f"record {int(records[changed.argmax()])} of {self.name!r} has other values than at its first use, so "
+                "something random acts before the channel: move it behind the channel, protect(..., after=transform)"
+            )
 
-    def count(self, records: Int[np.ndarray, " rows"]) -> None:
-        """Count one use for each row."""
-        np.add.at(self.uses, records, 1)
+    def check_size(self, size: int) -> None:
+        """Refuse a state of another collection.
 
-    def unseen(self, records: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " new"]:
-        """Rows of a batch whose records have no frozen copy yet, each record once."""
-        first = np.unique(records, return_index=True)[1]
-        return np.array([row for row in sorted(first) if int(records[row]) not in self._rows], dtype=np.int64)
+        Raises:
+            GuaranteeError: If it has another number of records.
+        """
+        if size != len(self.rows):
+            raise GuaranteeError(
+                f"the state has {size or 'no'} records under the name {self.name!r}, here are {len(self.rows)}: "
+                "protect the same data under the same names"
+            )
 
-    def keep(self, records: Int[np.ndarray, " new"], copies: Float[Tensor, "new 1 1 d"]) -> None:
-        """Keep the frozen copies of some records."""
-        for record, copy in zip(records.tolist(), copies, strict=True):
-            self._rows[record] = len(self._copies)
-            self._copies.append(copy.clone())
+    def placed(
+        self, identity: Identity, book: Book, used: Int[np.ndarray, " used"], known: Int[np.ndarray, " records"]
+    ) -> Int[np.ndarray, " records"]:
+        """Rows of all records, which are read to find those that a state has used; the known ones if it used none.
 
-    def frozen(self, records: Int[np.ndarray, " rows"]) -> Float[Tensor, "rows 1 1 d"]:
-        """Frozen copies of records that have one."""
-        return torch.stack([self._copies[self._rows[record]] for record in records.tolist()])
+        Raises:
+            GuaranteeError: If one is missing.
+        """
+        if not len(used):
+            return known
+        dataset, key = self.base or ((), None)
+        inputs = (as_tensor(taken(dataset[index], key))[None] for index in range(len(self.rows)))
+        rows = book.rows(identity.of([identity.contents(one)[0] for one in inputs]))
+        if missing := np.count_nonzero(~np.isin(used, rows)):
+            raise GuaranteeError(
+                f"{missing} of {len(used)} records that the state has counted are not in the data of {self.name!r}: "
+                "protect the records that it was saved with, as they were, for cropped or augmented ones reveal more"
+            )
+        return rows
 
-    def state(self) -> dict[str, Any]:
-        """Counts, and the frozen copies that no seed repeats: they were released, so they tell nothing more."""
-        kept = {"uses": torch.from_numpy(self.uses.copy())}
-        if self._copies:
-            kept |= {"records": torch.tensor(list(self._rows)), "copies": torch.stack(self._copies)}
+    def counts(self, column: np.ndarray) -> np.ndarray:
+        """A column of the book by index; 0 for records that are not known yet."""
+        return np.where(self.rows >= 0, column[self.rows], 0) if len(column) else np.zeros(len(self.rows), column.dtype)
+
+    def used(self, book: Book) -> Int[np.ndarray, " used"]:
+        """Rows of the records that were used."""
+        known = np.unique(self.rows[self.rows >= 0])
+        return known[book.uses[known] > 0]
+
+    def state(self, book: Book) -> dict[str, Tensor]:
+        """Digests and counts of records that were used, and frozen copies: they were released already."""
+        rows = self.used(book).tolist()
+        kept = {
+            "size": torch.tensor([len(self.rows)]),
+            "digests": torch.tensor([list(book.digests[row]) for row in rows], dtype=torch.uint8).reshape(-1, WORD),
+            "uses": torch.from_numpy(book.uses[rows].copy()),
+        }
+        if copied := book.copied(rows):
+            places = {row: place for place, row in enumerate(rows)}
+            kept |= {"copied": torch.tensor([places[row] for row in copied]), "copies": book.frozen(copied)}
         return kept
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        self.uses = state["uses"].numpy().copy()
-        self._rows, self._copies = {}, []
-        if "copies" in state:
-            self.keep(state["records"].numpy(), state["copies"])
+
+@dataclass(frozen=True)
+class Kept:
+    """A checked state of a collection.
+
+    Attributes:
+        size: Records of the collection.
+        digests: Of those that were used.
+        uses: Of each of them.
+        copied: Which of them have a frozen copy.
+        copies: Those.
+    """
+
+    size: int
+    digests: tuple[bytes, ...]
+    uses: Int[np.ndarray, " used"]
+    copied: tuple[int, ...]
+    copies: Float[Tensor, "copied 1 1 d"]
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], width: int, needs_copies: bool) -> Kept:
+        """A state that was loaded, on whatever device.
+
+        Args:
+            state: Of :meth:`Ledger.state`.
+            width: Values of a record.
+            needs_copies: Whether each record that was used must have its frozen copy.
+
+        Raises:
+            ValueError: If it does not hold what an engine writes.
+        """
+        held = {part: state[part].cpu() for part in {"size", "digests", "uses", *state}}
+        size, digests, uses = held["size"], held["digests"], held["uses"]
+        copied = held.get("copied", torch.zeros(0, dtype=torch.int64))
+        copies = held.get("copies", torch.zeros(0, 1, 1, width))
+        if any(one.dtype != torch.int64 for one in (size, uses, copied)) or digests.dtype != torch.uint8:
+            raise ValueError("counts must be int64, digests uint8")
+        count = len(uses)
+        used = tuple(row.tobytes() for row in digests.numpy())
+        if size.shape != (1,) or uses.shape != (count,) or digests.shape != (count, WORD) or len(set(used)) != count:
+            raise ValueError("give one count for each record")
+        if not count <= int(size) or (count and int(uses.min()) < 1):
+            raise ValueError("a record was used once or more")
+        known = tuple(copied.tolist())
+        if copies.shape != (len(known), 1, 1, width) or copies.dtype != torch.float32 or not copies.isfinite().all():
+            raise ValueError("copies must be finite float32, one for each record that has one")
+        if not len(known) == len(set(known) & {*range(count)}) or (needs_copies and len(known) != count):
+            raise ValueError("frozen noise needs the copy of each record that was used")
+        return cls(int(size), used, uses.numpy().copy(), known, copies)
+
+
+def checked_state(
+    state: Mapping[str, Any], law: Mapping[str, Any], width: int, needs_copies: bool
+) -> tuple[Mapping[str, Any], int, dict[str, Kept]]:
+    """Key, steps and collections of an engine's state.
+
+    Args:
+        state: As it was loaded.
+        law: Facts of the engine that the state must share.
+        width: Values of a record.
+        needs_copies: Whether each record that was used must have its frozen copy.
+
+    Raises:
+        GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or noise.
+    """
+    found = state.get("law")
+    alike = isinstance(found, Mapping) and found.keys() == law.keys()
+    for name in law if alike else ():
+        value, own = found[name], law[name]  # type: ignore[index]
+        close = isinstance(own, float) and isinstance(value, float) and math.isclose(value, own, rel_tol=_ALIKE)
+        alike = alike and (close or value == own)
+    if not alike:
+        raise GuaranteeError(
+            f"the state is of an engine with {found}, this one has {law}: calibrate as that one was, on the same data"
+        )
+    try:
+        kept = {name: Kept.of(one, width, needs_copies) for name, one in state["ledgers"].items()}
+        key, steps = state["key"], state["steps"]
+        sealed = key["sealed"]
+        if not isinstance(key["name"], str) or (sealed is not None and len(bytes.fromhex(sealed)) != SEALED):
+            raise ValueError("a key has a name, and is sealed or None")
+        if type(steps) is not int or steps < 0:
+            raise ValueError("steps are a whole number of at least 0")
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise GuaranteeError("the state is not as state_dict() gave it: go on from a whole checkpoint") from error
+    return key, steps, kept

@@ -7,7 +7,7 @@ that a record which a worker fetched and nobody took is not counted. Whatever wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,13 +40,21 @@ class Gate:
         ledgers: Counts of each of their collections.
         key: Place of the input in a record.
         after: Transform of each noisy input.
+        uncounted: Places of a record that may be released in addition, whatever they hold.
     """
 
     def __init__(
-        self, engine: ChannelEngine, places: Places, ledgers: tuple[Ledger, ...], key: Key, after: After
+        self,
+        engine: ChannelEngine,
+        places: Places,
+        ledgers: tuple[Ledger, ...],
+        key: Key,
+        after: After,
+        uncounted: Collection[str | int],
     ) -> None:
         self.engine = engine
         self._places, self._ledgers, self._key, self._after = places, ledgers, key, after
+        self._uncounted = uncounted
 
     def __len__(self) -> int:
         return len(self._places.records)
@@ -58,7 +66,10 @@ class Gate:
                 self.engine.layout.check(one[None])
             inputs = torch.stack(inputs)
         at = np.asarray(positions, dtype=np.int64)
-        noisy = self.engine.release(self._ledgers, self._places.which[at], self._places.records[at], inputs)
+        which, records = self._places.which[at], self._places.records[at]
+        noisy = self.engine.release(
+            self._ledgers, which, records, inputs, lambda: self.engine.check_labels(rests, self._uncounted)
+        )
         after = self._after or (lambda one: one)
         return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
 
@@ -95,6 +106,7 @@ class ProtectedLoader:
         for positions, inputs, rests in self._clean:
             batch = self._loader.collate_fn(self._gate.released(positions, inputs, rests))
             yield pin_memory(batch) if pinned else batch
+        self.engine.wait()
 
     def __len__(self) -> int:
         return len(self._clean)
@@ -111,7 +123,7 @@ class ProtectedLoader:
 
     @property
     def sampler(self) -> Any:
-        """The loader's, e.g. to set the epoch of a distributed one."""
+        """The loader's, e.g. to set the epoch of a distributed one; its ``data_source`` may hand out clean records."""
         return self._loader.sampler
 
     @property

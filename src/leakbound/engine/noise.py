@@ -1,7 +1,7 @@
 """Noise that belongs to a record and its use: equal whoever draws it, in which batch, and after which interruption.
 
-Philox is a counter-based generator: a key and a 256-bit counter give its numbers. The key comes from the seed and the
-name of the data, the counter holds record and use, so no state has to be kept and no two uses share a stream.
+Philox is a counter-based generator: a key and a 256-bit counter give its numbers. The key comes from the seed, the
+counter holds a word of the record's digest and its use, so no state has to be kept and no two uses share a stream.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ class RecordNoise:
 
     Args:
         seed: Of the engine.
-        name: Of the data that the records belong to.
-        records: Index of each record in its data.
+        name: Of the purpose.
+        records: A word that stands for each record.
         uses: Number of the use, from 0, for each row.
     """
 

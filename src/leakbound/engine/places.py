@@ -1,6 +1,6 @@
 """Identity of records: the collection and index behind each position of a dataset, through subsets and concatenations.
 
-A record that two loaders read, or that a dataset holds twice, is then one record, and its uses add up.
+So an index of one collection is known again whichever loader reads it; that records are equal, their digests show.
 """
 
 from __future__ import annotations
@@ -44,13 +44,3 @@ class Places:
             which.append(np.array(numbers, dtype=np.int64)[part.which])
             records.append(part.records)
         return cls(tuple(bases), np.concatenate(which), np.concatenate(records))
-
-    def meets(self, other: Places) -> bool:
-        """True if a record is in both datasets."""
-        for number, base in enumerate(self.bases):
-            for place, known in enumerate(other.bases):
-                if known is base:
-                    mine, theirs = self.records[self.which == number], other.records[other.which == place]
-                    if np.isin(mine, theirs).any():
-                        return True
-        return False

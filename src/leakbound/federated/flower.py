@@ -4,7 +4,7 @@ Flower asks for older versions of what the rest uses: they lie in a folder of th
 ``PYTHONPATH=.venv-flower``).
 
     client_app = ClientApp()
-    @client_app.train(mods=[PersonalizedNoise(mi_budget=10.0, n_clients=100, max_param_norm=10.0)])
+    @client_app.train(mods=[PersonalizedNoise(mi_budget=1.0, n_clients=100, max_rounds=10, max_param_norm=10.0)])
     strategy = PersonalizedAveraging(n_clients=100)
 
 A client's reply holds its parameters as one ``ArrayRecord`` with the arrays it was sent, and a ``MetricRecord``; the
@@ -55,7 +55,7 @@ class PersonalizedNoise:
         n_clients: Number N of clients, >= 1, as this client knows it; by default the node's configuration
             ``n-clients``. A server that states another number is refused.
         max_rounds: Most rounds that are answered, >= 1, so that ε_k times this bounds them all; by default the node's
-            configuration ``max-rounds``, or as many as the server asks for.
+            configuration ``max-rounds``. One of the two is required: a server could ask without end.
         least_noise_std: Floor of σ_k, whatever the other settings say, >= 0.
         metrics: Names of metrics that leave without noise beside the parameters, e.g. ``num-examples``.
         max_param_norm: Clipping threshold of the first round.
@@ -147,7 +147,9 @@ class PersonalizedNoise:
         if type(round_) is not int or round_ <= last:
             raise ValueError(f"{_ROUND} = {round_!r} in the message: must be a whole number above {last}, the last one")
         most = _own_count(context, _MAX_ROUNDS, self._max_rounds)
-        if most is not None and answered >= most:
+        if most is None:
+            raise ValueError(f"max_rounds: give it, or {_MAX_ROUNDS!r} in the node's configuration; rounds add up")
+        if answered >= most:
             raise ValueError(f"max_rounds = {most}: all are answered, and each costs the budget of one round")
         return round_
 

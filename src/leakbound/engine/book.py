@@ -1,0 +1,74 @@
+"""Uses of each record that an engine has met, by the digest of its values, and the frozen copies of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Book:
+    """Counts by record; a row is a record, whatever collections it is in and however often.
+
+    Attributes:
+        digests: Of each row.
+        uses: (rows,) releases.
+        looks: (rows,) looks with independent noise through the engine's channel.
+        others: (rows,) nats that other channels have revealed, as far as a ledger on disk knows of them.
+    """
+
+    def __init__(self) -> None:
+        self.digests: list[bytes] = []
+        self._rows: dict[bytes, int] = {}
+        self.uses, self.looks, self.others = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        self._copies: dict[int, Tensor] = {}
+
+    def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
+        """Row of each digest; those that are new get one, without uses."""
+        for digest in digests:
+            if digest not in self._rows:
+                self._rows[digest] = len(self.digests)
+                self.digests.append(digest)
+        new = np.zeros(len(self.digests) - len(self.uses), np.int64)
+        if len(new):
+            self.uses, self.looks = np.append(self.uses, new), np.append(self.looks, new)
+            self.others = np.append(self.others, new.astype(np.float64))
+        return np.array([self._rows[digest] for digest in digests], dtype=np.int64)
+
+    def uncopied(
+        self, rows: Int[np.ndarray, " batch"], looks: Int[np.ndarray, " rows"] | None = None
+    ) -> Int[np.ndarray, " new"]:
+        """Places in a batch whose records have no frozen copy yet, or none of these looks; each record once."""
+        first = np.sort(np.unique(rows, return_index=True)[1])
+        if looks is not None:
+            return first[looks[rows[first]] == 0]
+        return np.array([place for place in first if int(rows[place]) not in self._copies], dtype=np.int64)
+
+    def keep(self, rows: Iterable[int], copies: Float[Tensor, "new 1 1 d"]) -> None:
+        """Keep the frozen copies of some rows."""
+        for row, copy in zip(rows, copies, strict=True):
+            self._copies[row] = copy.clone()
+
+    def frozen(self, rows: Iterable[int]) -> Float[Tensor, "rows 1 1 d"]:
+        """Frozen copies of rows that have one."""
+        return torch.stack([self._copies[row] for row in rows])
+
+    def copied(self, rows: Iterable[int]) -> list[int]:
+        """Those rows that have a frozen copy."""
+        return [row for row in rows if row in self._copies]
+
+
+def order_of_use(which: Int[np.ndarray, " batch"], counts: Int[np.ndarray, " kinds"]) -> Int[np.ndarray, " batch"]:
+    """Number, from 0, of each place among those of its kind, in the order of the batch.
+
+    Args:
+        which: Kind of each place, from 0.
+        counts: Places of each kind.
+    """
+    order = np.argsort(which, kind="stable")
+    found = np.empty_like(which)
+    found[order] = np.arange(len(which)) - (np.cumsum(counts) - counts)[which[order]]
+    return found

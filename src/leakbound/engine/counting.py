@@ -1,0 +1,399 @@
+"""Uses counted by record before a release: over indices, collections, ranks and, with a ledger on disk, all runs."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from leakbound.engine.book import Book, order_of_use
+from leakbound.engine.identity import Identity
+from leakbound.engine.ledger import Kept, Ledger
+from leakbound.engine.ledger_file import LedgerFile, Looks
+from leakbound.engine.ranks import together
+from leakbound.engine.records import Key
+from leakbound.engine.refusals import BudgetError, GuaranteeError
+
+_ROUNDING = 1e-9  # relative, of nats that are compared
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Limit on the looks at a record.
+
+    Attributes:
+        most: Looks that are planned; None for no limit.
+        information: Nats of some looks through the engine's channel.
+        adds: Whether the target is met as long as nats of all channels stay within those of the planned looks.
+        frozen: Whether noise is frozen.
+        seeded: Whether a seed repeats it.
+    """
+
+    most: int | None
+    information: Callable[[int], float]
+    adds: bool
+    frozen: bool
+    seeded: bool
+
+    @property
+    def once(self) -> bool:
+        """Whether every draw for a record gives the same copy, in whatever run."""
+        return self.frozen and self.seeded
+
+    def exceeded(
+        self, looks: Int[np.ndarray, " records"], others: Float[np.ndarray, " records"]
+    ) -> Int[np.ndarray, " over"]:
+        """Records with more looks, or nats of other channels beside them, than planned."""
+        if self.most is None:
+            return np.zeros(0, np.int64)
+        over: np.ndarray = looks > self.most
+        limit = self.information(self.most) * (1.0 + _ROUNDING)
+        for place in np.flatnonzero((others > 0) & (looks > 0)):
+            over[place] |= not self.adds or others[place] + self.information(int(looks[place])) > limit
+        return np.flatnonzero(over)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Records that one rank is about to release; ``done`` once it has no more batches."""
+
+    identity: Identity
+    pristine: bool
+    filed: bool
+    names: list[str]
+    records: Int[np.ndarray, " batch"]
+    contents: list[bytes]
+    done: bool
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A batch of all ranks whose uses are counted.
+
+    Attributes:
+        rows: (joint,) row of the book of each record, in the order of ranks.
+        own: Part of them that is this rank's.
+        numbers: (own,) number of each use, from 0; 0 for frozen noise.
+        new: Places in the joint batch whose frozen copy has to be drawn.
+        done: Whether no rank has more batches.
+    """
+
+    rows: Int[np.ndarray, " joint"]
+    own: slice
+    numbers: Int[np.ndarray, " own"]
+    new: Int[np.ndarray, " new"]
+    done: bool
+
+
+class Counter:
+    """The count of an engine.
+
+    Args:
+        plan: Its limit.
+        identity: Key of digests, if there is no file.
+        file: Ledger on disk.
+
+    Attributes:
+        ledgers: Collections by name.
+        book: Counts by record.
+    """
+
+    def __init__(self, plan: Plan, identity: Identity, file: LedgerFile | None) -> None:
+        self.plan, self.file, self.identity = plan, file, identity
+        self.ledgers: dict[str, Ledger] = {}
+        self.book = Book()
+        self._books = {identity: self.book}
+        self._lock, self._process = RLock(), os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy needs.
+
+        Raises:
+            GuaranteeError: If the copy would count apart from this one what both release.
+        """
+        if self.file is None and not self.pristine:
+            raise GuaranteeError(
+                "a copy of an engine that has released records would count apart from it: hand on its state_dict(), or "
+                "give for_data a ledger, in which all copies count"
+            )
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock, self._process = RLock(), os.getpid()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One thread at a time, in the process that counts.
+
+        Raises:
+            GuaranteeError: In a process that was forked from it, which it would know nothing of.
+        """
+        if os.getpid() != self._process:
+            if self.file is None:
+                raise GuaranteeError(
+                    f"process {os.getpid()} was forked from {self._process}, which counts the uses of this engine and "
+                    "would not know of these: make the engine in the process that trains, or give for_data a ledger"
+                )
+            self._lock, self._process = RLock(), os.getpid()
+        with self._lock:
+            yield
+
+    @property
+    def pristine(self) -> bool:
+        """Whether nothing was released or taken up."""
+        return not any(book.looks.any() for book in self._books.values())
+
+    def count(
+        self,
+        ledgers: Sequence[Ledger],
+        which: Int[np.ndarray, " batch"],
+        records: Int[np.ndarray, " batch"],
+        contents: Callable[[], list[bytes]],
+        done: bool = False,
+    ) -> Counted:
+        """Count one use of each record of all ranks' batches, or refuse them on all ranks.
+
+        Args:
+            ledgers: Collections of this rank's records.
+            which: Number of the collection, for each record.
+            records: Index inside it.
+            contents: Gives the records' digests without key, or refuses them.
+            done: Whether this rank has no more batches.
+        """
+        offers, rank = together(
+            lambda: Offer(
+                *(self.identity, self.pristine, self.file is not None, [ledgers[number].name for number in which]),
+                *(records, contents(), done),
+            )
+        )
+        found, _ = together(lambda: self._verdict(offers, rank))
+        rows, charged, kinds, kind_of, counts = self._charged(offers)
+        before = np.max([looks for looks, _ in found], axis=0)
+        numbers = np.zeros(len(rows), np.int64)
+        if not self.plan.frozen:
+            numbers = before[kind_of] + order_of_use(kind_of, counts)
+        self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
+        self.book.others[kinds] = np.max([others for _, others in found], axis=0)
+        np.add.at(self.book.uses, rows, 1)
+        if not self.plan.frozen:
+            self.book.uses[kinds] = self.book.looks[kinds]
+        begin = sum(len(offer.contents) for offer in offers[:rank])
+        own = slice(begin, begin + len(records))
+        return Counted(rows, own, numbers[own], charged, all(offer.done for offer in offers))
+
+    def left(self) -> int | None:
+        """Uses with fresh noise that the record with fewest has left; None if they are not limited."""
+        if self.plan.frozen or self.plan.most is None:
+            return None
+        rows = np.concatenate([np.zeros(0, np.int64), *(ledger.used(self.book) for ledger in self.ledgers.values())])
+        looks, others = self.book.looks[rows], self.book.others[rows]
+        return bisect_left(
+            range(self.plan.most), True, key=lambda more: bool(len(self.plan.exceeded(looks + 1 + more, others)))
+        )
+
+    def refresh(self) -> None:
+        """Take note of what other runs have added to the ledger on disk since."""
+        if self.file is not None and self.book.digests:
+            looks, self.book.others = self.file.looks(self.book.digests)
+            self.book.looks = np.maximum(self.book.looks, looks)
+            if not self.plan.frozen:
+                self.book.uses = self.book.looks.copy()
+
+    def leave(self) -> None:
+        """Forget the collections; counts of their records stay."""
+        self.ledgers = {}
+
+    def state(self) -> dict[str, Any]:
+        """Digests, counts and copies of all collections, those whose data are not protected yet included."""
+        sealed = None if self.plan.seeded or self.file is not None else self.identity.sealed()
+        return {
+            "key": {"name": self.identity.name, "sealed": sealed},
+            "ledgers": {name: ledger.state(self.book) for name, ledger in self.ledgers.items()},
+        }
+
+    def load(self, key: Mapping[str, Any], kept: Mapping[str, Kept], *, adds: bool) -> None:
+        """Go on from a state.
+
+        Args:
+            key: Of the state.
+            kept: Its collections.
+            adds: Whether looks that the state does not know are kept as they are, and not refused or rewound.
+
+        Raises:
+            GuaranteeError: If it counts under another key, is of other records, or forgets looks.
+        """
+        identity = self._identity_of(key)
+        if identity != self.identity and not adds and not self.pristine:
+            raise GuaranteeError(
+                "the state is of another run, and this engine has released records already: load it into a new engine, "
+                "or give both runs one ledger, so that their uses add up"
+            )
+        book = self._books.get(identity, Book())
+        rows = {name: book.rows(one.digests) for name, one in kept.items()}
+        placed = {}
+        for name, ledger in self.ledgers.items():
+            if ledger.base is not None:
+                ledger.check_size(kept[name].size if name in kept else 0)
+                known = ledger.rows if book is self.book else np.full_like(ledger.rows, -1)
+                placed[name] = ledger.placed(identity, book, rows[name], known)
+        if self.file is None and not adds:
+            if self.plan.seeded:
+                for ledger in self.ledgers.values():
+                    known = ledger.rows[ledger.rows >= 0]
+                    self.book.uses[known] = self.book.looks[known] = 0
+            elif book is self.book:
+                self._check_remembered(kept, rows)
+        for name, one in kept.items():
+            looks = np.minimum(one.uses, 1) if self.plan.frozen else one.uses
+            book.uses[rows[name]] = np.maximum(book.uses[rows[name]], one.uses)
+            book.looks[rows[name]] = np.maximum(book.looks[rows[name]], looks)
+            copied = rows[name][list(one.copied)].tolist()
+            held = book.copied(copied)
+            fresh = [place for place, row in enumerate(copied) if row not in held]
+            book.keep([copied[place] for place in fresh], one.copies[fresh])
+            if name not in placed:
+                self.ledgers[name] = Ledger(name, one.size)
+                self.ledgers[name].rows[: len(rows[name])] = rows[name]
+        for name, found in placed.items():
+            self.ledgers[name].rows = found
+        self.identity, self.book, self._books[identity] = identity, book, book
+
+    def registered(self, name: str, base: Any, key: Key) -> Ledger:
+        """The ledger of a collection, which keeps its own whatever its name; or that of a state that waits for it.
+
+        Raises:
+            GuaranteeError: If the name stands for another collection, or a record that a state has counted is missing.
+        """
+        for ledger in self.ledgers.values():
+            if ledger.base is not None and ledger.base[0] is base:
+                return ledger
+        if name in self.ledgers and self.ledgers[name].base is not None:
+            raise GuaranteeError(
+                f"name = {name!r}: another dataset is counted under it, so protect once, before the loop, or give "
+                "other records another name"
+            )
+        ledger, waiting = Ledger(name, len(base)), self.ledgers.get(name)
+        ledger.base = base, key
+        if waiting is not None:
+            ledger.check_size(len(waiting.rows))
+            ledger.rows = ledger.placed(self.identity, self.book, waiting.used(self.book), ledger.rows)
+        self.ledgers[name] = ledger
+        return ledger
+
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """Uses, looks and nats of other channels for each index of all collections, and where a record is counted.
+
+        A record that stands at several indices is counted at the first; one that no loader shows, once it was used.
+        """
+        self.refresh()
+        ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
+        rows = np.concatenate([ledger.rows for ledger in ledgers])
+        uses, looks, others = (
+            np.concatenate([ledger.counts(column) for ledger in ledgers])
+            for column in (self.book.uses, self.book.looks, self.book.others)
+        )
+        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (uses > 0)
+        known = np.flatnonzero(shown & (rows >= 0))
+        shown[known] = False
+        shown[known[np.unique(rows[known], return_index=True)[1]]] = True
+        return uses, looks, others, shown
+
+    def _identity_of(self, key: Mapping[str, Any]) -> Identity:
+        """Identity under which a state counts."""
+        if key["name"] == self.identity.name:
+            return self.identity
+        if self.file is not None or key["sealed"] is None:
+            raise GuaranteeError(
+                "the state counts under another key than this engine: go on with the ledger that the state was saved "
+                "with, or without one if there was none"
+            )
+        return self.identity.opened(key["name"], key["sealed"])
+
+    def _check_remembered(self, kept: Mapping[str, Kept], rows: Mapping[str, np.ndarray]) -> None:
+        """Refuse a state that forgets looks which nobody can repeat."""
+        told = np.zeros_like(self.book.looks)
+        for name, one in kept.items():
+            told[rows[name]] = np.minimum(one.uses, 1) if self.plan.frozen else one.uses
+        for name, ledger in self.ledgers.items():
+            used = ledger.used(self.book)
+            if np.any(told[used] < self.book.looks[used]):
+                raise GuaranteeError(
+                    f"the state forgets uses of {name!r} that this engine has released with noise that nobody can "
+                    "repeat: go on without loading it, and save it after each release"
+                )
+
+    def _charged(self, offers: list[Offer]) -> tuple[np.ndarray, ...]:
+        """Looks of a joint batch.
+
+        Returns:
+            Row of the book of each record; places that are new looks; rows that these show, each once, in the order of
+            the batch; which of them each look shows; and the looks at each.
+        """
+        rows = self.book.rows(self.identity.of([one for offer in offers for one in offer.contents]))
+        charged = np.arange(len(rows))
+        if self.plan.frozen:
+            charged = self.book.uncopied(rows, self.book.looks if self.plan.seeded else None)
+        places: dict[int, int] = {}
+        kind_of = np.array([places.setdefault(row, len(places)) for row in rows[charged].tolist()], dtype=np.int64)
+        kinds = np.array(list(places), dtype=np.int64)
+        return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
+
+    def _verdict(self, offers: list[Offer], rank: int) -> Looks:
+        """Looks before these, and nats of other channels, of each record that is charged; refused, or counted on disk.
+
+        Raises:
+            GuaranteeError: If an index holds another record than before, or ranks count under different keys.
+            BudgetError: If a record has no uses left.
+        """
+        if any(offer.identity != self.identity for offer in offers):
+            if not all(offer.pristine for offer in offers):
+                raise GuaranteeError(
+                    "ranks have counted apart from each other: start torch.distributed before the first batch, and "
+                    "load one state on all ranks"
+                )
+            self.identity = offers[0].identity
+            self.book = self._books.setdefault(self.identity, Book())
+        rows, _, kinds, _, counts = self._charged(offers)
+        names = np.array([name for offer in offers for name in offer.names])
+        records = np.concatenate([offer.records for offer in offers])
+        for name in dict.fromkeys(names.tolist()):
+            if name in self.ledgers:
+                self.ledgers[name].check_same(records[names == name], rows[names == name])
+        looked, others = self.book.looks[kinds], self.book.others[kinds]
+
+        def check(looks: Int[np.ndarray, " records"], others: Float[np.ndarray, " records"]) -> None:
+            over = self.plan.exceeded(np.maximum(looks, looked + counts), others)
+            if len(over):
+                place = int(np.flatnonzero(rows == kinds[over[0]])[0])
+                raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
+
+        if self.file is not None and rank == 0:
+            digests = [self.book.digests[row] for row in kinds]
+            before, others = self.file.charge(digests, counts, check, once=self.plan.once)
+            return np.maximum(before, looked), others
+        if not offers[0].filed:
+            check(looked + counts, others)
+        return looked, others
+
+    def _spent(self, name: str, record: int, row: int) -> str:
+        """Sentence for a record that has no uses left."""
+        twins = sum(int(np.count_nonzero(ledger.rows == row)) for ledger in self.ledgers.values())
+        equal = ", counted together with equal records at other indices" if twins > 1 else ""
+        runs = ", counted over all runs and channels of the ledger" if self.file is not None else ""
+        if self.plan.frozen:
+            return (
+                f"record {record} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
+                "load the state_dict() of the run that holds it"
+            )
+        return (
+            f"record {record} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
+            "or calibrate for more uses before the first"
+        )

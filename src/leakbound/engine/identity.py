@@ -1,0 +1,125 @@
+"""Identity of a record: a keyed digest of its values, whatever object, order, type of number or process holds it.
+
+Records whose values agree in float32 are one record; in float64 where calibration records hardly differ in float32, as
+columns of unix times. A digest without its key recognises no record. The key is random: it lies in a ledger on disk, or
+in a state that an engine saves, sealed there by a key of the owner's account, so that a checkpoint that is given away
+reveals nothing about records. Whoever can read the ledger, or both a state and the owner's key, can test whether a
+record that they hold was used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from leakbound.engine.refusals import GuaranteeError
+
+WORD = 16  # bytes of a digest
+_KEY = 32  # bytes of a key
+SEALED = WORD + _KEY
+_FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A key, and how many digits of a value count.
+
+    Attributes:
+        key: 32 bytes.
+        double: Whether values count as float64, and not as float32.
+    """
+
+    key: bytes
+    double: bool
+
+    @classmethod
+    def new(cls, inputs: Tensor, seed: int | None = None) -> Identity:
+        """Random key, or that of a seed, and the digits that inputs (n, ...) like these need."""
+        rows = inputs.reshape(len(inputs), -1).double()
+        deviations = rows.std(dim=0, correction=0)
+        double = bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
+        return cls(os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double)
+
+    @property
+    def name(self) -> str:
+        """Name of the key, from which nobody learns the key."""
+        return blake2b(b"name", digest_size=WORD, key=self.key).hexdigest()
+
+    def of(self, contents: Sequence[bytes]) -> list[bytes]:
+        """Digest of each record, from what :meth:`contents` gives; equal records have equal ones."""
+        return [blake2b(one, digest_size=WORD, key=self.key).digest() for one in contents]
+
+    def contents(self, inputs: Tensor) -> list[bytes]:
+        """Digests without the key of inputs (n, ...), which are kept in memory alone."""
+        rows = inputs.reshape(len(inputs), -1).to(torch.float64 if self.double else torch.float32)
+        return [blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).numpy()]  # -0 is 0
+
+    def sealed(self) -> str:
+        """The key for a state: whoever lacks the owner's key learns nothing from it."""
+        salt = os.urandom(WORD)
+        return (salt + _mixed(self.key, salt)).hex()
+
+    def opened(self, name: str, sealed: str) -> Identity:
+        """The identity of a name whose key was sealed.
+
+        Raises:
+            GuaranteeError: If it was sealed by another owner's key.
+        """
+        salted = bytes.fromhex(sealed)
+        found = Identity(_mixed(salted[WORD:], salted[:WORD]), self.double)
+        if found.name != name:
+            raise GuaranteeError(
+                f"the state was saved by another account than the one of {_owner_file()}, so its records cannot be "
+                "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
+            )
+        return found
+
+
+def _mixed(key: bytes, salt: bytes) -> bytes:
+    """A key plus the owner's, modulo 2: the same operation seals and opens."""
+    mask = blake2b(salt, digest_size=_KEY, key=_owner_key()).digest()
+    return bytes(one ^ other for one, other in zip(key, mask, strict=True))
+
+
+def _owner_file() -> Path:
+    """File of the owner's key."""
+    return Path(os.environ.get("LEAKBOUND_KEY") or Path.home() / ".config/leakbound/record.key")
+
+
+def _owner_key() -> bytes:
+    """The owner's key, made at its first use, readable by the owner alone.
+
+    Raises:
+        GuaranteeError: If the file can be neither read nor made, or holds something else.
+    """
+    path = _owner_file()
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(os.urandom(_KEY))
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(part, path)
+            except FileExistsError:  # another process was faster
+                pass
+            finally:
+                part.unlink()
+        key = path.read_bytes()
+    except OSError as error:
+        raise GuaranteeError(
+            f"{path}: {error.strerror}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of your own"
+        ) from error
+    if len(key) != _KEY:
+        raise GuaranteeError(
+            f"{path} holds {len(key)} bytes and is no key of {_KEY}: set LEAKBOUND_KEY to another file"
+        )
+    return key

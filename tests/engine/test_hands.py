@@ -1,0 +1,393 @@
+"""Whatever people do with an engine, its count stays true: records are their values, and copies do not count apart."""
+
+import contextlib
+import copy
+import os
+import pickle
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from gaussians import batches, by_record, gaussian, private
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+
+from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant
+from leakbound.channels import Natural, population_moments
+
+PUBLIC = gaussian(400)
+ROWS = torch.from_numpy(gaussian(20, 1))
+
+
+def engine_of(target=None, public=PUBLIC, **options) -> ChannelEngine:
+    return ChannelEngine.for_data(public, target or Leakage(3.0, uses=3), **{"value_range": (-50, 50), **options})
+
+
+def epoch(loader) -> dict[int, torch.Tensor]:
+    return by_record(loader)
+
+
+# -- what is released in addition to the input -------------------------------------------------------------------------
+CLEAN = {
+    "autoencoder": (TensorDataset(ROWS, ROWS), {}, 1),
+    "two views": (TensorDataset(ROWS, torch.arange(20), ROWS.flip(1)), {}, 2),
+    "next characters": (TensorDataset(ROWS, torch.arange(80).reshape(20, 4)), {}, 1),
+    "next characters in a list": ([(row, [3, 1, 4, 1]) for row in ROWS], {}, 1),
+    "thumbnail": ([{"x": row, "label": 3, "small": row[:2]} for row in ROWS], {"key": "x"}, "small"),
+    "name": ([{"x": row, "name": "Ada"} for row in ROWS], {"key": "x"}, "name"),
+    "nested": ([(row, {"label": 3, "more": (1, row)}) for row in ROWS], {}, 1),
+    "a number with a fraction": ([(row, 0.25) for row in ROWS], {}, 1),
+    "whole numbers as floats": (TensorDataset(ROWS, torch.arange(20.0)), {}, 1),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_values_in_addition_to_the_input_are_refused_unless_they_are_allowed_by_name(name):
+    data, given, place = CLEAN[name]
+    with pytest.raises(GuaranteeError, match=r"would be released without noise: .* uncounted=\["):
+        engine_of().protect(data, **given)
+    engine = engine_of()
+    loader = engine.protect(DataLoader(data, batch_size=20), **given, uncounted=[place])
+    assert len(list(loader)) == 1
+    assert f"not counted, as allowed: {place!r}" in str(engine)
+
+
+def test_values_that_come_later_refuse_their_batch():
+    data = engine_of().protect([(row, 1 if place < 9 else row) for place, row in enumerate(ROWS)])
+    data.__getitems__([0, 8])
+    with pytest.raises(GuaranteeError, match="would be released without noise"):
+        data.__getitems__([3, 9])
+
+
+@pytest.mark.parametrize("label", [10, -1])
+def test_labels_beyond_the_classes_are_refused_and_several_are_counted(label):
+    with pytest.raises(GuaranteeError, match=f"the label {label}: classes = 10"):
+        engine_of(classes=10).protect([(row, label) for row in ROWS])
+    engine = engine_of(classes=10)
+    epoch(engine.protect(DataLoader([(row, 3) for row in ROWS], batch_size=20)))
+    assert engine.leakage().labels == pytest.approx(np.log(10))
+    next(iter(engine.protect(DataLoader([(row, 3, 4) for row in ROWS], batch_size=20), name="two")))
+    assert engine.leakage().labels == pytest.approx(2 * np.log(10))
+
+
+def test_without_classes_labels_are_said_not_to_be_counted():
+    engine = engine_of()
+    epoch(engine.protect(batches(private())))
+    assert engine.leakage().labels is None
+    assert "labels                not counted" in str(engine.leakage())
+    assert "labels are not counted: give classes" in str(engine)
+
+
+# -- public records that are private ones ------------------------------------------------------------------------------
+class Wrapped(Dataset):
+    """Records in an object of somebody's own, as float64 and in another order."""
+
+    def __init__(self, rows):
+        self.rows = rows.double().flip(0)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index].numpy(), 0
+
+
+OWN = torch.from_numpy(gaussian(60, 2))
+SHARED = {
+    "the tensor": lambda: TensorDataset(OWN),
+    "a second dataset over it": lambda: TensorDataset(OWN.clone(), torch.zeros(60, dtype=torch.int64)),
+    "a wrapper in another order": lambda: Wrapped(OWN),
+    "an overlapping selection": lambda: Subset(TensorDataset(torch.cat([ROWS, OWN])), [*range(20), 30]),
+    "one of many": lambda: ConcatDataset([TensorDataset(ROWS), TensorDataset(OWN[7:8])]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_private_records_that_were_taken_for_public_ones_are_refused_whatever_holds_them(name):
+    for public in (OWN, TensorDataset(OWN), OWN.double().numpy(), OWN[torch.randperm(60)]):
+        engine = engine_of(public=public)
+        with pytest.raises(GuaranteeError, match="calibrated on records that it shall protect"):
+            list(engine.protect(DataLoader(SHARED[name](), batch_size=3)))
+    allowed = engine_of(public=OWN, calibrate_to_own=True)
+    list(allowed.protect(DataLoader(SHARED[name](), batch_size=3)))
+    assert "a statistic of the records that it protects" in str(allowed)
+
+
+# -- equal records are one ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_a_record_that_stands_twice_is_one_record(noise):
+    rows = torch.cat([ROWS, ROWS])
+    engine = engine_of(Leakage(3.0, uses=4 if noise == "fresh" else None), noise=noise, classes=40)
+    loader = engine.protect(DataLoader(TensorDataset(rows, torch.arange(40)), batch_size=8))
+    epoch(loader)
+    assert engine.uses["train"].tolist() == [2] * 40
+    seen = epoch(loader)
+    account = engine.leakage()
+    if noise == "frozen":
+        assert all(torch.equal(seen[index], seen[index + 20]) for index in range(20))
+        assert account.looks == 1
+    else:
+        assert account.joint == pytest.approx(engine.calibration.information(4))
+        with pytest.raises(BudgetError, match="equal records at other indices"):
+            next(iter(loader))
+    assert account.average == pytest.approx(account.record)
+    assert account.dataset == pytest.approx(20 * account.record)
+
+
+def test_records_are_equal_in_whatever_type_and_collection_they_come():
+    engine = engine_of()
+    kinds = [ROWS, ROWS.double(), [row.numpy() for row in ROWS]]
+    for number, rows in enumerate(kinds):
+        engine.protect(list(rows), name=str(number)).__getitems__(list(range(20)))
+    assert {name: uses.tolist() for name, uses in engine.uses.items()} == {name: [3] * 20 for name in "012"}
+    whole = np.random.default_rng(0).integers(0, 9, size=(60, 4))
+    engine = ChannelEngine.for_data(np.float32(whole), Capacity(1.0))
+    contents = [engine._counter.identity.contents(torch.from_numpy(whole.astype(kind))) for kind in ("u1", "i8", "f8")]
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_records_that_float32_cannot_tell_apart_are_told_apart():
+    times = 1.7e9 + 20.0 * np.random.default_rng(0).normal(size=(300, 4))
+    engine = ChannelEngine.for_data(times[:200], Leakage(1.0, uses=1), seed=1)
+    data = engine.protect(list(times[200:]))
+    data.__getitems__(list(range(100)))
+    assert engine.uses["train"].tolist() == [1] * 100
+
+
+def test_the_average_is_over_the_records_that_the_loader_shows():
+    base = TensorDataset(torch.from_numpy(gaussian(500, 3)), torch.arange(500))
+    engine = engine_of()
+    epoch(engine.protect(batches(Subset(base, range(40, 60)))))
+    account = engine.leakage()
+    assert account.average == pytest.approx(account.record)
+    assert account.dataset == pytest.approx(20 * account.record)
+
+
+# -- copies, forks, threads --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_of_an_engine_that_has_released_are_refused(copied):
+    engine = engine_of()
+    fresh = copied(engine)
+    data = engine.protect(private())
+    assert fresh.uses == {}
+    _ = data[0]
+    with pytest.raises(GuaranteeError, match="would count apart"):
+        copied(engine)
+    with pytest.raises(GuaranteeError, match="would count apart"):
+        copied(data)
+    shared = copy.copy(engine)  # a shallow copy has the same count
+    _ = shared.protect(private(seed=4), name="more")[0]
+    assert engine.uses["more"][0] == 1
+
+
+def forked(work) -> str:
+    """Name of the error that work raises in a forked process, or what it returns."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = str(work())
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_forked_process_is_refused_or_counts_in_the_ledger(used, tmp_path):
+    engine = engine_of()
+    counted = engine_of(ledger=tmp_path / "uses.db")
+    data, other = engine.protect(private()), counted.protect(private())
+    if used:
+        _ = data[0], other[0]
+    assert "was forked from" in forked(lambda: data[1])
+    assert forked(lambda: [other[1], counted.uses["train"][1]][1]) == "1"
+    _ = other[1]
+    assert counted.uses["train"].tolist()[:2] == [int(used), 2]
+    assert engine.uses["train"].sum() == int(used)
+
+
+def test_threads_get_no_more_than_was_planned_and_one_frozen_copy():
+    for noise in ("fresh", "frozen"):
+        engine = engine_of(Leakage(3.0, uses=1 if noise == "fresh" else None), noise=noise)
+        data, seen, start = engine.protect(private()), [], threading.Barrier(8)
+        drawn = engine._drawn
+        engine._drawn = lambda *given, own=drawn: (time.sleep(0.002), own(*given))[1]
+
+        def read(data=data, seen=seen, start=start):
+            start.wait()
+            with contextlib.suppress(BudgetError):
+                seen.append(tuple(data[5][0].tolist()))
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        _ = [thread.start() for thread in threads], [thread.join() for thread in threads]
+        assert len(set(seen)) == 1
+        assert (len(seen), engine.leakage().looks) == (1 if noise == "fresh" else 8, 1)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+def resumed(state, data, **options) -> ChannelEngine:
+    engine = engine_of(**options)
+    engine.load_state_dict(state)
+    engine.protect(data)
+    return engine
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("seed", [None, 5])
+def test_records_in_another_order_keep_their_own_counts(seed, before):
+    engine = engine_of(seed=seed)
+    for rows in (range(20), range(7)):
+        _ = engine.protect(TensorDataset(ROWS), name=str(len(engine.uses))).__getitems__(list(rows))
+    engine = engine_of(seed=seed)
+    data = engine.protect(TensorDataset(ROWS))
+    data.__getitems__(list(range(20))), data.__getitems__(list(range(7)))
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    other, shuffled = engine_of(seed=seed), TensorDataset(ROWS[order])
+    if before:
+        other.load_state_dict(engine.state_dict())
+    data = other.protect(shuffled)
+    if not before:
+        other.load_state_dict(engine.state_dict())
+    assert other.uses["train"].tolist() == (1 + (order < 7).long()).tolist()
+    data.__getitems__(list(range(20)))
+    with pytest.raises(BudgetError):
+        data[int((order < 7).nonzero()[0])]
+    assert other.leakage().uses == 3
+
+
+@pytest.mark.parametrize("changed", [lambda rows: rows.flip(1), lambda rows: rows + 0.01, lambda rows: rows[:19]])
+def test_a_state_is_of_its_own_records(changed):
+    engine = engine_of()
+    engine.protect(TensorDataset(ROWS)).__getitems__(list(range(15)))
+    state, data = engine.state_dict(), TensorDataset(changed(ROWS))
+    with pytest.raises(GuaranteeError, match=r"protect the (same data|records that it was saved with)"):
+        resumed(state, data)
+    other = engine_of()
+    other.protect(data)
+    with pytest.raises(GuaranteeError, match=r"protect the (same data|records that it was saved with)"):
+        other.load_state_dict(state)
+    assert other.leakage().uses == 0
+
+
+def test_another_client_s_state_is_refused_and_nobody_s_forgets_nothing():
+    engine = engine_of()
+    first = private(seed=1)
+    epoch(engine.protect(batches(first)))
+    state = engine.state_dict()
+    engine.take_up(state)
+    with pytest.raises(GuaranteeError, match="that the state has counted are not in the data"):
+        engine.protect(batches(private(seed=2)))
+    for planned in (2, 3):
+        engine.take_up(None)
+        epoch(engine.protect(batches(first)))
+        assert engine.leakage().uses == planned
+    engine.take_up(state)  # an old one
+    with pytest.raises(BudgetError):
+        epoch(engine.protect(batches(first)))
+
+
+def test_a_state_holds_every_collection_and_those_that_wait_for_their_data():
+    engine = engine_of()
+    for name, seed in (("a", 1), ("b", 2), ("c", 3)):
+        engine.protect(private(seed=seed), name=name).__getitems__(list(range(seed)))
+    middle = engine_of()
+    middle.load_state_dict(engine.state_dict())
+    middle.protect(private(seed=2), name="b")
+    last = engine_of()
+    last.load_state_dict(middle.state_dict())
+    assert {name: int(uses.sum()) for name, uses in last.uses.items()} == {"a": 1, "b": 2, "c": 3}
+    data = last.protect(private(seed=3), name="c")
+    assert last.uses["c"].tolist() == [1] * 3 + [0] * 17
+    data.__getitems__([0, 0])
+    with pytest.raises(BudgetError):
+        _ = data[0]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda kept: {"uses": kept["uses"].to(torch.float16)},
+        lambda kept: {"uses": kept["uses"].bool()},
+        lambda kept: {"uses": -kept["uses"]},
+        lambda kept: {"uses": kept["uses"][:-1]},
+        lambda kept: {"digests": kept["digests"][:, :8]},
+        lambda kept: {"digests": torch.zeros_like(kept["digests"])},
+        lambda kept: {"size": torch.tensor([3])},
+        lambda kept: {"copied": kept["copied"][:-1], "copies": kept["copies"][:-1]},
+        lambda kept: {"copied": kept["copied"] * 0},
+        lambda kept: {"copies": kept["copies"] * float("nan")},
+        lambda kept: {"copies": torch.zeros(0), "copied": torch.zeros(0, dtype=torch.int64)},
+    ],
+)
+def test_states_hold_whole_counts_and_the_copy_of_each_used_record(broken):
+    engine = engine_of(Leakage(3.0), noise="frozen")
+    epoch(engine.protect(batches(private())))
+    state = engine.state_dict()
+    engine_of(Leakage(3.0), noise="frozen").load_state_dict(state)
+    kept = state["ledgers"]["train"]
+    with pytest.raises(GuaranteeError, match="whole checkpoint"):
+        engine_of(Leakage(3.0), noise="frozen").load_state_dict(
+            {**state, "ledgers": {"train": {**kept, **broken(kept)}}}
+        )
+    without = {part: kept[part] for part in ("size", "digests", "uses")}
+    with pytest.raises(GuaranteeError, match="whole checkpoint"):
+        engine_of(Leakage(3.0), noise="frozen").load_state_dict({**state, "ledgers": {"train": without}})
+
+
+def test_an_engine_that_has_released_takes_no_state_of_another_run():
+    first, second = engine_of(), engine_of()
+    for engine in (first, second):
+        epoch(engine.protect(batches(private())))
+    with pytest.raises(GuaranteeError, match="of another run"):
+        second.load_state_dict(first.state_dict())
+
+
+def test_a_state_alone_recognises_no_record(monkeypatch, tmp_path):
+    engine = engine_of()
+    epoch(engine.protect(batches(private())))
+    state = engine.state_dict()
+    held = pickle.dumps(state)
+    assert engine._counter.identity.key not in held
+    assert not any(one in held for one in engine._counter.identity.contents(ROWS))
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "folder" / "other.key"))
+    with pytest.raises(GuaranteeError, match="set LEAKBOUND_KEY"):
+        engine_of().load_state_dict(state)
+    assert (tmp_path / "folder" / "other.key").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "empty.key").touch()
+    for path, told in (("empty.key", "is no key"), ("empty.key/below", "so no state can be saved")):
+        monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / path))
+        with pytest.raises(GuaranteeError, match=told):
+            engine.state_dict()
+
+
+# -- the accountant ----------------------------------------------------------------------------------------------------
+def test_counts_that_would_wrap_and_steps_below_none_are_refused():
+    moments = population_moments(PUBLIC)
+    channel = Natural.calibrate(Natural.decompose(moments), 2.0)
+    accountant = LeakageAccountant(moments)
+    for wrong in (2**62, 2**63, float("inf"), True):
+        with pytest.raises(GuaranteeError):
+            accountant.add(channel, wrong)
+    for steps in (-5, 2**60):
+        with pytest.raises(GuaranteeError, match="steps"):
+            accountant.add(channel, 1, steps=steps)
+    assert accountant.add(channel, 2**52, steps=0).account().uses == 2**52
+    with pytest.raises(GuaranteeError, match="in all"):
+        accountant.add(channel, 2**52)
+
+
+def test_a_terminal_reads_that_the_calibration_takes_its_time(monkeypatch, capsys):
+    wide = np.random.default_rng(0).normal(size=(40, 600)).astype(np.float32)
+    ChannelEngine.for_data(wide, Capacity(1.0))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    ChannelEngine.for_data(wide, Capacity(1.0))
+    assert "estimating the covariance of 40 records of 600 values" in capsys.readouterr().err

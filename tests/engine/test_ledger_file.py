@@ -1,0 +1,216 @@
+"""One ledger on disk: uses of all runs, processes and engines add up, whoever is killed at whatever moment."""
+
+import contextlib
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gaussians import batches, by_record, gaussian, private
+from torch.utils.data import DataLoader, TensorDataset
+
+from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Reconstruction
+
+PUBLIC = gaussian(400)
+DATA = private()
+
+
+def engine_of(path, target=None, **options) -> ChannelEngine:
+    options = {"value_range": (-50, 50), "ledger": path, **options}
+    return ChannelEngine.for_data(PUBLIC, target or Leakage(3.0, uses=3), **options)
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "uses.db"
+
+
+def looks(path) -> list[int]:
+    with sqlite3.connect(path) as connection:
+        found = [count for (count,) in connection.execute("SELECT looks FROM looks")]
+    connection.close()
+    return found
+
+
+def test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do(path):
+    for run in (1, 2, 3):
+        engine = engine_of(path)
+        loader = engine.protect(batches(DATA))
+        by_record(loader)
+        assert engine.leakage().record == pytest.approx(engine.calibration.information(run))
+        assert engine.remaining == 3 - run
+    with pytest.raises(BudgetError, match="counted over all runs and channels of the ledger"):
+        by_record(engine_of(path).protect(batches(DATA, shuffle=False)))
+    with pytest.raises(BudgetError):
+        by_record(loader)
+    assert sorted(looks(path)) == [3] * 20
+    assert "uses in other runs, processes and engines are not known here and add up" in str(engine_of(None))
+    assert str(path) in str(engine)
+
+
+def test_engines_of_one_process_see_each_other_s_uses(path):
+    one, two = engine_of(path), engine_of(path)
+    first, second = (engine.protect(DATA) for engine in (one, two))
+    _ = first[4], second[4]
+    assert one.uses["train"][4] == two.uses["train"][4] == 2
+    _ = second[4]
+    with pytest.raises(BudgetError):
+        _ = first[4]
+    assert one.remaining == 0
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_another_frozen_copy_is_another_look_and_that_of_the_same_seed_is_not(path, seed):
+    options = {"noise": "frozen", "seed": seed}
+    first = engine_of(path, Leakage(3.0), **options)
+    seen = by_record(first.protect(batches(DATA)))
+    second = engine_of(path, Leakage(3.0), **options)
+    if seed is None:
+        with pytest.raises(BudgetError, match="another one would reveal more"):
+            by_record(second.protect(batches(DATA)))
+        second.load_state_dict(first.state_dict())
+    again = by_record(second.protect(batches(DATA)))
+    assert all(torch.equal(again[record], row) for record, row in seen.items())
+    assert second.leakage().looks == 1
+    for count in (2, 3):
+        free = engine_of(path, Capacity(second.calibration.information(1)), noise="frozen")
+        by_record(free.protect(batches(DATA)))
+        assert free.leakage().looks == (count if seed is None else count - 1)
+        assert free.leakage().record == pytest.approx(
+            free.calibration.information(count)
+            if seed is None
+            else free.calibration.information(count - 1) + second.calibration.information(1)
+        )
+
+
+def test_nats_of_other_channels_count_toward_the_plan(path):
+    one, other = engine_of(path, Leakage(1.0, uses=1)), engine_of(path, Leakage(3.0, uses=9), shape="white")
+    row = one.protect(DATA)
+    _ = row[0]
+    data = other.protect(DATA)
+    _ = data[0]
+    own = other.calibration.information
+    account = other.leakage()
+    assert account.record == pytest.approx(own(1) + one.calibration.information(1))
+    left = other.remaining
+    assert left > 0
+    for _ in range(left):
+        _ = data[0]
+    with pytest.raises(BudgetError):
+        _ = data[0]
+    assert other.leakage().record == pytest.approx(1.0 + own(1 + left))
+    assert other.leakage().record <= 3.0 < 1.0 + own(2 + left)
+    _ = data[1]
+    strict = engine_of(path, Reconstruction(0.5, uses=9))
+    with pytest.raises(BudgetError):  # nobody knows the error after several channels
+        _ = strict.protect(DATA)[0]
+
+
+def test_a_state_goes_on_beside_its_ledger_alone(path, tmp_path):
+    engine = engine_of(path)
+    by_record(engine.protect(batches(DATA)))
+    state = engine.state_dict()
+    assert state["key"]["sealed"] is None
+    again = engine_of(path)
+    again.load_state_dict(state)
+    by_record(again.protect(batches(DATA)))
+    assert again.uses["train"].tolist() == [2] * 20
+    engine.load_state_dict(state)  # an old state takes nothing from the ledger
+    by_record(engine.protect(batches(DATA)))
+    assert engine.leakage().uses == 3
+    for other in (None, tmp_path / "other.db"):
+        with pytest.raises(GuaranteeError, match="the ledger that the state was saved with"):
+            engine_of(other).load_state_dict(state)
+
+
+def test_the_file_is_the_owner_s_and_holds_no_record_in_clear(path):
+    engine = engine_of(path)
+    by_record(engine.protect(batches(DATA)))
+    files = [path, *path.parent.glob("uses.db-*")]
+    assert all(one.stat().st_mode & 0o777 == 0o600 for one in files)
+    held = b"".join(one.read_bytes() for one in files)
+    assert not any(one in held for one in engine._counter.identity.contents(private().tensors[0]))
+    path.chmod(0o644)
+    with pytest.raises(GuaranteeError, match="chmod 600"):
+        engine_of(path)
+
+
+def foreign(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE other (a)")
+    connection.close()
+    path.chmod(0o600)
+
+
+def text(path):
+    path.write_text("no database at all, but long enough to be read as one\n" * 100)
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("made", [foreign, text])
+def test_what_is_no_ledger_is_refused_and_stays_as_it_is(path, made):
+    made(path)
+    before = path.read_bytes()
+    with pytest.raises(GuaranteeError, match="ledger ="):
+        engine_of(path)
+    assert path.read_bytes() == before
+    with pytest.raises(GuaranteeError, match="No such file or directory"):
+        engine_of(path.parent / "no folder" / "uses.db")
+
+
+def test_a_ledger_that_is_taken_away_during_a_run_is_missed(path):
+    engine = engine_of(path)
+    data = engine.protect(DATA)
+    _ = data[0]
+    path.unlink()
+    with pytest.raises(GuaranteeError, match="removed or replaced"):
+        _ = data[1]
+    engine_of(path)
+    with pytest.raises(GuaranteeError, match="removed or replaced"):
+        _ = data[1]
+
+
+def released(data, write: int) -> None:
+    """Two records in each batch until none is left, and a byte for each batch that was given out."""
+    with contextlib.suppress(BudgetError):
+        while True:
+            data.__getitems__([0, 1])
+            os.write(write, b".")
+
+
+def test_processes_at_once_and_killed_ones_release_what_was_planned_and_no_more(path):
+    uses = 60
+    data = engine_of(path, Leakage(3.0, uses=uses)).protect(DATA)
+    pipes, children = [], []
+    for _ in range(3):
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            released(data, write)
+            os._exit(0)
+        os.close(write)
+        pipes.append(read), children.append(child)
+    os.read(pipes[0], 1)
+    os.kill(children[0], signal.SIGKILL)
+    seen = [1, 0, 0]
+    for place, read in enumerate(pipes):
+        with open(read, "rb") as stream:
+            seen[place] += len(stream.read())
+        os.waitpid(children[place], 0)
+    assert looks(path) == [uses] * 2
+    assert uses - 1 <= sum(seen) <= uses  # the killed one had counted one batch at most that it did not give out
+
+
+def test_a_ledger_counts_for_workers_frozen_noise_and_all_types_of_record(path):
+    engine = engine_of(path)
+    loader = engine.protect(batches(DATA, num_workers=2))
+    by_record(loader)
+    rows = TensorDataset(private().tensors[0].double(), torch.arange(20))
+    other = engine_of(path)
+    by_record(other.protect(DataLoader(rows, batch_size=20)))
+    assert engine.uses["train"].tolist() == [2] * 20
+    assert np.array_equal(np.sort(looks(path)), np.full(20, 2))
+    assert os.stat(path).st_size < 100_000

@@ -1,0 +1,143 @@
+"""Two processes of torch.distributed, through gloo: one count, one verdict for both, and nobody waits for ever."""
+
+import os
+import pickle
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from gaussians import by_record, gaussian, private
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+
+from leakbound import ChannelEngine, GuaranteeError, Leakage
+
+RANKS = 2
+DATA = private()
+
+
+def engine_of(target=None, **options) -> ChannelEngine:
+    return ChannelEngine.for_data(gaussian(400), target or Leakage(3.0, uses=3), value_range=(-50, 50), **options)
+
+
+def sharded(data=DATA) -> DataLoader:
+    return DataLoader(data, batch_size=3, sampler=DistributedSampler(data, shuffle=True, seed=1))
+
+
+def said(work) -> str:
+    """What a refusal says."""
+    with pytest.raises(GuaranteeError) as caught:
+        work()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def on_ranks(work, tmp_path) -> list:
+    """What a function of the rank gives in each of two processes."""
+    pipes = []
+    for rank in range(RANKS):
+        read, write = os.pipe()
+        if not os.fork():
+            try:
+                dist.init_process_group(
+                    "gloo",
+                    init_method=f"file://{tmp_path}/meeting",
+                    rank=rank,
+                    world_size=RANKS,
+                    timeout=timedelta(seconds=60),
+                )
+                found = work(rank)
+            except BaseException as error:
+                found = repr(error)
+            with open(write, "wb") as stream:
+                stream.write(pickle.dumps(found))
+            os._exit(0)
+        os.close(write)
+        pipes.append(read)
+    found = []
+    for read in pipes:
+        with open(read, "rb") as stream:
+            found.append(pickle.loads(stream.read()))
+    _ = [os.wait() for _ in range(RANKS)]
+    return found
+
+
+def test_ranks_count_together_and_stop_at_the_same_batch(tmp_path):
+    def work(rank):
+        engine = engine_of()
+        loader = engine.protect(sharded())
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            by_record(loader)
+        counts = engine.uses["train"].tolist(), engine.leakage().uses, engine.steps
+        text = said(lambda: next(iter(loader)))
+        fresh = engine_of()
+        fresh.load_state_dict(pickle.loads(pickle.dumps(engine.state_dict())))
+        return counts, text, fresh.leakage().uses
+
+    for (uses, most, steps), text, resumed in on_ranks(work, tmp_path):
+        assert uses == [3] * 20
+        assert (most, steps, resumed) == (3, 3 * 4, 3)
+        assert text.startswith("BudgetError")
+
+
+def test_a_refusal_on_one_rank_is_one_on_all_and_uneven_ranks_end(tmp_path):
+    rows = DATA.tensors[0].clone()
+    rows[0] = torch.nan
+
+    def work(rank):
+        engine = engine_of()
+        loader = engine.protect(DataLoader(Subset(DATA, range(4 if rank else 16)), batch_size=2))
+        by_record(loader)
+        uses = engine.uses["train"].tolist()
+        bad = engine.protect([*rows[1:], rows[0]], name="bad")
+        text = said(lambda: bad.__getitems__([19 if rank else 0]))
+        return uses, text, engine.uses["bad"].tolist()
+
+    for rank, (uses, text, bad) in enumerate(on_ranks(work, tmp_path)):
+        assert uses == [2] * 4 + [1] * 12 + [0] * 4
+        assert ("rank 1: " in text) == (rank == 0)
+        assert "NaN" in text
+        assert sum(bad) == 0
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_ranks_share_frozen_copies_and_one_ledger(noise, tmp_path):
+    def work(rank):
+        engine = engine_of(
+            Leakage(3.0, uses=2 if noise == "fresh" else None), noise=noise, ledger=tmp_path / f"{rank}.db"
+        )
+        loader, seen = engine.protect(sharded()), []
+        for epoch in range(2):
+            loader.sampler.set_epoch(epoch)
+            seen.append({record: row.tolist() for record, row in by_record(loader).items()})
+        again = said(lambda: next(iter(loader))) if noise == "fresh" else ""
+        return seen, engine.leakage().looks, again
+
+    (first, *told), (second, *others) = on_ranks(work, tmp_path)
+    assert told[0] == others[0] == (2 if noise == "fresh" else 1)
+    if noise == "frozen":
+        epochs = [{**one, **other} for one, other in zip(first, second, strict=True)]
+        assert epochs[0] == epochs[1]
+    else:
+        assert "BudgetError" in told[1]
+        assert "rank 0" in others[1]
+
+
+def test_a_rank_that_takes_no_batch_is_no_endless_wait(tmp_path):
+    def work(rank):
+        loader = engine_of().protect(sharded())
+        return said(lambda: next(iter(loader))) if rank else ""
+
+    assert "let all ranks iterate" in on_ranks(work, tmp_path)[1]
+
+
+def test_ranks_that_counted_apart_are_refused(tmp_path):
+    def work(rank):
+        data = engine_of().protect(DATA)
+        dist.destroy_process_group()
+        _ = data[0]
+        dist.init_process_group("gloo", init_method=f"file://{tmp_path}/again", rank=rank, world_size=RANKS)
+        dist.barrier()
+        return said(lambda: data[1])
+
+    assert all("have counted apart" in text for text in on_ranks(work, tmp_path))
