@@ -67,8 +67,8 @@ def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
     assert re.search(rb"<text[^>]*>undefended</text>", svg)
     assert not re.search(rb"<dc:date>", svg)
     with Image.open(tmp_path / "fig.png") as picture:
-        assert picture.width == round(style.ONE_COLUMN * 200)
-        assert picture.info["dpi"][0] == pytest.approx(200, abs=0.1)
+        assert picture.width == round(style.ONE_COLUMN * 160)
+        assert picture.info["dpi"][0] == pytest.approx(160, abs=0.1)
 
 
 def test_no_picture_is_left_behind_when_drawing_fails(tmp_path, study):

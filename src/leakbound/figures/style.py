@@ -41,8 +41,8 @@ _SETTINGS: Any = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4.5,
     "image.cmap": "cividis",
-    "figure.dpi": 200.0,
-    "savefig.dpi": 200.0,
+    "figure.dpi": 160.0,
+    "savefig.dpi": 160.0,
     "svg.fonttype": "none",
     "svg.hashsalt": "leakbound",
 }
