@@ -8,27 +8,31 @@ import shutil
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import yaml
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
+_ROOT = Path(__file__).parents[1]
+_CITED = yaml.safe_load((_ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 project = "leakbound"
+version = release = str(_CITED["version"])
 project_copyright = author = "The leakbound authors"
-extensions = [
-    "myst_nb",
-    "sphinx_design",
-    "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
-    "sphinx_copybutton",
-    "autoapi.extension",
-]
+extensions = ["myst_nb", "sphinx_design", "sphinx.ext.napoleon", "sphinx_copybutton", "autoapi.extension"]
 
 html_theme = "furo"
-html_title = "leakbound"
+html_title = f"leakbound {release}"
+html_math_renderer = "mathml"
+# The address of the repository, once CITATION.cff has one.
+if address := _CITED.get("repository-code"):
+    html_theme_options = {"source_repository": address, "source_branch": "main", "source_directory": "docs/"}
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
 # Read, not imported: neither torch nor the package need be there.
@@ -60,7 +64,6 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
-_ROOT = Path(__file__).parents[1]
 _KERNEL = f"import sys; sys.path.append({sysconfig.get_path('platlib')!r}); from ipykernel import kernelapp; "
 _SPEC = {
     "argv": [
@@ -82,6 +85,7 @@ atexit.register(shutil.rmtree, _JUPYTER, ignore_errors=True)
 os.environ["JUPYTER_PATH"] = str(_JUPYTER)
 
 _ANCHOR = re.compile(r'^<a id="([^"]+)"></a>$', re.MULTILINE)
+_EXAMPLE = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 _OUTSIDE = re.compile(
     r"\[([^\]]+)\]\(\.\./(?:docs/pictures|results|src|tests|config|examples|workflow)[^)#]*(?<!png)(?<!svg)\)"
 )
@@ -89,9 +93,19 @@ _OUTSIDE = re.compile(
 
 def _as_on_the_site(_app: Sphinx, _name: str, content: list[str]) -> None:
     """Say in MyST what pages say in HTML for readers of the repository, where links may lead out of this folder."""
+    content[0] = _EXAMPLE.sub(lambda found: f"](examples.md#{found[1].replace('_', '-')})", content[0])
     content[0] = _OUTSIDE.sub(r"\1", _ANCHOR.sub(r"(\1)=", content[0]))
+
+
+def _formula(translator: Any, node: nodes.Element) -> None:
+    """Write a formula as MathML, which browsers set themselves: the site asks nobody for a script."""
+    block = isinstance(node, nodes.math_block)
+    written = tex2mathml(node.astext(), as_block=block)
+    translator.body.append(f'<div class="math">{written}</div>' if block else written)
+    raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _as_on_the_site)
+    app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))

@@ -122,7 +122,7 @@ def bounds_and_attacks() -> Figure:
     most = np.minimum(levels, np.log(256))
     axes.fill_between(levels, shown, most, color="0.93")
     axes.plot(levels, most, "--", color="0.35", label="bound: the capacity, and ln 256")
-    axes.plot(levels, all_there_is, color=BLUE, label="what the upload tells of the list")
+    axes.plot(levels, all_there_is, color=BLUE, label="what the upload reveals about the list")
     axes.plot(levels, shown, "o-", markersize=3, color=RED, label="demonstrated by naming, 95 %")
     axes.set(xscale="log", yscale="log", xlabel="capacity, nats", ylabel="nats", ylim=(0.01, 10))
     axes.legend()
@@ -153,12 +153,13 @@ def average_and_every_record() -> Figure:
     average, other = float(told(private).mean()), float(told(1 - private).mean())
     top = axes.get_ylim()[1]
     axes.text(average * 1.1, top * 0.3, f"average {average:.2f}", color=BLUE)
-    axes.text(other * 1.15, top * 0.93, f"average {other:.1f}", color=RED)
+    axes.text(other * 1.15, top * 0.9, f"average {other:.1f}", color=RED)
     axes.axvline(promised, color="0.2", linestyle="--", label=f"DP: {promised:.2f} nats for every record")
-    axes.set(xscale="log", xlabel="nats that one use tells of the record", ylabel="records", xticks=[2, 4, 10, 20, 40])
+    axes.set(xscale="log", xlabel="nats that one use reveals about the record", ylabel="records")
+    axes.set_xticks([2, 4, 10, 20, 40])
     axes.set_xticks([], minor=True)
     axes.set_xticklabels(["2", "4", "10", "20", "40"])
-    axes.legend(loc="upper left", bbox_to_anchor=(0.24, 0.95))
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)  # above: bars and their averages fill the panel
     return figure
 
 

@@ -43,7 +43,8 @@ def test_networks_are_lines_with_looks_of_their_own(wide):
     picture = PLOTS.get("levels")(accuracy(wide), options=options)
     assert legend(picture) == ["LeNet", "VGG16", "undefended"]
     for name in ("lenet", "vgg16"):
-        lines = [line for line in picture.axes[0].get_lines() if line.get_color() == style.look(name).color]
+        drawn = [line for line in picture.axes[0].get_lines() if line.get_color() == style.look(name).color]
+        lines = [line for line in drawn if line.get_linestyle() != "None"]
         assert [line.get_marker() for line in lines] == [style.look(name).marker, "None"]  # itself, and its control
 
 
@@ -76,7 +77,8 @@ def test_the_undefended_run_of_each_length_is_a_control_of_the_rounds(studies):
     rows = accuracy(studies["rounds"])
     options = {**NATURAL, "x": "rounds", "controls": [{"label": "undefended", "where": {"defense": "none"}}]}
     picture = PLOTS.get("levels")(rows, options=options)
-    (control,) = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]
+    grey = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]
+    (control,) = [line for line in grey if line.get_linestyle() == "--"]
     expected = rows[rows["defense"] == "none"].groupby("rounds")["value"].mean()
     np.testing.assert_allclose(control.get_xdata(), expected.index)
     np.testing.assert_allclose(control.get_ydata(), expected)

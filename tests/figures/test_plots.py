@@ -5,14 +5,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
+from leakbound import metrics
 from leakbound.claims.selection import SelectionError, select
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
 from leakbound.figures.drawing import caption, draw
 from leakbound.figures.plots.plot import Plot
+from leakbound.figures.plots.series import Middle, interval, mark_leaving
 from leakbound.registry import PLOTS
 
 SHOWN = ("none", "natural", "white")
@@ -63,8 +67,8 @@ def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
     assert re.search(rb"<text[^>]*>undefended</text>", svg)
     assert not re.search(rb"<dc:date>", svg)
     with Image.open(tmp_path / "fig.png") as picture:
-        assert picture.width == round(style.ONE_COLUMN * 200)
-        assert picture.info["dpi"][0] == pytest.approx(200, abs=0.1)
+        assert picture.width == round(style.ONE_COLUMN * 160)
+        assert picture.info["dpi"][0] == pytest.approx(160, abs=0.1)
 
 
 def test_no_picture_is_left_behind_when_drawing_fails(tmp_path, study):
@@ -86,18 +90,113 @@ def test_the_undefended_level_is_a_horizontal_line_at_its_mean(study):
     picture = PLOTS.get("levels")(accuracy(study), options=ACCURACY)
     undefended = accuracy(study).query("defense == 'none'")["value"].mean()
     grey = [line for line in picture.axes[0].get_lines() if line.get_color() == style.CONTROL_COLOR]
-    assert [line.get_ydata() for line in grey] == [[undefended, undefended]]
+    assert [line.get_ydata() for line in grey if line.get_linestyle() == "--"] == [[undefended, undefended]]
 
 
-def test_the_band_is_students_interval_over_replicas(study):
-    rows = accuracy(study).query("defense == 'natural'")
+def test_the_band_is_students_interval_over_replicas(make_study):
+    rows = accuracy(make_study(replicas=4)).query("defense == 'natural'")
     picture = PLOTS.get("levels")(rows, options={})
     heights = picture.axes[0].collections[0].get_paths()[0].vertices[:, 1]
     last = rows[rows["level"] == rows["level"].max()]["value"]
-    half = 4.302652729696142 * last.std() / np.sqrt(3)
+    half = 3.182446305284264 * last.std() / 2
     assert heights.min() < heights.max()
     assert min(abs(heights - min(1.0, last.mean() + half))) < 1e-9
     assert min(abs(heights - (last.mean() - half))) < 1e-9
+
+
+def test_fewer_than_four_replicas_are_dots_and_have_no_band(study):
+    rows = accuracy(study).query("defense == 'natural'")
+    axes = PLOTS.get("levels")(rows, options={}).axes[0]
+    assert not axes.collections
+    dots = [tuple(point) for line in axes.get_lines() if line.get_linestyle() == "None" for point in line.get_xydata()]
+    assert dots == sorted(rows[["level", "value"]].itertuples(index=False, name=None))
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "ends"),
+    [
+        ("test_accuracy", [0.9, 0.99, 1.0, 0.98], (None, 1.0)),
+        ("auc", [0.01, 0.0, 0.05, 0.0], (0.0, None)),
+        ("mse", [0.0, 0.0, 0.1, 0.0], (0.0, None)),
+        ("imp_dra", [1.0, 0.9, 1.0, 1.0], (None, 1.0)),
+        ("gain", [0.9, 1.0, 1.3, 0.8], (None, None)),
+    ],
+)
+def test_intervals_end_at_what_is_possible(metric, values, ends):
+    free = metrics.mean_interval(np.array(values))
+    found = interval(pd.Series(values), "mean", metric)
+    assert (found.low, found.high) == (
+        free.low if ends[0] is None else ends[0],
+        free.high if ends[1] is None else ends[1],
+    )
+    assert not found.few
+
+
+def test_intervals_and_replicas_beyond_the_axes_are_marked_at_the_frame():
+    values = {1.0: [0.5, 0.5, 0.5, 0.51], 2.0: [0.1, 0.55, 0.56, 0.99], 4.0: [0.6, 0.6, 0.6, 0.61]}
+    rows = pd.DataFrame(
+        [
+            ("natural", level, replica, "mse", value)
+            for level, own in values.items()
+            for replica, value in enumerate(own)
+        ],
+        columns=["defense", "level", "replica", "metric", "value"],
+    )
+    axes = Figure().subplots()
+    axes.set(xlim=(0.0, 5.0), ylim=(0.4, 0.7))
+    for level, own in values.items():
+        mark_leaving(axes, Middle(level, level, level, few=False), interval(pd.Series(own), "mean"), "#000000")
+    marks = {(float(line.get_xdata()[0]), float(line.get_ydata()[0]), line.get_marker()) for line in axes.get_lines()}
+    assert marks == {(2.0, 0.4, "v"), (2.0, 0.7, "^")}
+    drawn = PLOTS.get("levels")(rows, options={}).axes[0]
+    low, high = drawn.get_ylim()
+    for line in drawn.get_lines():
+        if line.get_marker() in ("v", "^"):
+            assert line.get_ydata()[0] in (low, high)
+
+
+def test_planes_mark_what_leaves_their_axes(make_study):
+    table = make_study(replicas=8, defenses=("none", "natural", "white"))
+    far = (table["metric"] == "gdc") & (table["replica"] == 0) & (table["defense"] == "white")
+    picture = PLOTS.get("plane")(table.assign(value=table["value"].where(~far, -1e3)), options=PLANE)
+    axes = picture.axes[0]
+    marks = [line for line in axes.get_lines() if line.get_marker() == "<"]
+    assert marks
+    assert {float(line.get_xdata()[0]) for line in marks} == {axes.get_xlim()[0]}
+
+
+@pytest.mark.parametrize("plot", ["plane", "levels"])
+def test_a_legend_is_lower_than_its_plot_and_lies_below_it(study, make_study, plot):
+    several = make_study(("cifar10", "fashion_mnist"), ("lenet",))
+    pictures = {
+        "plane": [(study, PLANE), (several, PLANE)],
+        "levels": [(accuracy(several), {"controls": ACCURACY["controls"], "where": {"level": [1.0, 4.0, 16.0]}})],
+    }
+    for rows, options in pictures[plot]:
+        picture = PLOTS.get(plot)(rows, options=options)
+        picture.draw_without_rendering()
+        legend = picture.legends[0].get_window_extent()
+        boxes = [axes.get_tightbbox() for axes in picture.axes if axes.get_visible()]
+        bottom, top = min(axes.bbox.y0 for axes in picture.axes), max(axes.bbox.y1 for axes in picture.axes)
+        assert legend.height < top - bottom
+        assert legend.y1 <= min(box.y0 for box in boxes) + 1
+        assert legend.y0 >= -1
+
+
+def test_names_at_the_ends_of_lines_keep_apart_and_have_the_colors_of_these(make_study):
+    rows = accuracy(make_study(replicas=4, defenses=("natural", "white", "personalized"))).copy()
+    last = rows["level"] == rows["level"].max()
+    rows.loc[last, "value"] = 0.5  # all lines end at one height
+    picture = PLOTS.get("levels")(rows, options={})
+    assert not picture.legends
+    picture.draw_without_rendering()
+    names = {text.get_text(): text for text in picture.axes[0].texts if text.get_text()}
+    assert {name: text.get_color() for name, text in names.items()} == {
+        style.look(name).label: style.look(name).color for name in ("natural", "white", "personalized")
+    }
+    boxes = [text.get_window_extent() for text in names.values()]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+    assert all(box.x0 >= picture.axes[0].bbox.x1 for box in boxes)
 
 
 def test_all_levels_and_controls_lie_inside_the_panels(make_study):
@@ -118,6 +217,7 @@ def test_every_setting_gets_a_panel_with_shared_axes_and_one_legend(make_study):
     assert picture.axes[0].get_ylim() == picture.axes[1].get_ylim()
     labels = [text.get_text() for text in picture.legends[0].get_texts()]
     assert labels == ["natural", "white", "undefended"]
+    assert picture.legends[0].get_title().get_text() == "capacity per use κ (nats)"  # else it lies on the legend
 
 
 def test_geometric_levels_get_a_log_axis_with_their_own_ticks(study):
@@ -141,7 +241,7 @@ def test_points_of_planes_are_named_by_their_runs_once_each(tmp_path, study):
     assert sorted(run.decode() for run in named) == sorted(study["run"].unique())
 
 
-def test_crowded_planes_have_their_levels_in_the_legend_and_growing_points(study):
+def test_crowded_planes_have_their_levels_in_the_legend_and_points_that_darken_and_grow(study):
     picture = PLOTS.get("plane")(study, options=PLANE)
     assert not [text.get_text() for text in picture.axes[0].texts if text.get_text()]
     labels = [text.get_text() for text in picture.legends[0].get_texts()]
@@ -154,6 +254,13 @@ def test_crowded_planes_have_their_levels_in_the_legend_and_growing_points(study
         if line.get_marker() == marker and len(line.get_xdata()) == 1
     }
     assert [sizes[round(dpsgd[level], 9)] for level in (2.0, 1.5, 0.5)] == sorted(sizes.values())
+    shades = {
+        round(float(line.get_xdata()[0]), 9): sum(to_rgb(line.get_markerfacecolor()))
+        for line in picture.axes[0].get_lines()
+        if line.get_marker() == marker and len(line.get_xdata()) == 1
+    }
+    assert [shades[round(dpsgd[level], 9)] for level in (2.0, 1.5, 0.5)] == sorted(shades.values(), reverse=True)
+    assert "pale" in picture.legends[0].get_title().get_text()
 
 
 def test_names_of_levels_keep_off_each_other_and_inside_the_panel():
@@ -194,6 +301,22 @@ def test_heatmap_numbers_contrast_with_their_cells(gradients):
     colors = {text.get_text(): text.get_color() for text in picture.axes[0].texts}
     assert colors[min(colors)] == "white"  # the lowest value has the darkest cell
     assert colors[max(colors)] == "black"
+
+
+def test_colors_beyond_the_bar_are_none_of_its_own_and_it_has_an_arrow_there(gradients):
+    rows = gradients[(gradients["metric"] == "mse") & (gradients["unit"] == -1)].copy()
+    rows.loc[rows["variant"] == "prior", "value"] = 1e3
+    options = {"where": {"variant": "attack"}, "constants": {"prior": {"variant": "prior"}}}
+    picture = PLOTS.get("heatmap")(rows, options=options)
+    picture.draw_without_rendering()
+    *cells, prior = picture.axes[0].collections
+    inside = {tuple(color) for mesh in cells for color in mesh.get_facecolors()}
+    assert not {tuple(color) for color in prior.get_facecolors()} & inside
+    assert prior.norm.vmax < 1e3  # the other cells keep their contrast
+    assert prior.colorbar is None
+    (bar,) = (axes for axes in picture.axes if hasattr(axes, "_colorbar"))
+    assert bar._colorbar.extend == "max"
+    assert PLOTS.get("heatmap")(rows, options={"where": {"variant": "attack"}}).axes[-1]._colorbar.extend == "neither"
 
 
 def test_where_nothing_is_left_the_picture_says_why(study):

@@ -6,9 +6,9 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import overall
@@ -18,11 +18,11 @@ from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
-from leakbound.figures.drawing import draw
+from leakbound.figures.drawing import draw, thumbnail
 from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report.opening import pictures, sentences
 from leakbound.figures.report.overview import category, families, levels
-from leakbound.figures.report.page import Report, ReportFigure, page
+from leakbound.figures.report.page import Report, ReportFigure, in_words, page
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict
     assert {f"figure-tan2024-{name}" for name in SHOWN} <= {article["id"] for article in made.all("article")}
     opening, sources = pictures([figure.key for figure in report.figures]), [image["src"] for image in made.all("img")]
     assert sources[: len(opening)] == [
-        figure.source for key in opening for figure in report.figures if figure.key == key
+        figure.thumbnail for key in opening for figure in report.figures if figure.key == key
     ]
     contents = [base64.b64decode(source.partition("base64,")[2]) for source in sources[len(opening) :]]
     assert contents == [b"<svg/>"] * (len(SHOWN) - len(PLANES))
@@ -161,6 +161,54 @@ def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict
         assert made.text.count(claim.text) >= 2  # on the scoreboard and at its figure
     listed = [row["data-verdict"] for row in made.all("tr") if "data-verdict" in row]
     assert listed == overall(report.claims)["verdict"].tolist()
+
+
+def test_verdicts_stand_under_their_picture_and_all_claims_come_last(report, made):
+    text = page(report)
+    for figure in report.figures:
+        article = text.partition(f'<article class="figure" id="{figure.anchor}"')[2].partition("</article>")[0]
+        picture, below, caption = (article.index(word) for word in ('class="card', 'class="claims"', 'class="caption"'))
+        assert picture < below < caption
+        for claim in figure.config.claims:
+            assert below < article.index(str(escape(claim.text))) < caption
+    assert text.index('id="claims"') > max(text.index(f'id="{figure.anchor}"') for figure in report.figures)
+    sections = [section["id"] for section in made.all("section")]
+    assert sections[-1] == "all-claims"
+
+
+def test_navigation_folds_and_leads_to_every_part_and_figure(report, made):
+    nav = page(report).partition("<nav")[2].partition("</nav>")[0]
+    assert "<details" in nav
+    assert "<details open" not in nav
+    wanted = {section["id"] for section in made.all("section")} | {article["id"] for article in made.all("article")}
+    assert set(re.findall(r'href="#([^"]+)"', nav)) == wanted
+
+
+def test_few_blocks_are_said_in_words_in_place_of_an_interval():
+    claim = {"blocks": 2, "exact": False, "verdict": "undecided", "effect": 0.349, "low": 0.308, "high": 0.391}
+    stated = pd.Series({"effect [95 %]": "0.349 [0.308, 0.391]", "p (Holm)": "0.062"})
+    few = in_words(pd.Series(claim), stated, 0.05)
+    assert "[0.308" not in few
+    assert few == "effect 0.349 over 2 blocks: too few for a verdict, since no two-sided p below 0.5 is possible"
+    corrected = in_words(pd.Series({**claim, "blocks": 8}), stated, 0.05)
+    assert "[0.308, 0.391]" in corrected
+    assert "this claim alone" in corrected
+    reached = in_words(pd.Series({**claim, "blocks": 8, "verdict": "reproduced"}), stated, 0.05)
+    assert reached == "effect 0.349 [0.308, 0.391], p = 0.062 after Holm, 8 blocks"
+
+
+def test_thumbnails_are_drawn_for_their_size(catalogue, studies):
+    several = {
+        "rows": {"AUC": {"metric": "auc"}, "accuracy": {"metric": "test_accuracy"}},
+        "where": {"variant": ["", "strongest"]},
+    }
+    figure = catalogue["fig09"].model_copy(update={"options": several})
+    drawing = thumbnail(figure, studies["capacity"].query("defense == 'natural'")).decode()
+    assert re.search(r'width="259.2pt" height="180pt"', drawing)
+    labels = re.findall(r"<text[^>]*>([^<]+)</text>", drawing)
+    assert "AUC" in labels
+    assert "accuracy" not in labels  # the first panel alone
+    assert thumbnail(figure, studies["capacity"].query("defense == 'natural'")).decode() == drawing
 
 
 def test_page_opens_with_what_came_out(report, made):
@@ -239,21 +287,26 @@ def test_equal_reports_give_equal_pages(report):
 # -- planes --------------------------------------------------------------------------------------------------------
 
 
-def test_numbers_of_a_plane_are_the_middle_of_each_run_with_its_interval(catalogue, study):
-    figure = catalogue["fig15"]
+@pytest.mark.parametrize("replicas", [3, 4])
+def test_numbers_of_a_plane_are_the_middle_of_each_run_with_its_interval_or_the_range_of_few(
+    catalogue, make_study, replicas
+):
+    figure, study = catalogue["fig15"], make_study(replicas=replicas)
     own = study[(study["defense"] == "white") & (study["level"] == 4.0)]
     accuracy = own[(own["metric"] == "test_accuracy") & (own["source"] == "training")]["value"]
-    half = 4.302652729696142 * accuracy.std() / np.sqrt(3)
+    half = 3.182446305284264 * accuracy.std() / 2
     mean, median = accuracy.mean(), accuracy.median()
-    expected = {
-        "mean": f"{mean:.4g} [{mean - half:.4g}, {mean + half:.4g}]",
-        "median": f"{median:.4g} [{accuracy.min():.4g}, {accuracy.max():.4g}]",
-    }
+    low, high = accuracy.min(), accuracy.max()
+    expected = {"mean": f"{mean:.4g} ({low:.4g} to {high:.4g})", "median": f"{median:.4g} ({low:.4g} to {high:.4g})"}
+    if replicas == 4:
+        ends = {"mean": (mean - half, mean + half), "median": (low, high)}
+        middles = {"mean": mean, "median": median}
+        expected = {center: f"{middles[center]:.4g} [{a:.4g}, {b:.4g}]" for center, (a, b) in ends.items()}
     for center, written in expected.items():
         head, lines = numbers(select(study, figure.select), {**figure.options, "center": center})
         assert head[:2] + head[-1:] == ["run", "point", "replicas"]
         (line,) = [line for line in lines if line[1] == "white 4"]
-        assert line[3:] == [written, "3"]
+        assert line[3:] == [written, str(replicas)]
         assert [line[1] for line in lines if line[1].startswith("natural")] == ["natural 1", "natural 4", "natural 16"]
 
 

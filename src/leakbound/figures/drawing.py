@@ -1,6 +1,7 @@
 """From an entry of the catalogue and its rows to picture files and a caption."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,8 @@ from leakbound.figures.plots.plot import placeholder
 from leakbound.registry import PLOTS
 
 _WITHHELD = "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
+_SMALL = (3.6, 2.5)
+_FEW = 4
 
 
 def draw(
@@ -43,6 +46,27 @@ def draw(
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
             FigureCanvasAgg(picture)
             picture.savefig(path, format="png", metadata={"Title": figure.title})
+
+
+def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
+    """The picture drawn for a small space, as SVG: its first panel alone, with a legend only where that is short."""
+    for column in ("dataset", "model"):
+        if column in rows.columns and len(rows):
+            rows = rows[rows[column] == style.ordered(rows[column], style.NAMES)[0]]
+    options = dict(figure.options)
+    for several in {"rows", "leakages"} & options.keys():
+        options[several] = dict(list(options[several].items())[:1])
+    drawn = BytesIO()
+    with style.applied():
+        picture = PLOTS.get(figure.plot)(rows, options=options)
+        for legend in picture.legends:
+            if len(legend.get_texts()) > _FEW:
+                legend.set_visible(False)
+                legend.set_in_layout(False)
+                picture.supxlabel(legend.get_title().get_text().partition("\n")[0], fontsize=style.FONT_SIZE)
+        picture.set_size_inches(_SMALL)
+        FigureCanvasSVG(picture).print_svg(drawn, metadata={"Date": None, "Title": figure.title})
+    return drawn.getvalue()
 
 
 def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:

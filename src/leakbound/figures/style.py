@@ -2,14 +2,16 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-ONE_COLUMN = 3.4
-TWO_COLUMNS = 7.0
-HEIGHT = 2.3
+ONE_COLUMN = 5.0
+"""Inches of what fits beside another one on a screen, and on a telephone: all but many panels in a row."""
+TWO_COLUMNS = 8.0
+HEIGHT = 2.6
 FONT_SIZE = 8.0
 SMALL = 6.5
 CONTROL_COLOR = "#707070"
@@ -39,8 +41,8 @@ _SETTINGS: Any = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4.5,
     "image.cmap": "cividis",
-    "figure.dpi": 200.0,
-    "savefig.dpi": 200.0,
+    "figure.dpi": 160.0,
+    "savefig.dpi": 160.0,
     "svg.fonttype": "none",
     "svg.hashsalt": "leakbound",
 }
@@ -191,17 +193,25 @@ _AXIS_LABELS = {
     "member_accuracy": "accuracy on members",
     "nonmember_accuracy": "accuracy on others",
     "epsilon": "privacy budget ε",
-    "imp_mia": "IMP_MIA",
-    "imp_dra": "IMP_DRA",
-    "imp_dra_gain": "IMP_DRA, by gain over the start",
-    "gdc": "general defense capability GDC",
-    "gdc_gain": "GDC, by gain over the start",
+    "imp_mia": "improvement against membership inference",
+    "imp_dra": "improvement against model inversion",
+    "imp_dra_gain": "improvement against model inversion, by gain",
+    "gdc": "general defense capability (both attacks)",
+    "gdc_gain": "general defense capability, by gain",
 }
-BOUNDS = {
-    **dict.fromkeys(("test_accuracy", "train_accuracy", "final_accuracy", "auc"), (0.0, 1.0)),
-    **dict.fromkeys(("mse", "bounded_mse", "relative_mse"), (0.0, float("inf"))),
-    **dict.fromkeys(("ssim", "cosine"), (-1.0, 1.0)),
+_BOUNDS = {
+    r"\w*accuracy|auc|correct|share|rate_\d+|tpr_at_fpr_.*": (0.0, 1.0),
+    r"\w*mse|residual|\w*nats\w*|\w*loss|\w*leak\w*|\w*epsilon|seconds\w*|ratio": (0.0, math.inf),
+    r"ssim|cosine": (-1.0, 1.0),
+    r"imp_\w+|gdc\w*|gain_over_aux|gain_on_others": (-math.inf, 1.0),
 }
+"""Pattern of metrics to what is possible; what they have no pattern for may be any number."""
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """Values that a metric can have, e.g. (0, 1) for an accuracy; all numbers where none are known to be impossible."""
+    known = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
+    return next(known, (-math.inf, math.inf))
 
 
 def level_text(defense: str, level: float) -> str:

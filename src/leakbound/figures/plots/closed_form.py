@@ -26,7 +26,10 @@ _POINTS: dict[str, tuple[str, dict[str, Any]]] = {
     "search": ("end of a search", {"marker": "x", "ms": 4.5, "mec": "#AA3377"}),
 }
 _OPEN: dict[str, Any] = {"ls": "none", "mfc": "none", "mew": 1.4}
-_EDGES = {"privacy": ("-", "budget"), "privacy_printed": ((0, (3, 2)), "budget, by the printed Eq. (24)")}
+_EDGES: dict[str, tuple[Any, str, str]] = {
+    "privacy": ("-", "white", "budget"),
+    "privacy_printed": ((0, (3, 2)), "black", "budget, by the printed Eq. (24)"),
+}
 _SPACES = {"parameters": ("white", "noise on the gradient"), "data": ("natural", "noise on the data")}
 
 
@@ -64,7 +67,7 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
 
     require(rows, "weight", "noise", "metric", "gradient", "value")
     weights = sorted(rows["weight"].unique())
-    figure = canvas(style.TWO_COLUMNS * 0.72, 3.4)
+    figure = canvas(style.ONE_COLUMN, 3.2)
     grid = figure.subplots(len(weights), len(_SPACES), sharex="row", sharey="row", squeeze=False)
     for i, weight in enumerate(weights):
         for j, (noise, (color, _)) in enumerate(_SPACES.items()):
@@ -82,7 +85,7 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     figure.supylabel("probability density", fontsize=style.FONT_SIZE)
     lines = [handle(label, color=style.look(color).color) for color, label in _SPACES.values()]
     handles = [Patch(color=_FILL, label="clean gradient"), *lines]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    legend(figure, handles)
     return figure
 
 
@@ -111,7 +114,7 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
     if len(levels) > 1:
         named = zip(levels, shades, strict=True)
         handles = [handle(f"κ = {level:g} nats before", color=color, alpha=shade) for level, shade in named]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(levels))
+        legend(figure, handles)
     return figure
 
 
@@ -159,10 +162,13 @@ def noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     mapped = ScalarMappable(norm, cmap="cividis")
     colorbar(figure, mapped, "U − ε (bits per client)", ax=grid, aspect=30, pad=0.02)
     grey = style.CONTROL_COLOR  # for what is white on the surface
-    handles = [handle(label, color=grey, lw=1.0, ls=dashes) for dashes, label in _EDGES.values()]
+    handles = [
+        handle(label, color=color, lw=1.0, ls=dashes, path_effects=_outlined(color))
+        for dashes, color, label in _EDGES.values()
+    ]
     for label, look in _POINTS.values():
         handles.append(handle(label, **_OPEN, **{**look, "mec": grey if look["mec"] == "white" else look["mec"]}))
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    legend(figure, handles)
     return figure
 
 
@@ -176,10 +182,11 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
     x, y = utility.columns.to_numpy(float), utility.index.to_numpy(float)
     heights = utility.to_numpy(float) - budget
     axes.pcolormesh(x, y, heights, norm=norm, cmap="cividis", shading="gouraud", rasterized=True)
-    for metric, (dashes, _) in _EDGES.items():
+    for metric, (dashes, color, _) in _EDGES.items():
         field = fields[metric].reindex(index=utility.index, columns=utility.columns).to_numpy(float)
         if np.nanmin(field, initial=np.inf) < budget < np.nanmax(field, initial=-np.inf):
-            axes.contour(x, y, field, levels=[budget], colors="white", linewidths=1.0, linestyles=[dashes])
+            edge = axes.contour(x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes])
+            edge.set(path_effects=_outlined(color))
     for variant, (_, look) in _POINTS.items():
         point = select_or_nothing(rows, {"variant": variant, "metric": "utility"})
         axes.plot(point["noise_variance"], point["tilt"], **look, **_OPEN, clip_on=False, zorder=4)
@@ -188,5 +195,11 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
     axes.minorticks_off()
     ticks = [x[0] * 1.5, float(np.sqrt(x[0] * x[-1])), x[-1] / 1.5]
     axes.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
-    note: dict[str, Any] = {"transform": axes.transAxes, "color": "white", "va": "top", "ha": "right"}
-    axes.text(0.97, 0.96, f"ε = {budget:g} bits", **note)
+    axes.set_title(f"ε = {budget:g} bits", pad=3)
+
+
+def _outlined(color: str) -> list[Any]:
+    """Path effects of a line that is seen on every shade: it has an edge of the opposite color."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2.2, foreground="white" if color == "black" else "black")]

@@ -25,6 +25,8 @@ _CELL = 0.54
 _LINE = 0.36
 _TALL = 0.44  # with numbers above and below
 _MAP = "cividis"  # readable in grey and with colour blindness
+_UNDER, _OVER = "#dcb4cf", "#ffffff"
+"""Colours of controls below and above all cells: the bar ends where the cells do, so that these can be told apart."""
 
 
 class HeatmapOptions(Settings):
@@ -49,6 +51,7 @@ class HeatmapOptions(Settings):
 @plot(HeatmapOptions)
 def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     """Draw heatmaps of defenses by levels, one under the other for each dataset and model."""
+    from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
@@ -71,6 +74,8 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     means = levelled.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
     bounds = float(means.min()), float(means.max())
     norm = LogNorm(*bounds) if options.log and bounds[0] > 0 else Normalize(*bounds)
+    colors = colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER)
+    beyond = {"min": False, "max": False}
     positions = [*map(float, range(len(levels))), *(len(levels) + 0.25 + j for j in range(len(constants)))]
     for axes, (title, where) in zip(grid, settings.items(), strict=True):
         cells = _grid(select(levelled, where), names, levels)
@@ -79,9 +84,12 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
             for small in (options.beside, options.floor)
         )
         sides = [select_or_nothing(found, where)["value"].mean() for found in constants.values()]
+        beyond["min"] |= any(value < bounds[0] for value in sides)
+        beyond["max"] |= any(value > bounds[1] for value in sides)
         for x, column in zip(positions, [*cells.T, *(np.array([value]) for value in sides)], strict=True):
             edges = np.linspace(-0.5, len(names) - 0.5, len(column) + 1)
-            axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=_MAP)
+            cells_of = axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=colors)
+            cells_of.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
         for i, j in product(range(len(names)), range(len(levels))):
             small = above[i, j], below[i, j]
             _number(axes, float(j), float(i), cells[i, j], small, norm, options.digits)
@@ -95,7 +103,10 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
             axes.set_title(title, pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level"))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
-    colorbar(figure, ScalarMappable(norm), label, ax=list(grid), aspect=10 + 4 * len(settings), pad=0.02)
+    extend = "both" if all(beyond.values()) else next((end for end in beyond if beyond[end]), "neither")
+    shape: dict[str, Any] = {"aspect": 10 + 4 * len(settings), "pad": 0.02, "extend": extend}
+    bar = colorbar(figure, ScalarMappable(norm, colors), label, ax=list(grid), **shape)
+    bar.outline.set(visible=extend != "neither", linewidth=0.4)
     return figure
 
 
@@ -126,7 +137,7 @@ def _number(
     if not np.isfinite(value):
         axes.text(x, y, "–", ha="center", va="center", color=style.CONTROL_COLOR)
         return
-    mapped = colormaps[_MAP](norm(value))
+    mapped = colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER)(norm(value))
     light = 0.2126 * mapped[0] + 0.7152 * mapped[1] + 0.0722 * mapped[2] > 0.45
     note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if light else "white"}
     shift = 0.14 * (int(np.isfinite(small[1])) - int(np.isfinite(small[0])))

@@ -13,15 +13,17 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import Panel, handle, legend, level_axis, log_y, panels
+from leakbound.figures.plots.panels import MOST_AT_ENDS, Panel, end_labels, handle, legend, level_axis, log_y, panels
 from leakbound.figures.plots.plot import plot
 from leakbound.figures.plots.series import (
     DASHES,
     Center,
     Control,
+    Middle,
     Series,
     epsilons,
     explained,
+    mark_leaving,
     mean_line,
     metric_of,
     series_of,
@@ -74,11 +76,12 @@ class LevelsOptions(Settings):
 
 
 class _Extent(NamedTuple):
-    """Heights that a line takes: its values, these with the ends of its band (NaN where it has none), its right end."""
+    """Heights that a line takes: its values, its right end, and the middles of its places with what surrounds them."""
 
     values: Sequence[float]
-    band: Sequence[float]
     end: float
+    around: Sequence[tuple[float, Middle]] = ()
+    color: str = style.CONTROL_COLOR
 
 
 @plot(LevelsOptions)
@@ -100,20 +103,30 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
         raise EmptySelectionError(f"no row has a value of {options.x} to draw along x")
     made = panels(lines, series=columns, quantities=options.rows, share_y=options.share_y)
     known = series_of(lines, columns)
+    single = lines[options.x].nunique() == 1 < len(known)  # points of one level stand side by side, each with its name
+    if single:
+        level = f"{options.x_label or style.axis_label(options.x)}: {names.get(0.0) or f'{lines[options.x].iloc[0]:g}'}"
+        options = options.model_copy(update={"x_label": level})
+        names = {float(n): one.look.label for n, one in enumerate(known)}
+        lines = pd.concat([one.of(lines).assign(**{options.x: float(n)}) for n, one in enumerate(known)])
     controls: dict[str, _Extent] = {}
     extents: dict[Axes, list[_Extent]] = {}
+    ends: dict[str, _Extent] = {}
     for panel in made.shown:
         own = panel.of(lines)
-        drawn = [_line(panel.axes, one.of(own), one, options) for one in known if len(one.of(own))]
+        drawn = {one.look.label: _line(panel.axes, one.of(own), one, options) for one in known if len(one.of(own))}
         found = _controls(panel, rows, lines, known, options)
-        extents[panel.axes] = [*drawn, *found.values()]
+        extents[panel.axes] = [*drawn.values(), *found.values()]
         controls |= found
-    for axes in extents:
+        ends |= drawn
+    for axes, shown in extents.items():
         shared = axes.get_shared_y_axes().get_siblings(axes)
         _limits(axes, [extent for other in shared for extent in extents.get(other, [])], options)
+        for place, middle, color in ((*point, one.color) for one in shown for point in one.around):
+            mark_leaving(axes, Middle(place, place, place, few=False), middle, color)
     for panel in made.shown:
-        shown = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
-        places = sorted(float(value) for value in shown[options.x].unique())
+        placed = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
+        places = sorted(float(value) for value in placed[options.x].unique())
         written = [names[place] for place in places] if names else None
         level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
         if names:
@@ -126,8 +139,10 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     ]
     # Control lines may be one for each model: then no name at their end tells which they are.
     if made.single and not (options.controls and lines["model"].nunique() > 1):
-        legend(made.figure, entries if len(entries) > 1 or any(budgets) else [])
-        _direct_labels(made.figure, made.axes[0, 0], controls)
+        at_ends = len(ends) > 1 and len(ends) + len(controls) <= MOST_AT_ENDS and not any(budgets)
+        legend(made.figure, entries if (len(entries) > 1 and not at_ends) or any(budgets) else [])
+        named = {**ends, **controls} if at_ends else controls
+        end_labels(made.figure, made.axes[0, 0], [(one.end, name, one.color) for name, one in named.items()])
         return made.figure
     dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
     grey: dict[str, Any] = {"color": style.CONTROL_COLOR, "lw": 1.0}
@@ -143,8 +158,8 @@ def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
             axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
-    values = rows["value"].tolist()
-    return _Extent(values, [*values, *line["low"], *line["high"]], line["middle"].iloc[-1])
+    around = [(place, Middle(*found)) for place, *found in line.itertuples(index=False)]
+    return _Extent(rows["value"].tolist(), line["middle"].iloc[-1], around, series.look.color)
 
 
 def _controls(
@@ -165,10 +180,10 @@ def _controls(
             drawings = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
         spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
         heights = [height for span in spans for height in span]
-        drawn[control.label] = _Extent(heights, heights, heights[-1])
+        drawn[control.label] = _Extent(heights, heights[-1])
     if options.chance is not None and (not options.chance_rows or panel.quantity in options.chance_rows):
         axes.axhline(options.chance, color=style.CONTROL_COLOR, lw=1.0, ls=(0, _CHANCE_DASHES), zorder=2)
-        drawn[options.chance_label] = _Extent([options.chance], [options.chance], options.chance)
+        drawn[options.chance_label] = _Extent([options.chance], options.chance)
     return drawn
 
 
@@ -196,32 +211,13 @@ def _level(heights: np.ndarray) -> bool:
 def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     """Limits of y that show all values, and bands as far as they do not dwarf the values."""
     values = [height for extent in extents for height in extent.values]
-    bands = [height for extent in extents for height in extent.band]
+    bands = [end for extent in extents for _, middle in extent.around for end in (middle.low, middle.high)] or values
     low, high = min(values), max(values)
     if options.log_y and low > 0:
         log_y(axes)
         return
     reach = 0.5 * (high - low) or 0.05 * abs(high) or 0.05
-    bottom = max(low - reach, np.nanmin(bands))
-    top = min(high + reach, np.nanmax(bands))
+    bottom = max(low - reach, min(low, *bands))
+    top = min(high + reach, max(high, *bands))
     edge = 0.06 * (top - bottom) or reach
     axes.set_ylim(bottom - edge, top + edge)
-
-
-def _direct_labels(figure: Figure, axes: Axes, drawn: dict[str, _Extent]) -> None:
-    """Names of the control lines at their right ends, outside of the data and apart from each other."""
-    if not drawn:
-        return
-    transform = axes.transScale + axes.transLimits
-    wanted = sorted((float(transform.transform((1.0, extent.end))[1]), label) for label, extent in drawn.items())
-    tall = axes.get_position().height * figure.get_size_inches()[1]
-    apart = 1.25 * style.SMALL / 72 / tall
-    heights = [height for height, _ in wanted]
-    for index in range(1, len(heights)):
-        heights[index] = max(heights[index], heights[index - 1] + apart)
-    heights[-1] = min(heights[-1], 1.0)
-    for index in reversed(range(len(heights) - 1)):
-        heights[index] = min(heights[index], heights[index + 1] - apart)
-    for (_, label), height in zip(wanted, heights, strict=True):
-        note: dict[str, Any] = {"va": "center", "color": style.CONTROL_COLOR, "size": style.SMALL}
-        axes.text(1.02, height, label, transform=axes.transAxes, **note)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _MOST_IN_A_ROW = 2
+MOST_AT_ENDS = 6
+"""Most lines that are named at their ends."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,12 @@ def panels(
     quantities: dict[str, Conditions] | None = None,
     share_x: bool = True,
     share_y: bool,
-    width: float | None = None,
     height: float = style.HEIGHT,
 ) -> Panels:
     """Empty panels for rows that are to be drawn.
 
     Datasets have a column each. Models have a row each unless they are series; explicit quantities take their place.
-    Where panels do not share their y axis and there is one row of them, it is broken after two, so that each has room.
+    A single row of panels is broken after two, so that each has room.
 
     Args:
         drawn: Table with the columns dataset and model.
@@ -96,7 +97,6 @@ def panels(
         quantities: Label of a row of panels to its conditions; None or empty if there is but one quantity.
         share_x: True if all panels share their x axis.
         share_y: True if panels share their y axis: all of them, or those of one row where rows are quantities.
-        width: Inches; one column for a single panel, two otherwise, if not given.
         height: Inches of a row of a single panel; several are drawn smaller.
     """
     datasets, models = (style.ordered(drawn[column], style.NAMES) for column in ("dataset", "model"))
@@ -107,10 +107,10 @@ def panels(
         lines = [({}, "")]
     else:
         lines = [({"model": model}, style.written(model)) for model in models]
-    broken = len(lines) == 1 and len(datasets) > _MOST_IN_A_ROW and not share_y
+    broken = len(lines) == 1 and len(datasets) > _MOST_IN_A_ROW
     shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(lines), len(datasets))
     single = shape == (1, 1)
-    wide = width or (style.ONE_COLUMN if shape[1] == 1 else min(style.TWO_COLUMNS, 1.0 + 2.4 * shape[1]))
+    wide = style.ONE_COLUMN if shape[1] <= _MOST_IN_A_ROW else style.TWO_COLUMNS
     tall = height if single else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
     figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
@@ -140,13 +140,49 @@ def handles(looks: Iterable[style.Look]) -> list[Any]:
     return [handle(look.label, **look.line()) for look in looks]
 
 
-def legend(figure: Figure, handles: list[Any]) -> None:
-    """One legend above all panels, in as many columns as fit; none without entries."""
+def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
+    """One legend below all panels, in as many columns as fit; the figure grows by it, so panels keep their size.
+
+    Call it last: the common label of the x axes, which would lie on the legend, is moved to its head. A note stands
+    there too.
+    """
     if not handles:
         return
+    wide, tall = figure.get_size_inches()
     widest = max(len(str(handle.get_label())) for handle in handles) * 0.062 + 0.5
-    columns = max(1, min(len(handles), int(figure.get_size_inches()[0] / widest)))
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns)
+    columns = max(1, min(len(handles), int(wide / widest)))
+    heads = [text for text in (figure.get_supxlabel(), note) if text]
+    figure.supxlabel("")
+    figure.set_size_inches(wide, tall + 0.1 + 0.155 * (bool(note) + -(-len(handles) // columns)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, title="\n".join(heads) or None)
+
+
+def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Names of lines at their right ends, outside of the data and apart from each other.
+
+    Args:
+        figure: The figure.
+        axes: Its only panel, with its limits.
+        ends: Height, name and colour of each line.
+    """
+    if not ends:
+        return
+    axes.get_ylim()  # brings limits up to date
+    transform = axes.transScale + axes.transLimits
+    heights = transform.transform([(1.0, height) for height, _, _ in ends])[:, 1]
+    apart = 1.25 * style.SMALL / 72 / (axes.get_position().height * figure.get_size_inches()[1])
+    order, places = np.argsort(heights, kind="stable"), np.sort(heights)
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + apart)
+    places[-1] = min(places[-1], 1.0)
+    for index in reversed(range(len(places) - 1)):
+        places[index] = min(places[index], places[index + 1] - apart)
+    for index, place in zip(order, places, strict=True):
+        _, name, color = ends[index]
+        line: dict[str, Any] = {"color": color, "lw": 0.5, "marker": "none", "clip_on": False}
+        axes.plot([1.0, 1.03], [heights[index], place], transform=axes.transAxes, scalex=False, scaley=False, **line)
+        note: dict[str, Any] = {"va": "center", "color": color, "size": style.SMALL}
+        axes.text(1.04, place, name, transform=axes.transAxes, **note)
 
 
 def bare(axes: Axes) -> None:

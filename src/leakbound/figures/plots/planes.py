@@ -17,7 +17,19 @@ from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend, panels
 from leakbound.figures.plots.plot import drawable, plot
-from leakbound.figures.plots.series import Center, Series, epsilons, explained, interval, series_of
+from leakbound.figures.plots.series import (
+    FEWEST,
+    Center,
+    Middle,
+    Series,
+    dots_of,
+    epsilons,
+    explained,
+    interval,
+    mark_leaving,
+    metric_of,
+    series_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +45,10 @@ _NEAR = tuple(
 )
 _ROOM = 1.0
 _MOST_NAMED = 3
-_SMALLEST, _LARGEST = 2.6, 6.0
+_SMALLEST, _LARGEST = 3.4, 6.0
+_SHADES = "along a line: pale is the strongest protection, dark the weakest"
+_PALEST = 0.15
+"""Share of a line's color in the point of its strongest protection."""
 _KEYS = ("dataset", "model", "defense", "stronger_with", "level", "rounds", "batch_size", "run", "epsilon")
 
 
@@ -78,34 +93,33 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
     Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
-    other: there points grow along the line, and the legend has the levels. Each point is named by its run in the SVG.
+    other: there points darken and grow from the strongest to the weakest protection, and the legend has the levels.
+    Each point is named by its run in the SVG.
     """
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
-    points = _points(rows, options)
+    points, replicas = _points(rows, options), _replicas(rows, options)
     lines = points[points["defense"] != "none"]
     known = series_of(lines, options.series) if len(lines) else []
-    single = len(points[["dataset", "model"]].drop_duplicates()) == 1
-    made = panels(
-        points,
-        series=options.series,
-        share_x=False,
-        share_y=False,
-        width=style.TWO_COLUMNS * 0.62 if single else None,
-        height=3.0,
-    )
+    made = panels(points, series=options.series, share_x=False, share_y=False, height=3.0)
     named = len(known) <= _MOST_NAMED and (len(known) == 1 or made.axes.size <= 2)
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
         own = panel.of(points)
         undefended = own[own["defense"] == "none"]
         start = _references(panel.axes, undefended, panel.of(rows), known, options)
+        for defense, few in panel.of(replicas).groupby("defense"):
+            looks = [one.look for one in known if one.values.get("defense") == defense]
+            dots_of(panel.axes, few[["x", "y"]].itertuples(index=False), (looks or [style.look(str(defense))])[0])
         notes = [note for one in known for note in _series(panel.axes, one.of(panel.of(lines)), one, named, options)]
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
         _limits(panel.axes, own, start)
+        for one in known:
+            for point in one.of(panel.of(lines)).to_dict("records"):
+                mark_leaving(panel.axes, *_around(point), one.look.color)
     made.label(*_labels(rows, options))
-    legend(made.figure, _handles(points, lines, known, named, options))
+    legend(made.figure, _handles(points, lines, known, named, options), "" if named else _SHADES)
     made.figure.draw_without_rendering()
     for axes, written in waiting:
         _name_levels(axes, made.figure.get_size_inches()[0], written)
@@ -177,14 +191,23 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
         name = f"{style.look(defense).label} {_text(defense, float(point[checked.along]), checked)}".strip()
         if (epsilon := point.get("epsilon", math.nan)) == epsilon:
             name += f", ε = {style.epsilon_text(epsilon)}"
-        written = [_written(point[axis], point[f"{axis}_below"], point[f"{axis}_above"]) for axis in ("x", "y")]
+        written = [_written(middle) for middle in _around(point)]
         lines.append([str(point["run"]), name, *written, str(min(point["x_replicas"], point["y_replicas"]))])
     return head, lines
 
 
-def _written(value: float, below: float, above: float) -> str:
-    """A middle with its interval, if it has one."""
-    return f"{value:.4g} [{value - below:.4g}, {value + above:.4g}]" if below or above else f"{value:.4g}"
+def _written(middle: Middle) -> str:
+    """A middle with its interval, or with the range of few replicas."""
+    value, low, high, few = middle
+    if low == high:
+        return f"{value:.4g}"
+    return f"{value:.4g} ({low:.4g} to {high:.4g})" if few else f"{value:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def _around(point: Mapping[Any, Any]) -> tuple[Middle, Middle]:
+    """Both quantities of a point."""
+    x, y = (Middle(*(point[f"{axis}{end}"] for end in ("", "_low", "_high", "_few"))) for axis in "xy")
+    return x, y
 
 
 def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
@@ -199,14 +222,25 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
             raise SelectionError(f"plot plane: options.{name} chooses several rows of one replica: add a condition")
         records = []
         for key, group in chosen.groupby(keys, dropna=False, sort=True):
-            found = interval(group["value"], options.center)
-            low, high = (end if np.isfinite(end) else found.value for end in (found.low, found.high))
-            records.append((*key, found.value, found.value - low, high - found.value, len(group)))
-        sides.append(pd.DataFrame(records, columns=[*keys, name, f"{name}_below", f"{name}_above", f"{name}_replicas"]))
+            records.append((*key, *interval(group["value"], options.center, metric_of(chosen)), len(group)))
+        ends = [f"{name}{end}" for end in ("", "_low", "_high", "_few", "_replicas")]
+        sides.append(pd.DataFrame(records, columns=[*keys, *ends]))
     points = sides[0].merge(sides[1], on=keys)
     if points.empty:
         raise EmptySelectionError("no run has both quantities")
     return points
+
+
+def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
+    """Both quantities of each replica of runs that have few."""
+    keys = [*(key for key in _KEYS if key in rows.columns), "replica"]
+    x, y = (
+        select(rows, where)[[*keys, "value"]].rename(columns={"value": name})
+        for name, where in (("x", options.x), ("y", options.y))
+    )
+    found = x.merge(y, on=keys)
+    count = found.groupby("run")["replica"].transform("size")
+    return found[(count > 1) & (count < FEWEST)]
 
 
 def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions) -> list[_Note]:
@@ -215,14 +249,13 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
     look = series.look
-    errors = {f"{side}err": points[[f"{side}_below", f"{side}_above"]].to_numpy(float).T for side in "xy"}
-    bars: dict[str, Any] = {"fmt": "none", "ecolor": look.color, "elinewidth": 0.6, "alpha": 0.45}
-    axes.errorbar(points["x"], points["y"], **errors, **bars)
+    sure = points[~(points["x_few"] | points["y_few"])]
+    bars: dict[str, Any] = {"color": look.color, "lw": 0.6, "alpha": 0.45}
+    axes.hlines(sure["y"], sure["x_low"], sure["x_high"], **bars)
+    axes.vlines(sure["x"], sure["y_low"], sure["y_high"], **bars)
     drawn = {**look.line(), "lw": 0.9}
     axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
-    # Smallest for the strongest protection.
-    sizes = np.linspace(_SMALLEST, _LARGEST, len(points)) if len(points) > 1 else [_LARGEST]
-    _marks(axes, points, None if named else list(sizes), **drawn)
+    _marks(axes, points, grow=not named, **drawn)
     if not named:
         return []
     values = points[options.along].tolist()
@@ -232,10 +265,20 @@ def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, optio
     ]
 
 
-def _marks(axes: Axes, points: pd.DataFrame, sizes: list[float] | None, **drawn: Any) -> None:
-    """Draw a marker for each point, named by its run so that a page can link the one to the other."""
-    for index, (run, x, y) in enumerate(points[["run", "x", "y"]].itertuples(index=False)):
-        look = drawn if sizes is None else {**drawn, "ms": sizes[index]}
+def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> None:
+    """Draw a marker for each point, named by its run so that a page can link the one to the other.
+
+    Those that grow are palest and smallest for the strongest protection, which comes first.
+    """
+    from matplotlib.colors import to_rgb
+
+    shares = np.linspace(0.0, 1.0, len(points)) if grow and len(points) > 1 else np.ones(len(points))
+    for share, (run, x, y) in zip(shares, points[["run", "x", "y"]].itertuples(index=False), strict=True):
+        look = dict(drawn)
+        if grow:
+            strength = _PALEST + (1 - _PALEST) * share
+            look["mfc"] = tuple(1 - strength * (1 - part) for part in to_rgb(drawn["color"]))
+            look |= {"ms": _SMALLEST + (_LARGEST - _SMALLEST) * share, "mew": 0.8}
         (mark,) = axes.plot(x, y, **{**look, "ls": "none"})
         mark.set_gid(f"{POINT}{run}")
 
@@ -253,7 +296,7 @@ def _references(
             axes.plot(points["x"], points["y"], zorder=4, **dashed)
         elif not colors:
             axes.axhline(points["y"].iloc[0], zorder=1, **dashed)
-        _marks(axes, points, None, marker="h", color=color, mfc="white" if colors else color, zorder=4)
+        _marks(axes, points, grow=False, marker="h", color=color, mfc="white" if colors else color, zorder=4)
     if options.diagonal:
         axes.axline((0.0, 0.0), slope=1.0, color=style.CONTROL_COLOR, lw=0.8, ls=(0, (1, 2)), zorder=1)
     if options.start is None:
@@ -268,8 +311,8 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
     for name, set_limits, line in (("x", axes.set_xlim, start), ("y", axes.set_ylim, np.nan)):
         low, high = np.fmin(points[name].min(), line), np.fmax(points[name].max(), line)
         reach = 0.6 * (high - low) or 0.1 * abs(high) or 0.1
-        bottom = max(low - reach, float((points[name] - points[f"{name}_below"]).min()))
-        top = min(high + reach, float((points[name] + points[f"{name}_above"]).max()))
+        bottom = max(low - reach, min(low, float(points[f"{name}_low"].min())))
+        top = min(high + reach, max(high, float(points[f"{name}_high"].max())))
         edge = 0.09 * (top - bottom) or reach
         set_limits(bottom - edge, top + edge)
     axes.locator_params("x", nbins=4)

@@ -17,7 +17,7 @@ from leakbound.claims.selection import EmptySelectionError, select, select_or_no
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend
 from leakbound.figures.plots.plot import canvas, plot
-from leakbound.figures.plots.series import epsilons, explained, interval
+from leakbound.figures.plots.series import dots_of, epsilons, explained, interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +51,8 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
     columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
     lines = -(-len(cells) // columns)
-    wide = style.TWO_COLUMNS if columns > 1 else style.TWO_COLUMNS * 0.72
-    figure = canvas(wide, (0.9 if columns > 1 else 1.5) + lines * min(2.6, 0.25 + 0.85 * wide / columns))
+    wide = style.ONE_COLUMN if columns <= _MOST_IN_A_ROW else style.TWO_COLUMNS
+    figure = canvas(wide, 0.7 + lines * min(2.6, 0.25 + 0.85 * wide / columns))
     grid = figure.subplots(lines, columns, squeeze=False)
     for index, (axes, cell) in enumerate(zip_longest(grid.flat, cells)):
         if cell is None:
@@ -74,7 +74,7 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     """Draw how much more utility the front of each arm has than that of plain SGD at equal leakage.
 
     One row for each arm, one panel for each leakage and dataset, the first for all datasets together: points are
-    blocks, the mark their mean with its 95 % interval.
+    blocks, the mark their mean with its 95 % interval, which fewer than four blocks have none of.
     """
     import pandas as pd
 
@@ -134,17 +134,21 @@ def _title(where: dict[str, str], cells: list[tuple[str, dict[str, str]]]) -> st
 def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> None:
     """Draw the recipes of one dataset and network, and the front of plain SGD."""
     plain = table[table["defense"].isin(options.plain)]
+    metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
     for defense in style.ordered(table["defense"]):
         own, look = table[table["defense"] == defense], style.look(defense)
         drawn = {**look.line(), "ls": "none"}
         middles = own.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
-            x, y = (interval(chosen[name], "mean") for name in ("x", "y"))
-            bars = [np.nan_to_num([[one.value - one.low], [one.high - one.value]]) for one in (x, y)]
-            axes.errorbar(
-                x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
-            )
+            x, y = (interval(chosen[name], "mean", metric) for name, metric in zip("xy", metrics, strict=True))
+            if x.few:
+                dots_of(axes, chosen[["x", "y"]].itertuples(index=False), look)
+            else:
+                bars = [[[one.value - one.low], [one.high - one.value]] for one in (x, y)]
+                axes.errorbar(
+                    x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
+                )
             edge = {"mec": "black", "mew": 0.6} if look.marker not in "+x1" else {"mew": 1.5}
             axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
     if len(plain):
@@ -165,8 +169,8 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
     ]
     at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
     heights = np.array([np.interp(at, x, y) for x, y in fronts])
-    line = [interval(pd.Series(column), "mean") for column in heights.T]
-    if len(fronts) > 1:
+    line = [interval(pd.Series(column), "mean", str(options.utility.get("metric", ""))) for column in heights.T]
+    if not line[0].few:
         band = [one.low for one in line], [one.high for one in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
     axes.plot(at, [one.value for one in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
@@ -197,7 +201,7 @@ def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
         axes.plot(
             values, [place + 0.22] * len(values), color=look.color, marker="|", ms=3, mew=0.6, ls="none", alpha=0.6
         )
-        if len(values) > 1:
+        if not middle.few:
             axes.plot([middle.low, middle.high], [place] * 2, color=look.color, lw=1.3, marker="none")
         axes.plot(middle.value, place, **{**look.line(), "ls": "none"}, ms=4.5)
     axes.set_yticks(range(len(arms)), [style.look(arm).label for arm in arms])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from leakbound.claims.selection import SelectionError, select_or_nothing
 from leakbound.config.catalogue import Conditions
@@ -15,10 +17,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from leakbound.metrics import Interval
-
 Center = Literal["mean", "median"]
 """Middle of the replicas: the median where a metric has no lower bound, so that one replica would drag a mean along."""
+
+FEWEST = 4
+"""Replicas from which on an interval is drawn; fewer are drawn one by one, since theirs would fill the picture."""
 
 DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
 """Dashes of the control lines of a figure, in their order."""
@@ -31,6 +34,15 @@ class Control(Settings):
     """Name of the line."""
     where: Conditions
     """Rows of the control."""
+
+
+class Middle(NamedTuple):
+    """Middle of replicas with what is drawn around it: a 95 % interval, or, where there are few, their range."""
+
+    value: float
+    low: float
+    high: float
+    few: bool
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,16 @@ def ranked(names: set[str]) -> list[str]:
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
-def interval(values: pd.Series[float], center: Center) -> Interval:
-    """Mean or median over replicas with its interval."""
+def interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
+    """Mean or median over replicas with its 95 % interval, cut at what the metric can be."""
     from leakbound import metrics
 
     known = {"mean": metrics.mean_interval, "median": metrics.median_interval}
-    return known[center](values.to_numpy(float))
+    found = known[center](values.to_numpy(float))
+    if few := len(values) < FEWEST:
+        return Middle(found.value, float(values.min()), float(values.max()), few)
+    low, high = np.clip([found.low, found.high], *style.bounds(metric))
+    return Middle(found.value, float(low), float(high), few)
 
 
 def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = False) -> str:
@@ -98,9 +114,10 @@ def mean_line(
     band: float | None = 0.16,
     **changes: Any,
 ) -> pd.DataFrame:
-    """Draw the mean over replicas along a column, with its 95 % interval within the metric's bounds behind it.
+    """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
 
-    The interval has the opacity ``band``, or is left out; ``changes`` go to ``Axes.plot`` beside what the look says.
+    The interval has the opacity ``band``; without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
+    what the look says.
 
     Returns:
         Columns x, middle, low and high, as drawn.
@@ -114,16 +131,36 @@ def mean_line(
         known = {x, "replica", "value", "run", "low", "high", "epsilon"}
         varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
         raise SelectionError(f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}")
-    records = []
-    for value, group in rows.groupby(x, sort=True):
-        found = interval(group["value"], center)
-        records.append((value, found.value, found.low, found.high))
-    line = pd.DataFrame(records, columns=[x, "middle", "low", "high"])
-    line[["low", "high"]] = line[["low", "high"]].clip(*style.BOUNDS.get(metric_of(rows), (None, None)))
+    groups = {value: group["value"] for value, group in rows.groupby(x, sort=True)}
+    found = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
+    line = pd.DataFrame(found, columns=[x, "middle", "low", "high", "few"])
+    if band is not None and not line["few"].all():
+        ends = line[["low", "high"]].where(~line["few"])
+        axes.fill_between(line[x], ends["low"], ends["high"], color=look.color, alpha=band, lw=0)
     if band is not None:
-        axes.fill_between(line[x], line["low"], line["high"], color=look.color, alpha=band, lw=0)
+        every = changes.get("markevery", 1)
+        start, step = every if isinstance(every, tuple) else (0, every)
+        few = line[line["few"]].iloc[start::step][x]
+        dots_of(
+            axes, [(float(place), value) for place in few for value in groups[place] if len(groups[place]) > 1], look
+        )
     axes.plot(line[x], line["middle"], **{**look.line(), "zorder": 3, **changes})
     return line
+
+
+def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.Look) -> None:
+    """Draw single replicas."""
+    if places := sorted(map(tuple, points)):  # in one order, whatever that of the rows
+        axes.plot(*np.transpose(places), ls="none", marker="o", ms=2.4, mew=0, color=look.color, alpha=0.7, zorder=2)
+
+
+def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
+    """Mark at the frame, with an open triangle, where an interval or a replica lies beyond the limits of a panel."""
+    look: dict[str, Any] = {"ms": 4.0, "mfc": "white", "mec": color, "mew": 0.8, "clip_on": False, "zorder": 6}
+    for index, (own, limits, markers) in enumerate(((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))):
+        for edge, marker, beyond in zip(limits, markers, (own.low < limits[0], own.high > limits[1]), strict=True):
+            if beyond:
+                axes.plot(*((x.value, edge) if index else (edge, y.value)), marker=marker, **look)
 
 
 def metric_of(rows: pd.DataFrame) -> str:

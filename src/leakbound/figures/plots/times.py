@@ -15,7 +15,7 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handles, legend, level_axis, log_y, panels
+from leakbound.figures.plots.panels import MOST_AT_ENDS, end_labels, handles, legend, level_axis, log_y, panels
 from leakbound.figures.plots.plot import canvas, plot
 from leakbound.figures.plots.series import DASHES, Control, mean_line, series_of
 
@@ -69,24 +69,28 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     figure = canvas(options.width, 2.6)
     axes = figure.subplots()
     known = series_of(shown, options.series)
+    ends: list[tuple[float, str, str]] = []
     for index, series in enumerate(known):
         own = series.of(shown)
         every = max(1, own[options.x].nunique() // _MARKERS)
         start = index * every // len(known)  # lines that coincide show their markers side by side
-        mean_line(axes, own, options.x, series.look, markevery=(start, every))
+        line = mean_line(axes, own, options.x, series.look, markevery=(start, every))
+        ends.append((float(line["middle"].iloc[-1]), series.look.label, series.look.color))
+    controls: list[tuple[float, str, str]] = []
     for control, dashes in zip(options.controls, DASHES, strict=False):
         own = select_or_nothing(rows, control.where)
         if own.empty:
             continue
         height = float(own["value"].mean())
         axes.axhline(height, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), zorder=2)
-        note: dict[str, Any] = {"color": style.CONTROL_COLOR, "size": style.SMALL, "va": "center"}
-        axes.text(1.02, height, control.label, transform=axes.get_yaxis_transform(), **note)
+        controls.append((height, control.label, style.CONTROL_COLOR))
     if options.log_y:
         log_y(axes)
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
-    legend(figure, handles(series.look for series in known))
+    at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
+    legend(figure, [] if at_ends else handles(series.look for series in known))
+    end_labels(figure, axes, [*ends, *controls] if at_ends else controls)
     return figure
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
+from leakbound.figures.plots.panels import legend
 from leakbound.figures.plots.plot import NoOptions, canvas, plot
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
         axes.set_title(f"{kind}s", pad=3)
     grid[0, 0].set_yticks(range(len(papers)), [style.PAPERS.get(name, name) for name in papers])
     grid[0, 0].invert_yaxis()
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(_LOOKS))
+    handles, _ = grid[0, 0].get_legend_handles_labels()
     figure.supxlabel("claims", fontsize=style.FONT_SIZE)
+    legend(figure, handles)
     return figure
 
 

@@ -60,7 +60,7 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         rows = _of_one_network(tables, "auc", variant)
         if len(rows):
             name = style.look(variant).label
-            yield f"Members told from others by the {name}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
+            yield f"Membership inference by the {name}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
             return
 
 
@@ -69,7 +69,7 @@ def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     found, known = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
     if len(found) and len(known):
         yield (
-            f"Error of the image found from one gradient{_place(found)}, over that of the mean image, which is "
+            f"Error of the image recovered from one gradient{_place(found)}, over that of the mean image, which is "
             f"{_number(known['value'].mean())}: {_arms(found)}."
         )
 
@@ -88,7 +88,7 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
         shown, allowed = (_number(shares.loc[best, name]) for name in ("demonstrated", "allowed"))
         release = metric.removesuffix("_nats").replace("_", " ")
-        yield f"Attacks prove {shown} of the {allowed} nats about one record that its {release} may tell ({run})."
+        yield f"Attacks prove {shown} of the {allowed} nats about one record that its {release} may reveal ({run})."
         return
 
 

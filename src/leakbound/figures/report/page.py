@@ -1,6 +1,7 @@
 """One offline page that holds everything a configuration has shown: no request leaves it, whatever shows it."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from leakbound.claims.claims import VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, written
+from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
+from leakbound.figures.drawing import thumbnail
 from leakbound.figures.plots import planes
 from leakbound.figures.report import opening
 from leakbound.figures.report.embedding import embedded, has_points
@@ -22,6 +25,7 @@ from leakbound.figures.report.overview import bounds, bounds_of_runs, category, 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of templates, style and script."""
 _LARGEST_DRAWING = 300_000
+_WIDE = 6.0
 _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligible": "≈", "undecided": "?"}
 
 
@@ -55,8 +59,18 @@ class ReportFigure:
     def source(self) -> str:
         """Its picture as an address that holds the picture itself."""
         small = len(self.drawing) <= _LARGEST_DRAWING
-        kind, content = ("svg+xml", self.drawing) if small else ("png", self.picture)
-        return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        return _address("svg+xml", self.drawing) if small else _address("png", self.picture)
+
+    @property
+    def thumbnail(self) -> str:
+        """The same in small, drawn for that."""
+        return _address("svg+xml", thumbnail(self.config, self.rows))
+
+    @property
+    def wide(self) -> bool:
+        """True for a drawing that needs the width of two."""
+        points = re.search(rb'<svg[^>]* width="([\d.]+)pt"', self.drawing[:2000])
+        return points is not None and float(points[1]) > _WIDE * 72
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,11 @@ class Report:
     def sentences(self) -> list[str]:
         """What came out, in the sentences that open the page."""
         return opening.sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
+
+
+def _address(kind: str, content: bytes) -> str:
+    """Address that holds a picture itself."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def page(report: Report) -> str:
@@ -136,14 +155,44 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
             {"name": style.written(str(one.dataset)), "verdict": str(one.verdict)}
             for one in parts[parts["dataset"] != ""].itertuples(index=False)
         ]
-        text = {"text": stated["claim"], "warning": warnings.get((figure, claim))}
+        warning = warnings.get((figure, claim))
+        text = {"text": stated["claim"], "warning": warning}
         settings = written(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
         yield {
             "figure": figure,
             **stated[["claim", "verdict", "compared"]].to_dict(),
+            "numbers": in_words(whole.iloc[0], stated, report.config.alpha),
+            "datasets": datasets if len(datasets) > 1 else [],
+            "warning": warning,
             "line": [text, stated["verdict"], {"verdicts": datasets}, *stated[NUMBERS]],
             "settings": settings if len(settings) > 1 else [],
         }
+
+
+def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
+    """On what a verdict rests, in one line.
+
+    Where blocks are so few that none could be reached, it says that in place of an interval, which would look as if one
+    had been; and why a verdict is open though the interval has one sign.
+
+    Args:
+        claim: Row of ``evaluate``.
+        stated: The same as text (:func:`leakbound.claims.scoreboard.written`).
+        alpha: Level of the tests.
+    """
+    blocks = int(claim["blocks"])
+    if claim["exact"]:
+        return "checked exactly"
+    if not blocks:
+        return "nothing to compare"
+    counted = f"{blocks} block{'s' * (blocks > 1)}"
+    if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
+        few = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
+        return f"effect {claim['effect']:.3g} over {counted}: {few}"
+    numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
+    if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
+        numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"
+    return numbers
 
 
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -163,6 +212,7 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
             family = [
                 {
                     "figure": by_key[key],
+                    "caption": _folded(by_key[key].caption),
                     "claims": [claim for claim in claims if claim["figure"] == key],
                     **_points(by_key[key], report.links),
                 }
@@ -170,6 +220,12 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
             ]
             groups.setdefault(category(by_key[keys[0]].config), []).append(family)
         yield {"id": paper, "name": style.PAPERS[paper], "categories": groups}
+
+
+def _folded(caption: str) -> tuple[str, str]:
+    """First sentence of a caption, and the others."""
+    head, _, rest = re.sub(r"(?<=[^.]{12}[.:]) (?=[A-Z])", "\n", caption, count=1).partition("\n")
+    return head, rest
 
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@
 
   // Only what scrolls sideways is a stop of the keyboard.
   const scrollers = () => {
-    for (const box of all(".wide, nav ul")) {
+    for (const box of all(".wide")) {
       if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
       else box.removeAttribute("tabindex");
     }
@@ -38,6 +38,11 @@
       row.textContent.toLowerCase().includes(wanted.words.trim().toLowerCase()),
     "claims",
   );
+  // The contents fold away once they have been used.
+  const contents = document.getElementById("contents");
+  for (const link of all("a", contents)) link.addEventListener("click", () => { contents.open = false; });
+  contents.addEventListener("keydown", (event) => { if (event.key === "Escape") contents.open = false; });
+
   window.addEventListener("resize", scrollers);
   window.addEventListener("load", scrollers);
   for (const details of all("details")) details.addEventListener("toggle", scrollers);
