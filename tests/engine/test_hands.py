@@ -363,8 +363,10 @@ def test_a_state_alone_recognises_no_record(monkeypatch, tmp_path):
     with pytest.raises(GuaranteeError, match="set LEAKBOUND_KEY"):
         engine_of().load_state_dict(state)
     assert (tmp_path / "folder" / "other.key").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "empty.key").touch()
-    for path, told in (("empty.key", "is no key"), ("empty.key/below", "so no state can be saved")):
+    (tmp_path / "empty.key").touch(0o600)
+    (tmp_path / "open.key").touch(0o644)
+    wrong = {"empty.key": "is no key", "empty.key/below": "so no state can be saved", "open.key": "chmod 600"}
+    for path, told in wrong.items():
         monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / path))
         with pytest.raises(GuaranteeError, match=told):
             engine.state_dict()
