@@ -26,6 +26,11 @@ onstart:
     keep_notes_of_secrets()
     drop_default_rate_limit()
     start_warm_process()
+    show_progress()
+
+
+onsuccess:
+    tell_what_came_out()
 
 
 rule all:

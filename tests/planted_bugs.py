@@ -345,6 +345,72 @@ BUGS = (
         "[self.rows[place][:middle] for place in above]",
         "tests/attacks/test_stacked_inversion.py::test_halves_of_a_part_hold_its_problems_once",
     ),
+    Bug(
+        "best point of a training chosen on the test records",
+        "training/loop.py",
+        'ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)',
+        'ranks = zip(measured["test_accuracy"], -measured["test_loss"], strict=True)',
+        "tests/training/test_rates.py::test_test_records_choose_nothing",
+    ),
+    Bug(
+        "half of a training kept a step too late",
+        "training/loop.py",
+        "self._middle = min(steps, max(1, round(steps / 2)))",
+        "self._middle = min(steps, max(1, round(steps / 2) + 1))",
+        "tests/training/test_rates.py::"
+        "test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with[plain]",
+    ),
+    Bug(
+        "reference networks drawn as the replicas are",
+        "datasets/references.py",
+        "drawing=replace(drawing, seed=seed, canaries=0)",
+        "drawing=replace(drawing, canaries=0)",
+        "tests/attacks/test_references.py::test_references_of_records_without_canaries_are_drawn_as_no_replica_is",
+    ),
+    Bug(
+        "seed of a drawing heeded only where there are canaries",
+        "datasets/splits.py",
+        'numpy_generator(rule.seed, "datasets", self.name, "replica", replica)',
+        'numpy_generator(rule.seed * (rule.canaries > 0), "datasets", self.name, "replica", replica)',
+        "tests/attacks/test_references.py::test_references_of_records_without_canaries_are_drawn_as_no_replica_is",
+    ),
+    Bug(
+        "networks compared with references of another length",
+        "attacks/references.py",
+        'alike = rates["length"] == length if',
+        'alike = rates["length"] == "full" if',
+        "tests/attacks/test_references.py::test_networks_are_compared_with_references_of_their_own_recipe",
+    ),
+    Bug(
+        "weights of clients normalised by chunks",
+        "federated/averaging.py",
+        "            total += weights @ uploads.double()\n",
+        "            total += weights / weights.sum() * len(chunk) / self._request.run.n_clients @ uploads.double()\n",
+        "tests/federated/test_averaging.py::test_weights_of_clients_hold_over_all_of_them_however_many_train_at_once",
+    ),
+    Bug(
+        "kinks of a staged search that stay soft",
+        "attacks/staged.py",
+        "max(0.0, 1.0 - done / _SOFT) ** 2",
+        "max(0.0, 1.0 - done / _SOFT) ** 0",
+        "tests/attacks/test_staged.py::test_staged_search_errs_less_than_with_kinks_throughout_"
+        "and_than_the_search_of_the_whole_gradient",
+    ),
+    Bug(
+        "records of a staged search compared in terms of the norms of all of them",
+        "attacks/staged.py",
+        "weight / one.square().sum(1)",
+        "weight / one.square().sum()",
+        "tests/attacks/test_staged.py::test_networks_in_a_stack_are_searched_as_each_alone",
+    ),
+    Bug(
+        "staged search taken without a comparison on the attacker's own records",
+        "attacks/gradient_inversion.py",
+        "if errors.mean() < least:",
+        'if errors.mean() < least or way.name == "staged":',
+        "tests/attacks/test_staged.py::"
+        "test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records",
+    ),
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
         "noise of an engine the same at each use",
@@ -457,6 +523,49 @@ BUGS = (
         "dist.get_world_size() > 1",
         "dist.get_world_size() > 99",
         "tests/engine/test_ranks.py::test_ranks_count_together_and_stop_at_the_same_batch",
+    ),
+    # -- claims: what is judged, by which replicas and datasets --------------------------------------------------------
+    Bug(
+        "random sign flips count only sums above the observed one",
+        "claims/statistics.py",
+        "int(np.sum(sums >= observed - slack))",
+        "int(np.sum(sums > observed + slack))",
+        "tests/claims/test_statistics.py::test_random_sign_flips_count_sums_that_equal_the_observed_one",
+    ),
+    Bug(
+        "corners of a front chosen in the replica that they are judged in",
+        "claims/recipes.py",
+        "for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):",
+        "for place in zip(range(n), range(n), strict=True):",
+        "tests/claims/test_recipe_claims.py::test_corners_are_chosen_in_another_replica_than_they_are_judged_in",
+    ),
+    Bug(
+        "one dataset speaks for all",
+        "claims/judging.py",
+        "len(datasets) - -(-len(datasets) // 2) + 1",
+        "len(datasets)",
+        "tests/claims/test_false_alarms.py::test_one_dataset_of_four_does_not_speak_for_all",
+    ),
+    Bug(
+        "trends judged by ranks alone",
+        "claims/judging.py",
+        "p_value = max(p_value, *(p for _, p, _ in looks))",
+        "p_value = looks[0][1]",
+        "tests/claims/test_false_alarms.py::test_skewed_errors_whose_spread_grows_are_seldom_a_trend",
+    ),
+    Bug(
+        "plain SGD's front takes recipes of lengths that the arm has not",
+        "claims/recipes.py",
+        'known[known["length"].isin(shared)]',
+        "known",
+        "tests/claims/test_recipe_claims.py::test_plain_sgd_is_given_the_lengths_that_the_arm_has",
+    ),
+    Bug(
+        "a difference within delta said to be larger on either side at the full level",
+        "claims/judging.py",
+        "min(1.0, 2 * min(above, low_below))",
+        "min(above, low_below)",
+        "tests/claims/test_outcomes.py::test_a_difference_within_delta_has_two_sides_to_be_outside_of",
     ),
 )
 

@@ -18,7 +18,7 @@ PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray
 
 _CONFIDENCE = 0.95  # coverage of every interval
-_WINDOW = 11  # pixels along a side of SSIM's window
+_WINDOW, _SMALL_WINDOW = 11, 7  # pixels along a side of SSIM's window, on images too small for the former
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,34 @@ def psnr(truth: Images, candidate: Images) -> PerImage:
 def ssim(truth: Images, candidate: Images) -> PerImage:
     """Structural similarity with the Gaussian window (σ = 1.5 pixels) of its authors, the mean over colors.
 
-    It is at most 1, which identical images reach. Images have at least 11 × 11 pixels.
+    It is at most 1, which identical images reach. The window has 11 × 11 pixels; on smaller images, which have at least
+    7 × 7, it has 7 × 7 and σ = 0.9.
 
     Source:
         Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
     """
-    inner = slice(_WINDOW // 2, -(_WINDOW // 2))
+    border = _window(truth) // 2
+    inner = slice(border, -border)
     return np.asarray(similarity_map(truth, candidate)[..., inner, inner].mean(axis=(-3, -2, -1)))
+
+
+def _window(images: Images) -> int:
+    """Pixels along a side of the window for images of this size."""
+    return _WINDOW if min(images.shape[-2:]) >= _WINDOW else _SMALL_WINDOW
 
 
 def similarity_map(truth: Images, candidate: Images) -> Images:
     """Structural similarity around each pixel, of which :func:`ssim` is the mean over the pixels with a whole window.
 
     Returns:
-        Similarities of the images' shape. Within 5 pixels of the border the window sees the image mirrored.
+        Similarities of the images' shape. Within 5 pixels of the border, 3 on small images, the window sees the image
+        mirrored.
     """
     from skimage.metrics import structural_similarity
 
     truth, candidate = _pixels(truth, candidate)
-    if min(truth.shape[-2:]) < _WINDOW:
-        raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 11×11")
+    if min(truth.shape[-2:]) < _SMALL_WINDOW:
+        raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7")
     planes = (-1, *truth.shape[-3:])
     maps = [
         structural_similarity(
@@ -76,7 +84,7 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
             channel_axis=0,
             data_range=1.0,
             gaussian_weights=True,
-            sigma=1.5,
+            sigma=1.5 if _window(truth) == _WINDOW else 0.9,  # it decides the window
             use_sample_covariance=False,
             full=True,
         )[1]
@@ -127,17 +135,48 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
     """
     _, scores = _scored(members, nonmembers)
     m, n = len(members), len(nonmembers)
-    ranks = stats.rankdata(scores)
-    area = float(ranks[:m].sum() - m * (m + 1) / 2) / (m * n)
-    placements_of_members = (ranks[:m] - stats.rankdata(members)) / n
-    placements_of_nonmembers = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
-    variance = placements_of_members.var(ddof=1) / m + placements_of_nonmembers.var(ddof=1) / n
+    area = float(stats.rankdata(scores)[:m].sum() - m * (m + 1) / 2) / (m * n)
+    variance = sum(part.var(ddof=1) / len(part) for part in score_parts(members, nonmembers))
     if variance == 0:
         pairs = min(m, n)
         low, high = (proportion_interval(edge(area * pairs), pairs) for edge in (math.floor, math.ceil))
         return Interval(area, low.low, high.high)
     half = stats.norm.ppf(0.5 + _CONFIDENCE / 2) * math.sqrt(variance)
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
+
+
+def score_parts(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float | None = None
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
+    """Part of each score in the AUC, or in the true-positive rate at ``fpr``; the members' mean is the value.
+
+    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a non-member there
+    moves it along the curve, by its slope, which is at most the ratio of both rates where the curve is concave.
+    """
+    if fpr is None:
+        ranks, m = stats.rankdata(np.concatenate([members, nonmembers])), len(members)
+        others = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
+        return (ranks[:m] - stats.rankdata(members)) / len(nonmembers), others
+    threshold = np.sort(nonmembers)[::-1][int(fpr * len(nonmembers))]
+    found, false = (members > threshold).astype(float), (nonmembers >= threshold).astype(float)
+    return found, -false * found.mean() / false.mean()
+
+
+def surely_better(first: Float[np.ndarray, "2 n"], second: Float[np.ndarray, "2 n"], fpr: float | None = None) -> bool:
+    """True if the AUC, or the true-positive rate at ``fpr``, is greater by a paired one-sided test at .05.
+
+    Args:
+        first: Scores of n members and n non-members by one attacker; NaN for records that it has none for.
+        second: Those of the same records by another.
+        fpr: False-positive rate, in (0, 1); None for the AUC.
+    """
+    both = np.isfinite(first) & np.isfinite(second)
+    if both.sum(axis=1).min() < 2:
+        return False
+    one, other = (score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second))
+    gains = [a - b for a, b in zip(one, other, strict=True)]
+    error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
+    return bool(gains[0].mean() > stats.norm.ppf(_CONFIDENCE) * error)
 
 
 def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:
@@ -255,35 +294,22 @@ def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
     return (improvement_mia + improvement_dra) / 2.0
 
 
-def hypervolume(
-    points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"], count: int | None = None
-) -> float:
+def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
     """Area that a two-dimensional front dominates, where more is better along both axes.
 
-    With ``count`` the mean area over all ways to choose so many of the points, by which fronts of different numbers of
-    points can be compared: a place that m of the n points dominate counts by the chance that one of these is chosen,
-    1 − C(n − m, count)/C(n, count).
-
     Args:
-        points: Points of the front; dominated ones add nothing where all count.
+        points: Points of the front; dominated ones add nothing.
         reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
-        count: Points that are chosen, 1 to n; all by default.
 
     Raises:
-        ValueError: If a coordinate is not finite, or ``count`` is more than there are.
+        ValueError: If a coordinate is not finite.
     """
     if not (np.isfinite(points).all() and np.isfinite(reference).all()):
         raise ValueError("a point of the front is not finite: leave out diverged runs before taking the hypervolume")
-    n = len(points)
-    count = n if count is None else count
-    if not 1 <= count <= n:
-        raise ValueError(f"count = {count}: a front of {n} points is measured by 1 to {n} of them")
     sides = np.maximum(points - reference, 0.0)
-    xs, ys = (np.unique(np.append(side, 0.0)) for side in sides.T)
-    dominating = (sides[:, 0, None, None] >= xs[1:, None]) & (sides[:, 1, None, None] >= ys[1:])
-    missed = [math.comb(n - m, count) / math.comb(n, count) for m in range(n + 1)]
-    chances = 1.0 - np.array(missed)[dominating.sum(axis=0)]
-    return float(np.diff(xs) @ chances @ np.diff(ys))
+    sides = sides[np.argsort(-sides[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(sides[:, 1])  # by this point and all that lie farther along the first axis
+    return float(-np.diff(sides[:, 0], append=0.0) @ reached)
 
 
 def recipe_front(
@@ -307,41 +333,86 @@ def recipe_front(
     Raises:
         ValueError: If a coordinate is not finite.
     """
+    points = _recipes(recipes, guess)
+    corners = points[_corners(points)]
+    return corners[:, 0], corners[:, 1]
+
+
+def beyond_front(
+    recipes: Float[np.ndarray, "2 n 2"], reference: Float[np.ndarray, "2 m 2"], guess: Float[np.ndarray, " 2"]
+) -> tuple[float, float]:
+    """Utility of one front above another at equal leakage, chosen in one experiment and judged in another.
+
+    The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of both fronts
+    that leak alike there are compared in the second one: the difference of their utilities, less that of their leakages
+    at the mean slope of both fronts. This is linear in what the second experiment measured, so luck in it, or in the
+    choice, favors neither front, whatever their numbers of recipes; the best of many noisy recipes would.
+
+    Args:
+        recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.
+        reference: Those of the other front.
+        guess: Leakage and utility of what needs no data.
+
+    Returns:
+        Mean height over the leakages that recipes of both fronts reach, from the larger of their first corners to the
+        smaller of their last ones, and how long this range is. The height is NaN where there is none.
+
+    Raises:
+        ValueError: If a coordinate is not finite.
+    """
+    fronts, ends = [], []
+    for chosen, judged in ([_recipes(one, guess) for one in both] for both in (recipes, reference)):
+        corners = _corners(chosen)
+        own = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
+        if not own:
+            return math.nan, 0.0
+        fronts.append((chosen[corners], judged[corners]))
+        ends.append(chosen[[own[0], own[-1]], 0])
+    low, high = max(first for first, _ in ends), min(last for _, last in ends)
+    if low > high:
+        return math.nan, 0.0
+    knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
+    at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # all is linear from one knot to the next
+    utility, leakage, slope = (np.array(one) for one in zip(*(_mixed(at, *front) for front in fronts), strict=True))
+    heights = utility[0] - utility[1] - slope.mean(axis=0) * (leakage[0] - leakage[1])
+    return float(np.average(heights, weights=np.diff(knots) if low < high else None)), float(high - low)
+
+
+def _mixed(
+    at: Float[np.ndarray, " k"], chosen: Float[np.ndarray, "c 2"], judged: Float[np.ndarray, "c 2"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Judged utility and leakage of the mixtures of corners that leak so much where they were chosen, and slopes."""
+    x = chosen[:, 0]
+    rises = np.diff(chosen[:, 1]) / np.diff(x) if len(x) > 1 else np.zeros(1)
+    slope = rises[np.clip(np.searchsorted(x, at) - 1, 0, len(rises) - 1)]
+    return np.interp(at, x, judged[:, 1]), np.interp(at, x, judged[:, 0]), slope
+
+
+def _recipes(recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]) -> Float[np.ndarray, "n1 2"]:
+    """A guess and recipes, none of which leaks less."""
     points = np.vstack([guess, recipes])
     if not np.isfinite(points).all():
         raise ValueError("a recipe is not finite: leave out diverged runs before taking the front")
     points[:, 0] = np.maximum(points[:, 0], guess[0])
-    corners: list[np.ndarray] = []
-    for point in points[np.lexsort((-points[:, 1], points[:, 0]))]:
-        if corners and point[1] <= corners[-1][1]:
+    return points
+
+
+def _corners(points: Float[np.ndarray, "n 2"]) -> list[int]:
+    """Corners of the concave hull of points, from the least leakage to the most utility."""
+    corners: list[int] = []
+    for index in np.lexsort((-points[:, 1], points[:, 0])):
+        if corners and points[index, 1] <= points[corners[-1], 1]:
             continue
-        # A corner on or under the line between its neighbours is none: the slope must fall from one to the next.
-        while len(corners) > 1 and _slope(corners[-1], point) >= _slope(corners[-2], corners[-1]):
+        # A corner on or under the line between its neighbors is none: the slope must fall from one to the next.
+        while len(corners) > 1 and _slope(points[[corners[-1], index]]) >= _slope(points[corners[-2:]]):
             corners.pop()
-        corners.append(point)
-    found = np.array(corners)
-    return found[:, 0], found[:, 1]
+        corners.append(int(index))
+    return corners
 
 
-def beyond_front(
-    recipes: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "m 2"], guess: Float[np.ndarray, " 2"]
-) -> float:
-    """Utility of one front above another at equal leakage, the mean over all leakages up to the other's last corner.
-
-    Positive where the recipes reach more than the reference and its mixtures do; 0 for the reference itself. Arguments
-    are as for :func:`recipe_front`.
-    """
-    (x, y), (known, reached) = recipe_front(recipes, guess), recipe_front(reference, guess)
-    if known[-1] == guess[0]:
-        return float(y[0] - reached[0])
-    at = np.union1d(x[x <= known[-1]], known)
-    above = np.interp(at, x, y) - np.interp(at, known, reached)
-    return float(np.trapezoid(above, at) / (at[-1] - at[0]))
-
-
-def _slope(first: np.ndarray, second: np.ndarray) -> float:
+def _slope(ends: Float[np.ndarray, "2 2"]) -> float:
     """Slope of the line through two points with different first coordinates."""
-    return float((second[1] - first[1]) / (second[0] - first[0]))
+    return float((ends[1, 1] - ends[0, 1]) / (ends[1, 0] - ends[0, 0]))
 
 
 def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:

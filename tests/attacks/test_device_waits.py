@@ -7,10 +7,10 @@ from torch.nn import functional as F
 
 from leakbound import models
 from leakbound.attacks import geiping, inverting, recursive
-from leakbound.attacks.factors import strided_windows
 from leakbound.attacks.matching import GradientMatching
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
+from leakbound.training.factors import strided_windows
 from leakbound.training.stack import stacked
 from operations import waits
 

@@ -1,8 +1,10 @@
 """Scores by reference networks: against scipy, brute-force definitions, and networks that are known to remember."""
 
 import dataclasses
+import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
@@ -11,7 +13,7 @@ from images import repooled
 from leakbound import models
 from leakbound.attacks.division import asked_records
 from leakbound.attacks.membership import ALONE, COMPARING, STRONGEST, attack
-from leakbound.attacks.networks import Networks
+from leakbound.attacks.networks import Networks, attack_networks
 from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
 from leakbound.attacks.signals import Queries, read_confidences, read_signals
 from leakbound.channels import estimate_moments
@@ -112,7 +114,8 @@ def test_rmia_orders_records_as_its_definition_over_a_population(made_up, offlin
     ratios = []
     for record in range(200):
         away = chances[compared.outside[:, record], record].mean()
-        ratios.append(target[record] / (0.5 * ((1 + offline) * away + (1 - offline))))
+        seen = [*chances[compared.inside[:, record], record], offline * away + 1 - offline]
+        ratios.append(target[record] / (0.5 * (away + np.mean(seen))))
     population = np.exp(generator.normal(0, 3, 2000))
     counted = [np.mean(ratio >= 1.2 * population) for ratio in ratios]
     assert stats.spearmanr(rmia(confidence, compared, offline), counted).statistic > 0.999
@@ -228,6 +231,49 @@ def test_references_are_shared_by_arms_and_disjoint_in_their_draws_from_replicas
             not np.array_equal(one.dataset.parts(number).members, digits.parts(replica).members) for replica in range(4)
         )
     assert np.array_equal(one.dataset.labels(0), digits.pool.labels)  # references have no canaries
+
+
+def test_references_of_records_without_canaries_are_drawn_as_no_replica_is(digits):
+    """Members of reference k and of replica k meet as often as any two draws do: 200²/900 = 44 of 200 on average."""
+    plain = dataclasses.replace(digits, drawing=dataclasses.replace(digits.drawing, canaries=0))
+    drawn = reference_dataset(plain)
+    for number, replica in itertools.product(range(4), range(4)):
+        own, other = plain.parts(replica), drawn.parts(number)
+        for part in (own.members, own.nonmembers):
+            assert 15 < np.isin(other.members, part).sum() < 75  # five standard deviations
+    assert np.array_equal(drawn.parts(0).members, reference_dataset(digits).parts(0).members)
+
+
+def test_networks_are_compared_with_references_of_their_own_recipe(digits):
+    """References of each length are those that training for so long would have made, and attacks ask for theirs."""
+    rates, network = (0.01, 0.05), models.build("mlp", 1, 10, torch_generator(0, "any"))
+    settings = {"learning_rates": rates, "lengths": ("half", "best", "full"), "config": TrainingConfig(evaluations=2)}
+    asked, rows = request(digits, rounds=6, **settings), np.arange(20)
+    every = train(reference_request(asked, 2, rates))
+    references = References(Networks(every.weights, every.rates), network, digits)
+    for rate, (length, steps) in itertools.product(rates, (("half", 3), ("full", 6))):
+        alone = train(reference_request(request(digits, rounds=steps), 2, [rate]))
+        found, expected = (
+            one.compared(rate, Queries(), rows, digits.pool.labels[rows], of)
+            for one, of in (
+                (references, length),
+                (References(Networks(alone.weights, alone.rates), network, digits), "full"),
+            )
+        )
+        assert np.array_equal(found.confidence, expected.confidence)
+
+    def attacked(weights, replicas, learning_rates, lengths):
+        seen.append([*zip(replicas, learning_rates, lengths, strict=True), weights["head.weight"]])
+        return pd.DataFrame({"replica": replicas, "value": 0.0}), {}
+
+    seen: list = []
+    found, _ = attack_networks(Networks(every.weights, every.rates), attacked, with_rates=True)
+    groups = {slot: weights[row] for *slots, weights in seen for row, slot in enumerate(slots)}
+    names = ["replica", "learning_rate", "length"]
+    for row, slot in enumerate(every.rates[names].itertuples(index=False, name=None)):
+        assert torch.equal(groups[slot], every.weights["head.weight"][row])
+    assert len(groups) == len(found) == 12
+    assert found[[*names, "chosen"]].merge(every.rates, on=[*names, "chosen"]).shape[0] == 12
 
 
 def test_more_references_leave_the_first_ones_as_they_are(digits):

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from leakbound import datasets
-from leakbound.attacks import geiping, gradient_inversion, recovery, recursive, searches, uses
-from leakbound.attacks.factors import stack_of
+from leakbound.attacks import geiping, gradient_inversion, recovery, recursive, searches, staged, uses
 from leakbound.attacks.geiping import Inversion, invert
 from leakbound.attacks.matching import GradientMatching, Matching
 from leakbound.attacks.recovery import Law, Problem, Recovering, StackedProblem, Way
@@ -24,6 +23,8 @@ from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.factors import stack_of
+from leakbound.training.stack import stacked
 from operations import Operations, waits
 
 SHAPE = (1, 32, 32)
@@ -225,8 +226,21 @@ def climbed(models, records):
     return lambda steps: recovery._climbed(stacked, law, [1.0] * len(stacked.labels), steps)
 
 
-@pytest.mark.parametrize("make", [matched, climbed])
-@pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet"])
+def in_stages(models, records):
+    """Staged search in networks side by side."""
+    asked = [record_gradients(model, pictures(records), torch.arange(records)) for model in models]
+    pairs = [staged.features_of(model, one, SHAPE) for model, one in zip(models, asked, strict=True)]
+    known = staged.Features(*(beside(one[field] for one in pairs) for field in (0, 1)))
+    observed = {name: beside(one[name] for one in asked) for name in asked[0]}
+    encoder = staged.Encoder(staged.stages_of(models[0], SHAPE), stacked(models, "cpu"))
+    law = torch.zeros(1024), 0.5 * torch.eye(1024)
+    return lambda steps: staged.search(encoder, known, observed, law, SHAPE, steps)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [*((make, name) for make in (matched, climbed) for name in ("lenet_sigmoid", "lenet")), (in_stages, "lenet")],
+)
 def test_operations_of_a_step_grow_neither_with_the_networks_nor_with_the_records(make, name):
     first, *others = (of_a_step(make(networks(name, slots), records)) for slots, records in ((2, 1), (4, 1), (2, 3)))
     assert others == [first] * 2

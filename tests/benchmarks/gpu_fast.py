@@ -36,6 +36,7 @@ from leakbound.registry import load
 from leakbound.training import TrainingRequest, loop, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.loop import Learner, build, sgd
+from leakbound.training.replay import cuda_graph
 
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)
@@ -251,9 +252,8 @@ def captured(asked: TrainingRequest) -> Step:
     parameters = dict(network.named_parameters())
     optimizer = sgd(asked, list(parameters.values()), asked.candidates[0])
     images, labels, rows = _batches(asked)
-    chosen = rows[0].clone()
 
-    def once() -> None:
+    def once(chosen: Tensor) -> None:
         """One step."""
         optimizer.zero_grad()
         _backward(network, parameters, images.index_select(0, chosen), labels.index_select(0, chosen))
@@ -263,18 +263,15 @@ def captured(asked: TrainingRequest) -> Step:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM):
-            once()
+            once(rows[0])
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        once()
+    replay = cuda_graph(once, [rows[0]])
     turn = [0]
 
     def step() -> None:
         """One step."""
-        chosen.copy_(rows[turn[0] % len(rows)])
+        replay(rows[turn[0] % len(rows)])
         turn[0] += 1
-        graph.replay()
 
     return step
 

@@ -96,6 +96,25 @@ def test_a_table_has_a_row_for_each_dataset_and_one_over_all_blocks():
     assert claims["power"].iloc[0] == 0.0
 
 
+def test_a_claim_says_in_words_below_what_no_p_can_be():
+    rows = datasets(3.0, 3.0, replicas=2)
+    claims = evaluate(figure(RISES, ("decreasing", {})), rows, ALPHA)
+    for index, row in enumerate(over_all(claims, index) for index in (0, 1)):
+        assert row["text"] == f"Statement {index}. With 4 blocks no p below 0.12 is possible."
+        assert row["verdict"] == "undecided"
+    assert over_all(evaluate(figure(RISES), sweep(3.0), ALPHA))["text"] == "Statement 0."
+
+
+def test_half_of_the_datasets_must_show_an_effect_and_those_that_do_are_named():
+    rows = pd.concat([pair(9.0 * (name == "digits"), dataset=name, seed=i) for i, name in enumerate(DATASETS)])
+    alone = over_all(evaluate(figure(("greater", WHITE_ABOVE)), rows, ALPHA))
+    assert alone["verdict"] == "mixed"
+    assert "shown by digits, but not by at least 2 of 4: p = " in alone["detail"]
+    assert alone["p_adjusted"] > ALPHA
+    two = over_all(evaluate(figure(RISES), datasets(9.0, 9.0, 9.0, 0.0, replicas=5), ALPHA))
+    assert two["verdict"] == "reproduced"
+
+
 def test_blocks_of_several_networks_count_for_their_dataset():
     rows = pd.concat([sweep(3.0, replicas=5), sweep(3.0, replicas=5, seed=1, model="resnet10")])
     claims = evaluate(figure(RISES), rows, ALPHA)
@@ -323,20 +342,23 @@ def test_the_best_front_is_recognised_and_so_is_a_worse_one():
     assert verdict(evaluate(figure(("front", few), delta=0.01), fronts(0.2), ALPHA)) == "reproduced"
 
 
-def test_fronts_are_measured_by_as_many_points_as_the_smallest_has():
+def test_fronts_of_different_numbers_of_points_are_not_compared():
     found = over_all(evaluate(figure(("front", FRONT), delta=0.01), fronts(0.2, levels=2), ALPHA))
-    assert found["verdict"] == "reproduced"
-    assert "areas by 2 points: natural" in found["detail"]
+    assert (found["verdict"], found["blocks"]) == ("undecided", 0)
+    assert "these have natural 4, white 4, dpsgd 2: give all as many levels and rates" in found["detail"]
 
 
 def test_a_front_may_be_of_all_learning_rates_of_several_defenses():
     rows = pd.concat([fronts(0.2).assign(learning_rate=rate, chosen=rate == 0.1) for rate in (0.1, 0.2)])
     rows.loc[rows["learning_rate"] == 0.2, "value"] += 0.05
-    both = {**FRONT, "against": [{"defense": ["white", "dpsgd"]}]}
+    both = {**FRONT, "best": {"defense": ["natural", "personalized"]}, "against": [{"defense": ["white", "dpsgd"]}]}
+    rows = pd.concat(
+        [rows, rows[rows["defense"] == "natural"].assign(defense="personalized", run=lambda r: "p" + r["run"])]
+    )
     chosen = over_all(evaluate(figure(("front", both), delta=0.01), rows, ALPHA))
     every = over_all(evaluate(figure(("front", both), delta=0.01, rates="all"), rows, ALPHA))
-    assert "areas by 4 points" in chosen["detail"]
-    assert "areas by 8 points: natural" in every["detail"]
+    assert "areas by 8 points" in chosen["detail"]
+    assert "areas by 16 points: natural+personalized" in every["detail"]
 
 
 def test_exact_claims_hold_or_fail_without_chance_and_have_no_delta():

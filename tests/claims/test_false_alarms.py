@@ -121,8 +121,6 @@ def null_rate(test: str, trials: int, seed: int, **settings) -> float:
     rows = rows_of(nothing(generator, trials, arms, **settings), metric="y")
     if test in ("concordant", "front"):
         rows = pd.concat([rows, rows_of(nothing(generator, trials, arms, **settings), metric="x")])
-    if test == "front":  # one with fewer levels, which must not make a difference
-        rows = rows[(rows["defense"] != "d2") | (rows["level"] != LEVELS[-1])]
     datasets = settings.get("datasets", DATASETS)
     counts = verdicts(trials_of(test, NULL[test], rows, trials, datasets))
     return counts["seen"] / trials
@@ -164,6 +162,149 @@ def test_pages_own_null_errs_where_levels_differ_in_variance():
     found = rank_correlation(np.broadcast_to(np.arange(float(k)), values.shape), values).reshape(trials, 20)
     p_values = 2 * stats.norm.sf(np.abs(found.sum(axis=1)) * np.sqrt((k - 1) / 20))
     assert (p_values < ALPHA).mean() > ALLOWED
+
+
+FRONT = np.array([(0.52, 0.25), (0.58, 0.33), (0.66, 0.38), (0.76, 0.4)])
+"""AUC and accuracy of four recipes, all of them corners."""
+ARMS = {"none": "full", "early_stopping": "best", "stopped": "half"}
+
+
+def recipe_rows(recipes: dict[str, np.ndarray], first: int = 0) -> pd.DataFrame:
+    """Rows of arms, replicas x recipes x quantities each; four rates are a run, and only plain SGD has lengths."""
+    rows = []
+    for defense, values in recipes.items():
+        index = np.indices(values.shape).reshape(3, -1)
+        run, rate = index[1] // 4, index[1] % 4
+        own = {"replica": first + index[0], "learning_rate": rate.astype(float), "value": values.ravel()}
+        own |= {"metric": np.array(["auc", "test_accuracy"])[index[2]], "run": [f"{defense}-{one}" for one in run]}
+        own |= {"defense": np.array(list(ARMS))[run] if defense == "none" else defense}
+        rows.append(pd.DataFrame(own))
+    return pd.concat(rows, ignore_index=True).assign(dataset="data0", model="lenet")
+
+
+BEYOND = {
+    "arm": {"defense": "arm"},
+    "leakage": {"where": {"metric": "auc"}, "nothing": 0.5},
+    "utility": {"metric": "test_accuracy"},
+}
+
+
+def front_rates(
+    arm: int, plain: int, trials: int, seed: int, *, ahead: float = 0.0, blocks: int = 10, restrict: bool = False
+) -> tuple[float, float]:
+    """Shares of trials in which an arm is called beyond plain SGD, and behind it: both are copies of four recipes.
+
+    Unless they are restricted to what both have, all recipes count as of one length, so that numbers differ.
+    """
+    generator = np.random.default_rng(seed)
+    noise = np.array([0.02, 0.012])
+    counts: Counter[int] = Counter()
+    for _ in range(trials):
+        sides = {
+            name: FRONT[np.arange(count) % 4] + noise * generator.normal(size=(blocks, count, 2))
+            for name, count in (("arm", arm), ("none", plain))
+        }
+        sides["arm"][..., 1] += ahead
+        rows = recipe_rows(sides)
+        rows = rows if restrict else rows.replace({"defense": {"early_stopping": "none", "stopped": "none"}})
+        found = CLAIM_TESTS.get("beyond")(rows, options=BEYOND)
+        index = pd.MultiIndex.from_product([["data0"], ["lenet"], found.effects.index], names=[*STRATUM, "replica"])
+        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, generator)
+        counts[judged.direction * (judged.p_value < ALPHA)] += 1
+    return counts[1] / trials, counts[-1] / trials
+
+
+def test_a_front_of_few_recipes_is_neither_beyond_nor_behind_one_of_copies_of_them():
+    assert max(front_rates(4, 12, 16, seed=21)) <= most(16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arm", "plain"), [(4, 12), (8, 12), (12, 12), (4, 4), (12, 4)])
+@pytest.mark.parametrize("restrict", [False, True])
+def test_fronts_of_plain_sgd_err_in_at_most_6_percent_either_way(arm, plain, restrict):
+    assert max(front_rates(arm, plain, 120, seed=22, restrict=restrict)) <= most(120)
+
+
+@pytest.mark.slow
+def test_an_arm_that_is_two_delta_ahead_is_seen_by_ten_blocks():
+    assert front_rates(12, 12, 40, seed=23, ahead=0.02)[0] > 0.9
+    assert front_rates(4, 4, 40, seed=24, ahead=0.02)[0] > 0.8
+
+
+def plain_sgd(generator: np.random.Generator, blocks: int = 10) -> np.ndarray:
+    """Twelve recipes of plain SGD, whose lengths differ, in replicas that share some of their luck."""
+    half, best = (0.06 * np.array([1.0, 0.6]) * part for part in (1.0, 0.2))
+    recipes = np.concatenate([FRONT, FRONT - best * [0.8, 0.4], np.maximum(FRONT - half * [0.8, 1.4], [0.5, 0.1])])
+    shared = generator.normal(size=(blocks, 1, 2))
+    return recipes + np.array([0.02, 0.012]) * (0.6 * shared + generator.normal(size=(blocks, 12, 2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [slice(0, 4), slice(8, 12), slice(0, 12)])
+def test_networks_of_another_replica_are_neither_beyond_plain_sgd_nor_behind_it(part):
+    generator = np.random.default_rng(25)
+    trials, counts = 100, Counter()
+    for _ in range(trials):
+        plain = plain_sgd(generator)
+        rows = recipe_rows({"none": plain})
+        order = np.roll(np.arange(len(plain)), generator.integers(1, len(plain)))
+        arm = rows[rows["defense"].isin(list(ARMS)[part.start // 4 : part.stop // 4])]
+        arm = arm.assign(replica=order[arm["replica"]], run="arm-" + arm["run"], length=arm["defense"].map(ARMS))
+        found = CLAIM_TESTS.get("beyond")(
+            pd.concat([rows.assign(length="full"), arm.assign(defense="arm")]), options=BEYOND
+        )
+        index = pd.MultiIndex.from_product([["data0"], ["lenet"], found.effects.index], names=[*STRATUM, "replica"])
+        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, generator)
+        counts[judged.direction * (judged.p_value < ALPHA)] += 1
+    assert max(counts[1], counts[-1]) / trials <= most(trials)
+
+
+def skewed_rates(spread: tuple[float, ...], trials: int, blocks: int, seed: int, sigma: float = 0.85) -> float:
+    """Share of trials in which a trend is seen in lognormal errors of equal means whose spread differs."""
+    generator = np.random.default_rng(seed)
+    scale = np.sqrt(np.expm1(sigma**2) * np.exp(sigma**2))
+    errors = np.exp(sigma * generator.normal(size=(trials, blocks, 1, 4))) - np.exp(sigma**2 / 2)
+    values = errors / scale * spread
+    return verdicts(trials_of("increasing", ONE, rows_of(values), trials, 1))["seen"] / trials
+
+
+def test_skewed_errors_whose_spread_grows_are_seldom_a_trend():
+    assert skewed_rates((1, 1, 2, 3), 100, 16, seed=26) <= most(100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [(1, 1, 2, 3), (3, 2, 1, 1)])
+@pytest.mark.parametrize("blocks", [10, 20])
+def test_skewed_errors_whose_spread_moves_are_a_trend_in_at_most_6_percent(spread, blocks):
+    assert skewed_rates(spread, 200, blocks, seed=27) <= most(200)
+
+
+def deviating(trials: int, seed: int, shifts: tuple[float, ...], noise: Noise = heavy) -> Counter[str]:
+    """Verdicts where datasets of five replicas each have effects of their own, in standard deviations."""
+    values = noise(np.random.default_rng(seed), trials, 5 * len(shifts), 2, 1)
+    values[:, :, 0] += np.repeat(shifts, 5)[:, np.newaxis]
+    return verdicts(trials_of("greater", FIRST_TWO, rows_of(values), trials, len(shifts)), 0.1)
+
+
+def test_one_dataset_of_four_does_not_speak_for_all():
+    counts = deviating(40, 28, (3.0, 0.0, 0.0, 0.0))
+    assert counts["reproduced"] + counts["contradicted"] <= 40 * most(40)
+    assert deviating(10, 29, (3.0, 3.0, 3.0, 0.0))["reproduced"] > 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [heavy, normal])
+@pytest.mark.parametrize("shifts", [(3.0, 0.0, 0.0, 0.0), (-3.0, 0.0, 0.0, 0.0), (9.0, 9.0, 0.0, 0.0, 0.0)])
+def test_fewer_than_half_of_the_datasets_do_not_speak_for_all(noise, shifts):
+    counts = deviating(200, 30, shifts, noise)
+    assert (counts["reproduced"] + counts["contradicted"]) / 200 <= most(200)
+
+
+@pytest.mark.slow
+def test_a_difference_within_delta_is_seldom_said_to_be_larger_on_either_side():
+    values = 1.0 * normal(np.random.default_rng(31), 1000, 16, 2, 1)
+    counts = verdicts(trials_of("within", FIRST_TWO, rows_of(values), 1000, 1), 0.02)
+    assert counts["contradicted"] / 1000 <= most(1000)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from leakbound.claims.claims import evaluate
-from leakbound.claims.judging import gathered, opposed
+from leakbound.claims.judging import gathered, judge, opposed
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.power import Design
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
@@ -98,7 +98,9 @@ def test_two_series_are_enough_for_an_order():
     rows = rows_of(*((name, 1.0, r, "m", value) for name, value in (("a", 1.0), ("b", 3.0)) for r in range(3)))
     blocks = found("ordered", rows, series=[{"defense": "a"}, {"defense": "b"}])
     assert blocks.effects.iloc[:, 0].tolist() == [2.0] * 3
-    assert blocks.detail == "sign flips of Page's statistic over 2 values of the series; effect: mean slope per step"
+    assert blocks.detail == (
+        "sign flips of Page's statistic over 2 values of the series, and of slopes; effect: mean slope per step"
+    )
     with pytest.raises(EmptySelectionError, match="'c'"):
         found("ordered", rows, series=[{"defense": "a"}, {"defense": "c"}])
 
@@ -161,13 +163,20 @@ def test_an_arm_beyond_plain_sgd_names_both_and_counts_replicas_without_either()
     }
     blocks = found("beyond", rows, **options)
     assert list(blocks.effects.columns) == ["beyond"]
-    assert blocks.effects["beyond"].tolist() == pytest.approx([0.05, 0.05])
-    assert blocks.detail == "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages"
+    assert blocks.effects["beyond"].tolist() == pytest.approx([0.1, 0.1])
+    assert blocks.left_out == 1
+    assert blocks.detail == (
+        "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages and 1 levels; "
+        "recipes: 1 to 1 of the lengths full"
+    )
     bare = found("beyond", rows.drop(columns="dataset"), **options)
     assert bare.effects["beyond"].tolist() == blocks.effects["beyond"].tolist()
     # Leakage below that of nothing is luck, and counts as nothing.
     lucky, none = (
-        fronts(("none", 1.0, 0, 0.6, 0.4), ("natural", 1.0, 0, x, 0.5)).assign(learning_rate=0.1) for x in (0.4, 0.5)
+        fronts(*(one for r in range(2) for one in (("none", 1.0, r, 0.5, 0.4), ("natural", 1.0, r, x, 0.5)))).assign(
+            learning_rate=0.1
+        )
+        for x in (0.4, 0.5)
     )
     expected = found("beyond", none, **options).effects["beyond"].tolist()
     assert found("beyond", lucky, **options).effects["beyond"].tolist() == expected
@@ -190,6 +199,49 @@ def test_power_is_that_of_a_t_test_by_its_own_definition():
         assert design().power(needed, times) >= 0.8 > design().power(needed - 1, times)
     assert design(spread=np.nan).needed() is None
     assert design(spread=100.0).needed() is None
+
+
+def test_a_difference_within_delta_has_two_sides_to_be_outside_of():
+    effects = pd.DataFrame({"difference": [3.0] * 5})
+    one = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    generator = np.random.default_rng(0)
+    assert judge(one, 1.0, generator).p_value == 2 * 2.0**-5  # above, or below: all five signs, one way or the other
+    upward = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="at most")})
+    assert judge(upward, 1.0, generator).p_value == 2.0**-5
+    inside = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    assert judge(inside, 4.0, generator).p_value == 2.0**-5  # both sides must hold
+
+
+@pytest.mark.parametrize(
+    ("test", "text"), [("at_most", "all as claimed, 2 equal up to rounding"), ("less", "all as claimed, 2 equal")]
+)
+def test_what_differs_from_a_bound_by_rounding_does_not_exceed_it(test, text):
+    rows = pd.DataFrame(
+        {"kind": ["guessed", "bound"] * 2, "level": [1.0, 1.0, 2.0, 2.0], "value": [1.0, 0.9999999999999993, 0.5, 0.5]}
+    )
+    options = {"a": {"kind": "guessed"}, "b": {"kind": "bound"}, "exact": True}
+    one = found(test, rows, **options)
+    assert one.holds
+    assert text in one.detail
+    beyond = rows.assign(value=[1.0, 0.99999, 0.5, 0.5])
+    assert found(test, beyond, **options).detail.startswith("2 comparisons, 1 against the claim")
+    swapped = {"a": options["b"], "b": options["a"], "exact": True}
+    assert found("greater", rows, **swapped).holds
+
+
+def test_numbers_that_are_all_the_same_are_at_most_each_other_and_not_less():
+    rows = pd.DataFrame({"kind": ["a", "b"], "level": [1.0, 1.0], "value": [0.5, 0.5]})
+    options = {"a": {"kind": "a"}, "b": {"kind": "b"}, "exact": True}
+    assert found("at_most", rows, **options).holds
+    assert not found("less", rows, **options).holds
+    assert not found("greater", rows, **options).holds
+
+
+def test_an_exact_trend_may_rest_or_waver_by_rounding_but_not_all_the_way():
+    values = {"rises": [1.0, 2.0, 2.0 - 4e-16], "flat": [1.0, 1.0 + 2e-16, 1.0], "falls": [1.0, 2.0, 1.999]}
+    for name, expected in (("rises", True), ("flat", False), ("falls", False)):
+        rows = pd.DataFrame({"level": [1.0, 2.0, 3.0], "value": values[name]})
+        assert found("increasing", rows, exact=True).holds is expected, name
 
 
 def exact_claims() -> pd.DataFrame:

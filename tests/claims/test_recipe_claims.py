@@ -6,7 +6,6 @@ import pytest
 
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import EmptySelectionError
-from leakbound.metrics import beyond_front
 from leakbound.registry import CLAIM_TESTS
 
 OPTIONS = {
@@ -14,58 +13,106 @@ OPTIONS = {
     "leakage": {"where": {"metric": "auc"}, "nothing": 0.5},
     "utility": {"metric": "test_accuracy"},
 }
+PLAIN = [(0.55, 0.3), (0.6, 0.4), (0.7, 0.46)]
 
 
-def table(recipes: dict[str, list[tuple[float, float]]], replicas: int = 1, dataset: str = "digits") -> pd.DataFrame:
-    """Rows of recipes, leakage and utility of each; every further replica of an arm reaches .01 more."""
-    rows = []
-    for defense, points in recipes.items():
-        for index, (auc, accuracy) in enumerate(points):
-            for replica in range(replicas):
-                lifted = accuracy + 0.01 * replica * (defense == "natural")
-                for metric, value in (("auc", auc), ("test_accuracy", lifted)):
-                    rows.append((defense, f"{defense}-{index % 2}", 0.01 * index, replica, metric, value))
-    columns = ["defense", "run", "learning_rate", "replica", "metric", "value"]
-    return pd.DataFrame(rows, columns=columns).assign(dataset=dataset, model="lenet")
+def table(recipes: dict[str, list[tuple[float, float]]], replicas: int = 3, **columns: object) -> pd.DataFrame:
+    """Rows of recipes, leakage and utility of each, the same in all replicas."""
+    rows = [
+        (defense, defense, 0.01 * index, replica, metric, value)
+        for defense, points in recipes.items()
+        for index, point in enumerate(points)
+        for replica in range(replicas)
+        for metric, value in zip(("auc", "test_accuracy"), point, strict=True)
+    ]
+    names = ["defense", "run", "learning_rate", "replica", "metric", "value"]
+    return pd.DataFrame(rows, columns=names).assign(**{"dataset": "digits", "model": "lenet", **columns})
+
+
+def found(rows: pd.DataFrame, **changes: object) -> Blocks:
+    blocks = CLAIM_TESTS.get("beyond")(rows, options={**OPTIONS, **changes})
+    assert isinstance(blocks, Blocks)
+    assert (blocks.claimed, blocks.rule) == (1, "beyond")
+    return blocks
 
 
 def effects(rows: pd.DataFrame, **changes: object) -> list[float]:
-    found = CLAIM_TESTS.get("beyond")(rows, options={**OPTIONS, **changes})
-    assert isinstance(found, Blocks)
-    assert (found.claimed, found.rule) == (1, "beyond")
-    return found.effects.iloc[:, 0].tolist()
+    return found(rows, **changes).effects.iloc[:, 0].tolist()
 
 
-def test_effect_is_the_mean_height_above_the_front_of_plain_sgd_in_each_replica():
-    plain = {"none": [(0.6, 0.4), (0.7, 0.3)], "stopped": [(0.55, 0.3)]}
-    rows = table({**plain, "natural": [(0.6, 0.5)]}, replicas=3)
-    # Plain SGD has corners (.5, .1), (.55, .3), (.6, .4), the arm (.5, .1), (.6, .5): 0, 0 and .1 above them.
-    assert effects(rows)[0] == pytest.approx((0.0 + 0.05) / 2)
-    reference, guess = np.array([(0.6, 0.4), (0.7, 0.3), (0.55, 0.3)]), np.array([0.5, 0.1])
-    expected = [beyond_front(np.array([(0.6, 0.5 + 0.01 * replica)]), reference, guess) for replica in range(3)]
-    assert effects(rows) == pytest.approx(expected)
+def test_effect_is_the_mean_height_between_the_corners_that_both_fronts_have():
+    rows = table({"none": PLAIN, "natural": [(0.6, 0.5), (0.64, 0.52), (0.62, 0.45)]})
+    # From .6 to .64: .5 to .52, and .4 to .424 of plain SGD. Nothing is drawn to a guess, and nothing goes on flat.
+    assert effects(rows) == pytest.approx([(0.1 + 0.096) / 2] * 3)
+    assert effects(rows.replace({"natural": "none", "none": "natural"})) == pytest.approx([-0.098] * 3)
 
 
-def test_an_arm_that_is_a_mixture_of_two_recipes_of_plain_sgd_is_not_beyond():
-    rows = table({"none": [(0.6, 0.4)], "natural": [(0.55, 0.25)]})
-    assert effects(rows)[0] < 0  # it lies on the line to the guess, and reaches no higher
+def test_an_arm_of_the_same_recipes_or_of_mixtures_of_them_is_not_beyond():
+    assert effects(table({"none": PLAIN, "natural": PLAIN})) == pytest.approx([0.0] * 3, abs=1e-12)
+    mixtures = [tuple(np.average(PLAIN[i : i + 2], axis=0, weights=[1, 2])) for i in (0, 1)]
+    assert effects(table({"none": PLAIN, "natural": mixtures}))[0] < 0  # it cuts the corner between them
+    assert effects(table({"none": PLAIN[:2], "natural": [PLAIN[0], mixtures[0]]})) == pytest.approx([0.0] * 3)
 
 
-def test_a_smaller_rate_of_plain_sgd_is_not_beyond_it():
-    front = [(0.52, 0.25), (0.56, 0.35), (0.65, 0.42)]
-    assert effects(table({"none": front, "natural": front})) == pytest.approx([0.0], abs=1e-12)
+def test_corners_are_chosen_in_another_replica_than_they_are_judged_in():
+    rows = table({"none": [(0.6, 0.5)], "natural": [(0.6, 0.6), (0.6, 0.4)]}, replicas=2)
+    swapped = (rows["defense"] == "natural") & (rows["metric"] == "test_accuracy") & (rows["replica"] == 1)
+    rows.loc[swapped, "value"] = 1.0 - rows.loc[swapped, "value"]  # each recipe is lucky once
+    assert effects(rows) == pytest.approx([-0.1, -0.1])
+
+
+def test_leaking_more_than_where_it_was_chosen_costs_what_it_is_worth():
+    rows = table({"none": PLAIN, "natural": PLAIN}, replicas=2)
+    rows.loc[(rows["defense"] == "natural") & (rows["metric"] == "auc") & (rows["replica"] == 1), "value"] += 0.01
+    # Judged in replica 1: as accurate as plain SGD for .01 more AUC, at slopes of 2 and .6.
+    # Judged in replica 0: less accurate than at the leakage that it was chosen for, and leaking less by as much.
+    worth = 0.01 * (0.05 * 2 + 0.1 * 0.6) / 0.15
+    assert effects(rows) == pytest.approx([0.0, -worth], abs=1e-3)
+
+
+def test_plain_sgd_is_given_the_lengths_that_the_arm_has():
+    stopped = [(0.52, 0.35), (0.56, 0.45)]
+    rows = table({"none": PLAIN, "stopped": stopped, "natural": PLAIN}).assign(level=lambda t: np.nan)
+    rows.loc[rows["defense"] == "stopped", "level"] = 0.5
+    assert effects(rows) == pytest.approx([0.0] * 3, abs=1e-12)  # stopping is none of the arm's recipes
+    assert "recipes: 3 to 3 of the lengths full" in found(rows).detail
+    for arm in ("none", "stopped"):
+        assert effects(rows, arm={"defense": arm}) == pytest.approx([0.0] * 3, abs=1e-12)
+    named = pd.concat([rows.assign(length="full"), table({"natural": stopped}, length="half", level=np.nan)])
+    assert effects(named) == pytest.approx([0.0] * 3, abs=1e-12)
+    assert "recipes: 5 to 5 of the lengths full, half" in found(named).detail
+    with pytest.raises(EmptySelectionError, match="the arm's recipes have the lengths full, plain SGD's half"):
+        found(rows, plain=["stopped"])
+
+
+def test_levels_are_compared_one_by_one_and_averaged():
+    rows = table({"none": PLAIN, "natural": [(x, y + 0.04) for x, y in PLAIN]}, level=1.0)
+    other = table({"natural": [(x, y - 0.02) for x, y in PLAIN]}, level=2.0, run="natural-2")
+    assert effects(pd.concat([rows, other])) == pytest.approx([0.01] * 3)
+    assert "2 levels" in found(pd.concat([rows, other])).detail
 
 
 def test_the_guess_of_a_dataset_is_its_own():
-    rows = table({"none": [(0.6, 0.8)], "natural": [(0.55, 0.75)]}, dataset="celeba")
-    few, many = (effects(rows, guesses={"celeba": guess})[0] for guess in (0.1, 0.5))
-    assert few > many  # the worse a guess, the more an arm gains that leaks little
+    rows = table({"none": [(0.55, 0.46), (0.6, 0.8)], "natural": [(0.55, 0.48), (0.6, 0.8)]}, dataset="celeba")
+    assert effects(rows) == pytest.approx([0.01] * 3)
+    assert effects(rows, guesses={"celeba": 0.5}) == pytest.approx([0.0] * 3)  # nobody trains for less than a guess
 
 
-def test_replicas_without_plain_sgd_are_not_compared():
-    rows = table({"none": [(0.6, 0.4)], "natural": [(0.6, 0.5)]}, replicas=3)
+def test_a_network_that_diverged_in_a_replica_is_no_corner_there():
+    rows = table({"none": PLAIN, "natural": [*PLAIN, (0.56, 0.9)]}, replicas=4)
+    kept = rows[(rows["defense"] != "natural") | (rows["learning_rate"] < 0.025) | (rows["replica"] == 2)]
+    assert effects(kept) == pytest.approx([0.0] * 4, abs=1e-12)
+
+
+def test_replicas_without_plain_sgd_are_not_compared_and_one_alone_chooses_for_nobody():
+    rows = table({"none": [(0.6, 0.4)], "natural": [(0.6, 0.5)]})
     rows = rows[~((rows["defense"] == "none") & (rows["replica"] == 1))]
-    assert len(effects(rows)) == 2
+    assert (len(effects(rows)), found(rows).left_out) == (2, 1)
+    with pytest.raises(EmptySelectionError, match="chosen and judged in different replicas"):
+        found(rows[rows["replica"] == 0])
+    apart = table({"none": [(0.6, 0.4)], "natural": [(0.7, 0.5)]})
+    with pytest.raises(EmptySelectionError, match="whose leakages overlap"):
+        found(apart)
 
 
 def test_an_arm_that_is_not_in_the_rows_is_named():

@@ -35,6 +35,27 @@ def test_random_sign_flips_agree_with_all_of_them(monkeypatch):
     assert abs(drawn[0] - exact[0]) < 5 * math.sqrt(exact[0] * (1 - exact[0]) / statistics.FLIPS) + 2e-4
 
 
+def test_random_sign_flips_count_sums_that_equal_the_observed_one():
+    values = np.repeat([1.0, -1.0], [16, 8])
+    up, down = statistics.sign_flips(values, np.random.default_rng(2))
+    # Of 24 fair signs 16 or more: .0758; more than 16: .0320. Ten standard errors are .026.
+    assert up == pytest.approx(stats.binom.sf(15, 24, 0.5), abs=0.02)
+    assert down == pytest.approx(stats.binom.cdf(16, 24, 0.5), abs=0.02)
+
+
+def test_a_skewed_mean_is_tested_by_halls_transformation():
+    values = np.exp(np.random.default_rng(5).normal(size=12))
+    values -= values.mean() - 0.1
+    t = np.sqrt(12) * values.mean() / values.std(ddof=1)
+    unbiased = stats.skew(values, bias=False) / np.sqrt(12)
+    expected = t + unbiased * t**2 / 3 + unbiased**2 * t**3 / 27 + unbiased / 6
+    assert statistics.skewed(values, ["a"] * 12) == pytest.approx((stats.t.sf(expected, 11), stats.t.cdf(expected, 11)))
+    even = np.array([-1.0, 0.5, 2.0])
+    assert statistics.skewed(even, ["a"] * 3) == pytest.approx(statistics.student(even, ["a"] * 3))
+    for same in (np.ones(3), np.ones(1)):
+        assert statistics.skewed(same, [0] * len(same)) == statistics.student(same, [0] * len(same))
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 def test_the_least_p_value_is_that_of_blocks_that_all_agree(n):
     up, _ = statistics.sign_flips(np.full(n, 2.0), np.random.default_rng(0))

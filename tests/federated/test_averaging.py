@@ -65,6 +65,15 @@ def test_stacked_averaging_agrees_with_a_plain_loop(make_request, scheme, max_st
     np.testing.assert_allclose(federate(request).parameters[0], plain_fedavg(request), rtol=0, atol=2e-5)
 
 
+def test_weights_of_clients_hold_over_all_of_them_however_many_train_at_once(make_request):
+    """Personalized budgets give clients unequal weights; six at once, four and two, and one by one average alike."""
+    asked = Federation(make_request("personalized"), 0).noise()
+    assert np.ptp(asked.weights) > 0.01
+    whole, *parts = (federate(make_request("personalized", max_stack=size)).parameters[0] for size in (6, 4, 1))
+    for part in parts:
+        np.testing.assert_allclose(part, whole, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_equal_requests_give_equal_bytes(make_request, scheme):
     one, two = (federate(make_request(scheme)) for _ in range(2))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from attack_rows import Part, rows_of
 
-from leakbound.attacks.evidence import Evidence, evidence, evidence_rows
+from leakbound.accounting.lower_limits import Evidence, evidence, evidence_rows
 from leakbound.claims.tables import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
@@ -124,6 +124,7 @@ def inverted_gradients(
         prior = (0.05 + 0.03 * generator.random(8)) / batch_size**0.5
         attack = 0.007 + 0.12 * hidden * (0.8 + 0.4 * generator.random(8))
         results = {"attack": attack, "geiping": 2 * attack, "untuned": 2.8 * attack, "prior": prior}
+        results["unstaged"] = 1.5 * attack
         if defense not in ("none", "dpsgd", "parameter_noise"):
             results |= {"oracle": 1.02 * attack, "learned_oracle": 0.9 * attack, "linear": 1.1 * attack}
         for variant, errors in results.items():
@@ -366,6 +367,7 @@ def studies(
         "defenses": over([*undefended, *((name, level) for name in OTHERS for level in OTHERS[name])]),
         "batch": inverted([*undefended, ("dpsgd", 1.3), ("parameter_noise", 0.01)], BATCHES),
         "dp_capacity": tabulate(measured(rounds, 3, generator) for rounds in LENGTHS),
+        "kinks": inverted([*undefended, ("natural", 16.0)]),
         "uses": tabulate(used(name, 16.0, 7, generator) for name in ("natural", "natural_frozen")),
         "naming": tabulate(audited("natural", level, 7, generator) for level in LEVELS),
         "audit": tabulate(audited("dpsgd", level, 7, generator) for level in MULTIPLIERS),

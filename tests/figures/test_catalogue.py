@@ -41,6 +41,7 @@ MADE_FOR = (
     "tan2024/fig30",
     "tan2024/fig32",
     "tan2024/table02",
+    "beyond/kinks",
 )
 
 

@@ -183,6 +183,18 @@ def test_networks_that_are_trained_by_themselves_are_several_and_no_stack(monkey
     assert [row["value"] for row in rows] == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(("seen", "right"), [(99.0, True), (61.0, True), (40.0, False)])
+def test_images_recovered_to_the_rounding_are_equally_well_recovered(seen, right):
+    def work(device):
+        psnr = {"cpu": 93.0, "gpu": seen}[device]
+        said = {"replica": 0, "variant": "gaussian", "unit": [0, 0], "metric": ["psnr", "ssim"], "value": [psnr, 1.0]}
+        return (pd.DataFrame(said),)
+
+    first = next(iter(gpu_correct.compared_attack(work, "gpu")))
+    assert (first["status"] == gpu.OK) == right
+    assert first["metric"] == "mean_difference" + ("" if right else " (gaussian psnr)")
+
+
 @pytest.mark.slow
 def test_rehearsal_on_a_cpu_does_all_sections(tmp_path):
     words = [sys.executable, "tests/benchmarks/gpu.py", "--device", "cpu", "--quick", "--out", str(tmp_path)]

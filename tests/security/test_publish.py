@@ -54,7 +54,11 @@ CONFIG = {
             "rounds": [5],
             "batch_sizes": [16],
             "attacks": [],
-        }
+        },
+        "recipes": {
+            **{"datasets": ["digits"], "models": ["mlp"], "defenses": {"natural": [8.0]}, "rounds": [6]},
+            **{"batch_sizes": [16], "attacks": [], "rates": "all", "lengths": "all"},
+        },
     },
     "tracking": {"enabled": False},
 }
@@ -102,6 +106,21 @@ def header(path: Path) -> dict:
     found = json.loads(content[8 : 8 + size])
     assert 8 + size + max(one["data_offsets"][1] for one in found.values()) == len(content)
     return found
+
+
+def test_of_a_training_that_keeps_all_lengths_the_weights_of_its_end_are_published(project):
+    """Weights lie length by length within a replica: row 1 is replica 0 at its best point."""
+    outcome = called("publish", "digits/mlp/natural-8/n6-b16", "--out", "out", "--replica", 1)
+    assert outcome.code == 0, outcome.err
+    weights = storage.read_arrays("results/release/runs/digits/mlp/natural-8/n6-b16/weights.safetensors")
+    sent = storage.read_arrays("out/weights.safetensors", sealed=False)
+    assert {name: array.tobytes() for name, array in sent.items()} == {
+        name: array[5].tobytes() for name, array in weights.items()
+    }
+    record = json.loads(Path("results/release/runs/digits/mlp/natural-8/n6-b16/provenance.json").read_text())
+    covered = {one["item"]: one["covered"] for one in record["released"]}
+    assert covered["weights"]
+    assert not covered["weights of the best point"]
 
 
 @pytest.mark.parametrize(

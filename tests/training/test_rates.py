@@ -275,6 +275,88 @@ def test_early_stopping_ends_with_the_weights_of_its_best_validation_point(reque
     assert min(kept) < 12
 
 
+# -- lengths ----------------------------------------------------------------------------------------------------------
+
+LENGTHS = ("half", "best", "full")
+
+
+def points_of(curves, length):
+    """Metrics of each slot at its point of a length, as text of which no digit is lost."""
+    ends = curves[curves["length"] == length].drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
+    return {(row.replica, row.learning_rate, row.metric): repr(row.value) for row in ends.itertuples()}
+
+
+@pytest.mark.parametrize("arm", ["plain", "clipping", "dpsgd", "natural"])
+def test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with(request_for, channel, arm):
+    """At a rate far too large the best point lies before the end; rates, weights and metrics have one order."""
+    arms = {
+        "plain": {},
+        "clipping": {"defense": DPSGD(), "level": 0.0},
+        "dpsgd": {"defense": DPSGD(), "level": 1.0},
+        "natural": {"defense": ChannelDefense(), "level": 8.0, "channel": channel("natural", 8.0)},
+    }
+    rates = (1.0, 30.0) if arm in ("clipping", "dpsgd") else (0.01, 0.4)
+    settings = {**arms[arm], "learning_rates": rates, "training": {"evaluations": 3}}
+    kept, whole = train(request_for(rounds=6, lengths=LENGTHS, **settings)), train(request_for(rounds=6, **settings))
+    plain = {
+        steps: train(request_for(rounds=steps, **settings | {"training": {"evaluations": 1}})) for steps in (2, 3, 4, 6)
+    }
+    assert kept.rates["length"].tolist() == [*LENGTHS] * 2
+    assert kept.rates["learning_rate"].tolist() == [rate for rate in rates for _ in LENGTHS]
+    full = kept.rates[kept.rates["length"] == "full"].reset_index(drop=True)
+    assert full.drop(columns="length").equals(whole.rates)
+    assert not kept.rates["chosen"][kept.rates["length"] != "full"].any()
+    assert kept.events == whole.events  # all steps have seen the records
+    points = {length: points_of(kept.curves, length) for length in LENGTHS}
+    assert points["full"] == points_of(whole.curves.assign(length="full"), "full")
+    at_half = points_of(plain[3].curves.assign(length="half"), "half")
+    assert points["half"] == at_half
+    for place, rate in enumerate(rates):
+        ends = {steps: plain[steps].rates.loc[place, ["validation_accuracy", "validation_loss"]] for steps in plain}
+        best = max(ends, key=lambda steps: (ends[steps].iloc[0], -ends[steps].iloc[1], -steps))
+        for row, steps in zip(kept.rates.itertuples(), (3, best, 6) * 2, strict=True):
+            if row.learning_rate == rate:
+                assert row.validation_accuracy == ends[steps].iloc[0]
+                for name, weights in kept.weights.items():
+                    assert weights[row.Index].numpy().tobytes() == plain[steps].weights[name][place].numpy().tobytes()
+        if arm == "dpsgd":  # the point was chosen from the whole training
+            assert points["best"][0, rate, "epsilon"] == points["full"][0, rate, "epsilon"]
+            assert float(points["half"][0, rate, "epsilon"]) < float(points["full"][0, rate, "epsilon"])
+
+
+def test_test_records_choose_nothing(request_for, digits):
+    """Under wrong labels of the test records early points do best on them; weights and choices stay as they are."""
+    wrong = dataclasses.replace(digits.test, labels=(digits.test.labels + 1) % 10)
+    settings = {"rounds": 12, "learning_rates": (0.05, 0.1), "training": {"evaluations": 4}}
+    for arm in ({"defense": EarlyStopping()}, {"lengths": LENGTHS}):
+        found = train(request_for(**arm, **settings))
+        other = train(request_for(dataset=dataclasses.replace(digits, test=wrong), **arm, **settings))
+        accuracy = other.curves.query("metric == 'test_accuracy'").groupby("learning_rate")["value"]
+        assert (accuracy.first() > accuracy.last()).any()
+        assert found.rates.equals(other.rates)
+        for name, weights in found.weights.items():
+            assert weights.numpy().tobytes() == other.weights[name].numpy().tobytes()
+
+
+def test_a_training_that_diverges_late_keeps_its_sound_lengths(request_for, monkeypatch):
+    measured = StackLearner.step
+
+    def step(self):
+        measured(self)
+        self.steps_done = getattr(self, "steps_done", 0) + 1
+        if self.steps_done == 4:
+            with torch.no_grad():
+                next(iter(self.params.values())).fill_(torch.nan)
+
+    monkeypatch.setattr(StackLearner, "step", step)
+    result = train(request_for(rounds=4, lengths=LENGTHS, training={"evaluations": 4}))
+    assert result.diverged == [True]
+    assert result.rates["diverged"].tolist() == [False, False, True]
+    sound = [all(bool(torch.isfinite(values[row]).all()) for values in result.weights.values()) for row in range(3)]
+    assert sound == [True, True, False]
+    assert {*result.curves["length"]} == {*LENGTHS}
+
+
 def test_clipping_alone_has_no_finite_epsilon_and_shares_the_batches_of_dp(request_for):
     result = train(request_for(defense=DPSGD(), level=0.0, rounds=2))
     assert (result.curves.query("metric == 'epsilon'")["value"] == math.inf).all()

@@ -38,6 +38,7 @@ WHOLE = {
                 **{"natural": [4.0, 16.0], "dpsgd": [1.0], "dppsac": [1.0]},
             },
             "rates": "all",
+            "lengths": "all",
             "rounds": [20],
             "batch_sizes": [32],
             "attacks": ["membership", "model_inversion"],

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -57,21 +58,25 @@ def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_cho
     """The run of two studies, of which one asks for all rates and one for the chosen ones, is in both tables."""
     every = pd.read_parquet(finished.results / "tables" / "comparison.parquet")
     rates = finished.config["training"]["learning_rates"]
-    slot = ["run", "replica", "learning_rate"]
+    slot = ["run", "replica", "learning_rate", "length"]
     trained = every[(every["source"] == "training") & (every["metric"] == "validation_accuracy")]
     runs = set(trained["run"])
     assert {run.split("/")[2] for run in runs} >= {"none", "early_stopping", "stopped-0.5", "clipping-0"}
     for run, rows in trained.groupby("run"):
-        assert sorted(rows["learning_rate"]) == sorted(rates * 2), run
+        lengths = ["full"] if run.split("/")[2] in ("early_stopping", "stopped-0.5") else ["best", "full", "half"]
+        assert sorted(rows[["learning_rate", "length"]].itertuples(index=False, name=None)) == sorted(
+            [*product(rates, lengths)] * 2
+        ), run
         assert rows.groupby("replica")["chosen"].sum().tolist() == [1, 1], run
+        ends = rows[rows["length"] == "full"]
         chosen = rows[rows["chosen"]].set_index("replica")["value"]
-        assert (chosen >= rows.groupby("replica")["value"].max()).all(), run
+        assert (chosen == ends.groupby("replica")["value"].max()).all(), run
     for attack in ("membership", "model_inversion"):
         attacked = every[every["source"] == attack]
         assert len(attacked[slot].drop_duplicates()) == len(trained)
         assert attacked.merge(trained[[*slot, "chosen"]], on=slot)[["chosen_x", "chosen_y"]].nunique(axis=1).max() == 1
     spent = every[(every["metric"] == "epsilon") & (every["defense"] == "clipping")]
-    assert len(spent) == 4
+    assert len(spent) == 12
     assert (spent["value"] == math.inf).all()
 
     few = pd.read_parquet(finished.results / "tables" / "capacity.parquet")
@@ -79,6 +84,7 @@ def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_cho
     shared = few[few["run"].isin(runs) & (few["source"] != "derived")]
     assert set(shared["run"]) == {run for run in runs if run.split("/")[2] in ("none", "natural-4", "natural-16")}
     same = every[every["chosen"] & every["run"].isin(shared["run"]) & (every["source"] != "derived")]
+    same = same.drop(columns="length")
     pd.testing.assert_frame_equal(shared.reset_index(drop=True), same.reset_index(drop=True), check_exact=True)
     arrays = storage.read_arrays(finished.results / "attacks/digits/lenet/none/n20-b32/membership.safetensors")
     assert {len(array) for array in arrays.values()} == {2}  # of the chosen ones
@@ -92,10 +98,12 @@ def test_half_of_the_rounds_is_the_undefended_run_of_that_length(finished):
         pd.read_parquet(folder / arm / "n20-b32/training.parquet") for arm in ("stopped-0.5", "early_stopping", "none")
     )
     assert stopped["step"].max() == 10
-    at_half, ends = (none[(none["step"] == 10)], stopped[stopped["step"] == 10])
+    at_half, ends = (none[none["length"] == "half"].drop(columns="length"), stopped[stopped["step"] == 10])
     pd.testing.assert_frame_equal(at_half.reset_index(drop=True), ends.reset_index(drop=True), check_exact=True)
     slot = ["replica", "learning_rate"]
-    best = none[none["metric"] == "validation_accuracy"].groupby(slot)["value"].max()
+    best = none[(none["metric"] == "validation_accuracy") & (none["length"] == "best")].set_index(slot)["value"]
+    tops = none[none["metric"] == "validation_accuracy"].groupby(slot)["value"].max()
+    assert (best.sort_index() == tops.sort_index()).all()
     kept = early[(early["metric"] == "validation_accuracy") & (early["step"] == 20)].set_index(slot)["value"]
     assert (kept.sort_index() == best.sort_index()).all()
 

@@ -1,12 +1,16 @@
 # The jobs of the configuration in force, and what Snakemake asks about them. No rule here.
 
+import atexit
 import os
 import sys
 from pathlib import Path
 
+from snakemake.logging import logger
+
 from leakbound.cli import warm
 from leakbound.cli.handover import WARM
 from leakbound.cli.job_list import job_list
+from leakbound.cli.screen import Screen
 from leakbound.config import messages, reading
 from leakbound.jobs import coordination
 from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of
@@ -38,6 +42,23 @@ def start_warm_process():
     if len(due) > FEW and warm.available():
         found = [(JOBS.steps[one.rule.name].module, job_of(JOBS.steps[one.rule.name], one.wildcards)) for one in due]
         warm.start({name for step, job in found for name in (step, *modules_behind(step, *job.modules))})
+
+
+def show_progress():
+    """One line of progress on the screen in place of what Snakemake says of each job; all of it stays in its log."""
+    asked = workflow.output_settings
+    if not (asked.quiet or asked.verbose or asked.printshellcmds):
+        for handler in logger.handlers:
+            if handler.name == "DefaultStreamHandler":
+                handler.addFilter(Screen(handler.stream))
+
+
+def tell_what_came_out():
+    """The sentences that open the report, and its path, as the last lines of a run that has written one."""
+    for job in JOBS.of("report"):
+        log = Path(ROOT, log_and_benchmark("report")[0].format(name=job.name))
+        if log.is_file() and all(Path(path).is_file() for path in job.outputs.values()):
+            atexit.register(print, "\n" + log.read_text(encoding="utf-8"), end="", file=sys.stderr)
 
 
 def keep_notes_of_secrets():

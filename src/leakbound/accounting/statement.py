@@ -48,6 +48,7 @@ class TrainingFacts:
         candidates: Learning rates that were tried.
         classes: Number of labels.
         covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``; None without a channel.
+        best_point: Whether weights of a point are kept that was chosen, in addition to those of the end.
     """
 
     mechanism: str
@@ -58,6 +59,7 @@ class TrainingFacts:
     candidates: int
     classes: int
     covariance_of: str | None
+    best_point: bool = False
 
 
 def stated_bounds(
@@ -136,6 +138,8 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
         problems.append("noise from seeds, which whoever knows the seed subtracts: privacy_noise: secure")
     several = f"{facts.replicas} replicas; together they tell what is stated for all, each what is stated for one"
     yield Release("weights", not problems, "; ".join(problems) or several)
+    if facts.best_point:
+        yield Release("weights of the best point", False, "chosen among points by private validation records")
     if facts.bounded and not facts.clips:
         yield Release("labels", False, f"a channel leaves them clean: up to ln {facts.classes} nats on top per record")
     if facts.covariance_of is not None:

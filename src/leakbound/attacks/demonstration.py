@@ -86,7 +86,9 @@ def demonstration(
     """
     members, words = dataset.members(0), (dataset.name, "demonstration")
     truth, labels = members.images[:trials], torch.from_numpy(members.labels[:trials])[:, None]
-    network = build(_MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network")).eval()
+    network = build(
+        _MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
+    ).eval()
     spectrum = Natural.decompose(moments)
     shown = []
     for capacity in (None, *capacities):

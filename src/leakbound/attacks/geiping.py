@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import metrics
-from leakbound.attacks.factors import Labels, stack_of
 from leakbound.attacks.images import LARGEST_PIXEL, total_variation
 from leakbound.attacks.matching import GradientMatching, Matching, problems_at_once
 from leakbound.attacks.searches import Attacker, Part, beside, in_parts
@@ -35,6 +34,7 @@ from leakbound.attacks.validity import (
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import Gradients
+from leakbound.training.factors import Labels, stack_of
 
 
 def invert(

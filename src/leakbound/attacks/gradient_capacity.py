@@ -70,7 +70,7 @@ def measure(
     if not defense.clips or not level:
         raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
     generator = torch_generator(seed, dataset.name, "capacity")  # its weights are replaced
-    network = build(model, dataset.colors, len(dataset.classes), generator).to(device)
+    network = build(model, dataset.colors, len(dataset.classes), generator, dataset.side).to(device)
     ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
     parameters = sum(one.numel() for one in network.parameters())
     size = max(1, min(_CHUNK, GRADIENT_BYTES // (4 * parameters)))

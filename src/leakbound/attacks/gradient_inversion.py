@@ -65,6 +65,7 @@ def attack(
     Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is removed by
     the learned estimate where there is one, else by the best linear one, which then is ``linear``. ``geiping`` is the
     published attack with the total-variation weight that was best on the same records; ``untuned`` uses one weight.
+    ``unstaged`` is what ``attack`` would be without the staged search, where the network has stages.
     Controls: ``prior`` is the mean auxiliary image; ``oracle`` is the best linear estimate by who knows what the
     gradient was computed on, absent where gradients are noisy or incomplete; ``learned_oracle`` the learned one.
 
@@ -93,7 +94,8 @@ def attack(
     colors, height, width = dataset.aux.images.shape[1:]
     if problems := client.problems((colors, height, width)):
         raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
-    law, make = _LazyLaw(dataset.aux.images, channel), partial(build, model, dataset.colors, len(dataset.classes))
+    law = _LazyLaw(dataset.aux.images, channel)
+    make = partial(build, model, dataset.colors, len(dataset.classes), side=dataset.side)
 
     def attacker(replica: int) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
         """Rows and pictures of a replica."""
@@ -196,25 +198,36 @@ class _Scene:
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
             statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
-        limit = yield from self.limit(own, observed, errors)
-        pictures |= {"attack": pictures["geiping"]} if limit is None else limit.images
-        statuses["attack"] = statuses["geiping"] if limit is None else limit.statuses
+        limits = yield from self.limits(own, observed, errors)
+        for variant, limit in limits.items():
+            pictures[variant] = pictures["geiping"] if limit is None else limit.images["attack"]
+            statuses[variant] = statuses["geiping"] if limit is None else limit.statuses
+        best = limits["attack"]
+        pictures |= {} if best is None else best.images
         pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
         released = observed.sent.images.cpu().numpy()
         pictures |= self.oracles(released)
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
-        table = _table(observed, pictures, statuses, {} if limit is None else limit.metrics)
+        table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
         table = pd.concat([table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True)
         return table, {"truth": observed.truth, "released": released, **pictures}
 
-    def limit(self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[_Limit | None]:
-        """Findings of the way that is best on the attacker's own batches; None if the published attack is."""
+    def limits(
+        self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
+    ) -> Attacker[dict[str, _Limit | None]]:
+        """Findings of the way that is best on the attacker's own batches, by variant; None of the published attack."""
         if self.size > self.config.most_records:
-            return None
-        best = yield from self.best_way(own.first(max(2, len(own.units) // self.size)), published)
-        if best is None:
-            return None
-        recovery: Recovery = yield self.recovering(observed, best)
+            return {"attack": None}
+        best = yield from self.best_ways(own.first(max(2, len(own.units) // self.size)), published)
+        found: dict[Way | None, _Limit | None] = {None: None}
+        for way in dict.fromkeys(best.values()):
+            if way is not None:
+                recovery: Recovery = yield self.recovering(observed, way)
+                found[way] = self.limit(observed, recovery)
+        return {variant: found[way] for variant, way in best.items()}
+
+    def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
+        """Findings from what was recovered."""
         restored = self.estimated(recovery)
         released = observed.sent.images.cpu().numpy()
         lost = ~np.isfinite(recovery.residuals)
@@ -227,20 +240,24 @@ class _Scene:
         statuses = np.where(lost, DIVERGED, "").astype(object)
         return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
 
-    def best_way(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[Way | None]:
+    def best_ways(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Way | None]]:
         """Way with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
 
-        A way that explains the gradients is not bettered by another one; of equations two batches show that.
+        A way that explains the gradients is not bettered by another one; of equations two batches show that. Variant
+        ``unstaged`` is the best way but for ``staged``, which is tried last.
         """
-        best, least = None, float(published[: len(own.units)].mean())
+        best: dict[str, Way | None] = {"attack": None}
+        least = float(published[: len(own.units)].mean())
         for way in ways(self.problem(own), self.config):
+            if way.name == "staged":
+                best["unstaged"] = best["attack"]
             for tried in (own.first(2), own) if way.name == "recursive" else (own,):
                 recovery: Recovery = yield self.recovering(tried, way)
                 errors = self.mean_errors(tried, recovery)
-                if recovery.solved and errors.mean() < published[: len(errors)].mean():
-                    return way
+                if recovery.solved and way.name != "staged" and errors.mean() < published[: len(errors)].mean():
+                    return {"attack": way}
             if errors.mean() < least:
-                best, least = way, float(errors.mean())
+                best["attack"], least = way, float(errors.mean())
             if recovery.solved:
                 break
         return best

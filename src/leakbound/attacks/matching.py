@@ -2,7 +2,7 @@
 
 Each candidate has its own observed gradient and the distance is differentiated once more, so per-record gradients of
 the weights are needed inside the graph. Where a network's gradients can be factored
-(:mod:`leakbound.attacks.factors`), that costs half to all of what vmap takes, and never forms the gradient of a linear
+(:mod:`leakbound.training.factors`), that costs half to all of what vmap takes, and never forms the gradient of a linear
 layer; any other network goes through vmap. Both are exact.
 """
 
@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.factors import Factors, Images, Labels
 from leakbound.training import stack
 from leakbound.training.client_steps import record_gradients
+from leakbound.training.factors import Factors, Images, Labels
 
 _MOST = {"cpu": 64, "cuda": 1024}  # problems at once; more would not be faster
 _CPU_BYTES = 2**31  # for the problems on a CPU: no measurement, so that equal attacks give equal bytes

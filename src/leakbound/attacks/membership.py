@@ -9,6 +9,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
-from leakbound.metrics import Interval, auc_interval, proportion_interval, tpr_at_fpr
+from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, surely_better, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.replay import in_full_precision
 from leakbound.training.stack import finite_slots, free_bytes
@@ -38,10 +39,12 @@ ALONE = ("white_box", "loss_threshold")
 """Attackers that look at the target alone."""
 COMPARING = ("lira_offline", "lira_online", "rmia", "white_box_references")
 """Attackers that compare it with reference networks; the last one learns from all signals and these scores together."""
+LEARNED = ("white_box", "white_box_references")
+"""Attackers that learn from the records that they know."""
 STRONGEST = "strongest"
-"""The attacker that does best on the records that it knows."""
+"""By each metric the attacker that does best on the records that it knows."""
 
-_FALSE_POSITIVE_RATES = (0.01, 0.001)
+_FALSE_POSITIVE_RATES: Mapping[str, float | None] = {"auc": None, "tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
@@ -89,8 +92,9 @@ def attack(
     channel: Channel | None = None,
     references: References | None = None,
     learning_rates: Sequence[float] = (),
+    lengths: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Attack every replica of a run in all ways, and in the one that does best on the records that the attacker knows.
+    """Attack every replica of a run in all ways, and by each metric in the :func:`strongest`.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
     itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Canaries
@@ -100,7 +104,7 @@ def attack(
     Args, beside those of :mod:`leakbound.attacks`:
         channel: Of the defense, if it has one.
         references: Networks to compare with; None for none.
-        learning_rates: That of each network, needed with references.
+        learning_rates: That of each network, needed with references; ``lengths`` those of their trainings, or ``full``.
 
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, the same
@@ -109,25 +113,25 @@ def attack(
         a comparison with references of which fewer than two trained soundly. With them the arrays ``<variant>_members``
         and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member; ``<variant>_canaries``
         (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); and of
-        the strongest attacker its index among the variants, ``strongest_choice`` (replicas,), and whether it looked
-        through noise, ``noisy_queries`` (replicas,).
+        the attacker that is strongest by AUC its index among the variants, ``strongest_choice`` (replicas,), and
+        whether it looked through noise, ``noisy_queries`` (replicas,).
 
     Raises:
         ValueError: If there are too few records to learn from or to score.
     """
     generator = torch_generator(seed, dataset.name, "membership_architecture")  # the target's weights replace its own
-    network = models.build(model, dataset.colors, len(dataset.classes), generator).to(device).eval()
+    network = models.build(model, dataset.colors, len(dataset.classes), generator, dataset.side).to(device).eval()
     ways = list(_ways(channel, config, dataset, seed, device))
     variants = ALONE if references is None else ALONE + COMPARING
-    rows: list[dict[str, object]] = []
-    kept: list[dict[str, np.ndarray]] = []
+    rows, kept = list[dict[str, object]](), list[dict[str, np.ndarray]]()
 
     def case(row: int, replica: int, sound: bool) -> _Case:
         """Look at the records of a replica."""
         division = numpy_generator(seed, dataset.name, replica, "membership_division")
         asked = asked_records(dataset, replica, config.known_fraction, division)
         load(network, {name: values[row] for name, values in weights.items()})
-        look = partial(_look, network, dataset, references, learning_rates[row] if references is not None else None)
+        recipe = (learning_rates[row], lengths[row] if lengths else "full") if references is not None else None
+        look = partial(_look, network, dataset, references, recipe)
         known, way = max(((look(way, asked.known), way) for way in ways), key=lambda seen: _promise(seen[0]))
         looks = [known, *(look(way, group) for group in asked.groups)]
         sound = sound and all(seen.signals.finite for seen in looks)
@@ -160,12 +164,16 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
 def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
     """Rows and arrays of a replica; there are no scores if it is not sound."""
     unknown = [np.full(len(group), np.nan) for group in case.asked.groups]
-    named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in (*variants, STRONGEST)}
-    kept = {f"{name}_{kind}": values for name, kinds in named.items() for kind, values in kinds.items()}
-    choice = [found.get(name) is found.get(STRONGEST) for name in variants].index(True) if found else -1
+    named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in variants}
+    known = {name: scores[0] for name, scores in found.items()}
+    choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
+    best = named[choices["auc"] or variants[0]]
+    kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
+    choice = list(variants).index(choices["auc"]) if known else -1
     kept |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(case.way.count > 0)}
     kept |= {"canaries_inserted": case.asked.inserted} if len(case.asked.inserted) else {}
-    return _rows(case.replica, named, case.asked, case.looks[1].signals if case.sound else None), kept
+    target = case.looks[1].signals if case.sound else None
+    return _rows(case.replica, named, choices, case.asked, target), kept
 
 
 def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Lesson, list[Tensor], Scores]:
@@ -177,7 +185,7 @@ def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Le
 
     Returns:
         Attacker to its scores of the known records, for one that learns from them by networks that held them out (NaN
-        for the few that none did), and of each other group. ``strongest`` is the one with the highest AUC on the known.
+        for the few that none did), and of each other group.
     """
     found: dict[str, list[np.ndarray]] = {
         "white_box": (yield from _learned(looks, (), generator)),
@@ -187,8 +195,7 @@ def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Le
         found |= _comparing(looks, looks[0].compared)
         evidence = [_evidence(found, number, look) for number, look in enumerate(looks)]
         found["white_box_references"] = yield from _learned(looks, evidence, generator)
-    best = max(found, key=lambda name: _area(found[name][0]))
-    return {**found, STRONGEST: found[best]}
+    return found
 
 
 def _comparing(looks: Sequence[Look], known: Compared) -> dict[str, list[np.ndarray]]:
@@ -243,17 +250,17 @@ def _look(
     network: nn.Module,
     dataset: ImageDataset,
     references: References | None,
-    learning_rate: float | None,
+    recipe: tuple[float, str] | None,
     queries: Queries,
     group: Group,
 ) -> Look:
-    """View of some records through a network and the references of its learning rate."""
+    """View of some records through a network and the references of its learning rate and length."""
     device = next(network.parameters()).device
     images, labels = torch.from_numpy(dataset.pool.images[group.rows]), torch.from_numpy(group.labels)
     signals = read_signals(network, images.to(device), labels.to(device), queries)
-    if references is None or learning_rate is None:
+    if references is None or recipe is None:
         return Look(signals)
-    return Look(signals, references.compared(learning_rate, queries, group.rows, group.labels))
+    return Look(signals, references.compared(recipe[0], queries, group.rows, group.labels, recipe[1]))
 
 
 def _promise(look: Look) -> float:
@@ -264,14 +271,35 @@ def _promise(look: Look) -> float:
     )
 
 
-def _area(known: Float[np.ndarray, " n"]) -> float:
-    """AUC of scores of which the first half are members', as far as they are finite; 0 where that leaves too few."""
+def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
+    """Attacker that does best on the records that it knows.
+
+    Those that learned from these records stopped where they did best on some of them: they are taken only where they
+    are surely better than the best of the others.
+
+    Args:
+        known: Attacker to its scores; the first half are members'. Records without a score are left out.
+        fpr: False-positive rate at which true ones are compared; None for the AUC.
+    """
+    plain = max((name for name in known if name not in LEARNED), key=lambda name: _area(known[name], fpr))
+    best = known[plain].reshape(2, -1)
+    surer = [name for name in LEARNED if name in known and surely_better(known[name].reshape(2, -1), best, fpr)]
+    return max(surer, key=lambda name: _area(known[name], fpr), default=plain)
+
+
+def _area(known: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
+    """AUC, or true-positive rate, of finite scores, the first half members'; 0 where there are too few."""
     members, nonmembers = (half[np.isfinite(half)] for half in np.split(known, 2))
-    return auc_interval(members, nonmembers).value if min(len(members), len(nonmembers)) > 1 else 0.0
+    enough = min(len(members), len(nonmembers)) > 1
+    return float(score_parts(members, nonmembers, fpr)[0].mean()) if enough else 0.0
 
 
 def _rows(
-    replica: int, named: Mapping[str, Mapping[str, np.ndarray]], asked: Asked, target: Signals | None
+    replica: int,
+    named: Mapping[str, Mapping[str, np.ndarray]],
+    choices: Mapping[str, str],
+    asked: Asked,
+    target: Signals | None,
 ) -> list[dict[str, object]]:
     """One row per estimate, NaN where there is none; none belongs to a unit of its own."""
     found: dict[tuple[str, str], Interval] = {}
@@ -283,9 +311,12 @@ def _rows(
             compared["canary_"] = scores["canaries"][place, asked.inserted], np.concatenate(others)
         for kind, halves in compared.items():
             unknown = not all(np.isfinite(half).all() for half in halves)
-            found[variant, f"{kind}auc"] = _UNKNOWN if unknown else auc_interval(*halves)
-            for rate in _FALSE_POSITIVE_RATES:
-                found[variant, f"{kind}tpr_at_fpr_{rate}"] = _UNKNOWN if unknown else tpr_at_fpr(*halves, rate)
+            for metric, at in _FALSE_POSITIVE_RATES.items():
+                one = _UNKNOWN if unknown else auc_interval(*halves) if at is None else tpr_at_fpr(*halves, at)
+                found[variant, f"{kind}{metric}"] = one
+    kinds = ("", "canary_") if len(asked.inserted) else ("",)
+    for kind, (metric, name) in product(kinds, choices.items()):
+        found[STRONGEST, f"{kind}{metric}"] = found.get((name, f"{kind}{metric}"), _UNKNOWN)
     hits = np.full(len(asked.scored), np.nan) if target is None else target.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
         found["target", metric] = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))

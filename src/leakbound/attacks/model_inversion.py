@@ -96,7 +96,9 @@ def attack(
     controls = {"start": start, "aux_mean": known}
     prior = _Prior(dataset.aux, known, present, dataset.drawing.members)
     words = (seed, dataset.name, "model_inversion")
-    network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words)).to(device).eval()
+    network = (
+        build(model, dataset.colors, len(dataset.classes), torch_generator(*words), dataset.side).to(device).eval()
+    )
     knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
 
     def attacker(slot: int, row: int) -> Asking[Found]:
@@ -131,7 +133,7 @@ def _results(
 ) -> dict[int, Found]:
     """Findings by the row of each network whose weights are finite.
 
-    On a CPU they are attacked one by one, on a GPU as many side by side as its memory holds.
+    As many are attacked side by side as ``stack_size`` gives.
 
     Args:
         network: Architecture, on the device.

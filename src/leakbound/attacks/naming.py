@@ -111,7 +111,9 @@ def attack(
     tables, hits = [], []
     for replica in range(replicas):
         words = (dataset.name, "naming", replica)
-        network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
+        network = build(
+            model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"), dataset.side
+        )
         generator = partial(numpy_generator, seed, *words)
         noise = partial(noise_source, privacy_noise, seed, *words, device=device)
         scene = _Scene(network.to(device).eval(), client, dataset.pool, config, generator, noise)

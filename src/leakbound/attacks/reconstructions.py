@@ -55,7 +55,9 @@ def reconstructions(
     ((shape, levels),) = settings.levels.items()
     members, words = dataset.members(0), (dataset.name, "reconstructions")
     clean, labels = members.images[: settings.images], torch.from_numpy(members.labels[: settings.images])
-    network = build(_MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network")).eval()
+    network = build(
+        _MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
+    ).eval()
     prior = torch.from_numpy(dataset.aux.images.mean(axis=0))
     config = GradientInversionConfig(iterations=_ITERATIONS)
     published = Geiping(network, prior, config, partial(numpy_generator, seed, *words))

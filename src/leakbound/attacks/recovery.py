@@ -3,13 +3,15 @@
 ``recursive`` solves for a single record in closed form. The others look for the most probable images under a Gaussian
 law, of which the attacker's own records give mean and covariance and the channel the noise: they minimise
 ½ Σ ‖u‖² + w · ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u of all records of a batch
-together. ``quasi_newton`` (L-BFGS) suits smooth networks; ``adam`` is not stopped by the kinks of ReLU and pooling.
+together. ``quasi_newton`` (L-BFGS) suits smooth networks; ``adam`` is not stopped by the kinks of ReLU and pooling, and
+``staged`` softens them, where a single record went through a chain of convolutions (:mod:`leakbound.attacks.staged`).
 No search keeps to the range of pixels: noisy images do not. On a GPU all but L-BFGS take several replicas in one stack.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,13 +23,17 @@ from jaxtyping import Float, Int
 from scipy import linalg, optimize
 from torch import Tensor, nn
 
-from leakbound.attacks.factors import Factors, Stack, stack_of
+from leakbound.attacks import staged
 from leakbound.attacks.matching import problems_at_once
 from leakbound.attacks.recursive import Solving, solvable
 from leakbound.attacks.searches import Part, beside, in_parts
 from leakbound.channels.channel import Channel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
+from leakbound.training.factors import Factors, Stack, stack_of
+from leakbound.training.stack import stacked
+
+logger = logging.getLogger("leakbound")
 
 SOLVED = 0.01
 """Relative difference of gradients below which an attacker knows that it has found the images."""
@@ -186,7 +192,8 @@ class Recovery:
 def ways(problem: Problem, config: GradientInversionConfig) -> Iterator[Way]:
     """Members of the family that suit an upload, the surest one first.
 
-    Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s².
+    Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s². A network
+    that is not searched in stages goes without that, and the log says why.
     """
     size = problem.labels.shape[1]
     noise = problem.client.noise_std(size)
@@ -198,6 +205,13 @@ def ways(problem: Problem, config: GradientInversionConfig) -> Iterator[Way]:
             yield Way("recursive", _EXACT_WEIGHT)
         yield Way("quasi_newton", _EXACT_WEIGHT)
     yield from (Way("adam", weight) for weight in sorted(config.gradient_weights))
+    if size == 1 and not problem.client.defense.changes_gradients:
+        try:
+            staged.stages_of(problem.network, problem.image_shape)
+        except ValueError as reason:
+            logger.info("No staged search of %s: %s", type(problem.network).__name__, reason)
+        else:
+            yield Way("staged", staged.WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -233,6 +247,8 @@ class Recovering:
             raise ValueError(f"{self.way.name} needs a law of the released images")
         if self.way.name == "quasi_newton":
             return _checked(self.problem, _quasi_newton(self.problem, self.law, self.way.weight, self.iterations))
+        if self.way.name == "staged":
+            return self._staged([self], self.law)[0]
         return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
 
     def together(self, others: Sequence[Recovering]) -> list[Recovery]:
@@ -242,6 +258,8 @@ class Recovering:
         if self.way.name == "recursive":
             first, *rest = (one._solving() for one in searches)
             return [_checked(one, images[:, None]) for one, images in zip(problems, first.together(rest), strict=True)]
+        if self.way.name == "staged" and self.law is not None:
+            return self._staged(searches, self.law)
         stack = stack_of([one.network for one in problems], self.problem.image_shape)
         if self.way.name != "adam" or self.law is None or stack is None:
             return [one.alone() for one in searches]
@@ -253,18 +271,43 @@ class Recovering:
 
     def _adam(self, searches: list[Recovering], law: Law, batches: Callable[[Part], Problem]) -> list[Recovery]:
         """Images of several searches, which have a weight each; some batches at once."""
+
+        def climbed(part: Part) -> Tensor:
+            """Images of some batches of each."""
+            weights = [searches[place].way.weight for place in part.searches] * len(part.rows[0])
+            return _climbed(batches(part), law, weights, self.iterations)
+
+        return self._in_parts(searches, climbed)
+
+    def _staged(self, searches: list[Recovering], law: Law) -> list[Recovery]:
+        """Images of several searches in stages, by what the linear layers of each network reveal."""
+        shape, problems = self.problem.image_shape, [one.problem for one in searches]
+        known = [staged.features_of(one.network, one.gradients, shape) for one in problems]
+        device = known[0].values.device
+        weights = {name: value.detach() for name, value in stacked([one.network for one in problems], device).items()}
+        stages = staged.stages_of(self.problem.network, shape)
+
+        def searched(part: Part) -> Tensor:
+            """Images of some records of each."""
+            own = list(zip(part.searches, part.rows, strict=True))
+            side = (beside(known[place][field][rows] for place, rows in own) for field in (0, 1))
+            seen = {name: beside(problems[place].gradients[name][rows] for place, rows in own) for name in weights}
+            encoder = staged.Encoder(stages, {name: value[part.searches] for name, value in weights.items()})
+            found = staged.search(encoder, staged.Features(*side), seen, (law.mean, law.root), shape, self.iterations)
+            return found[:, None]
+
+        return self._in_parts(searches, searched, staged.STARTS)
+
+    def _in_parts(
+        self, searches: list[Recovering], images: Callable[[Part], Tensor], starts: int = 1
+    ) -> list[Recovery]:
+        """Images of several searches, which begin at some points each, when those of a part are found at once."""
         problem = self.problem
         like = next(iter(problem.gradients.values()))
         found = [like.new_empty(*one.problem.labels.shape, *problem.image_shape) for one in searches]
-
-        def solve(part: Part) -> None:
-            """Some batches of each."""
-            weights = [searches[place].way.weight for place in part.searches] * len(part.rows[0])
-            part.put(_climbed(batches(part), law, weights, self.iterations), found)
-
-        records = problems_at_once(problem.network, problem.image_shape, like.device)
-        in_parts([len(one) for one in found], max(1, records // problem.labels.shape[1]), like.device, solve)
-        return [_checked(one.problem, images) for one, images in zip(searches, found, strict=True)]
+        rows = problems_at_once(problem.network, problem.image_shape, like.device) // (problem.labels.shape[1] * starts)
+        in_parts([len(one) for one in found], max(1, rows), like.device, lambda part: part.put(images(part), found))
+        return [_checked(one.problem, own) for one, own in zip(searches, found, strict=True)]
 
 
 def _checked(problem: Problem, images: Tensor) -> Recovery:

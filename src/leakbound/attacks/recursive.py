@@ -19,10 +19,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
-from leakbound.attacks.factors import windows
 from leakbound.attacks.matching import problems_at_once
 from leakbound.attacks.searches import Part, in_parts
 from leakbound.training import stack
+from leakbound.training.factors import windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
 _GLANCES = {"cpu": 1, "cuda": 32}  # of these, steps until it is seen whether it is over: a look waits for a GPU
@@ -74,11 +74,13 @@ class Descent:
     Attributes:
         layer: Name of the lowest layer whose input is known.
         inputs: That input, float64, (n, ...): the images, if ``complete``.
+        slopes: Of the loss by that layer's outputs, float64, (n, ...).
         complete: Whether the way led to the images.
     """
 
     layer: str
     inputs: Tensor
+    slopes: Tensor
     complete: bool
 
 
@@ -101,16 +103,16 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
     Source:
         Zhu and Blaschko 2021, "R-GAP: Recursive gradient attack on privacy", with weighted least squares.
     """
-    chain, complete = _chain(model, image_shape)
+    chain, complete = chain_of(model, image_shape)
     if not chain:
         return None
     weights = {name: value.detach() for name, value in model.named_parameters()}
-    return Descent(chain[-1].name, _bottom(chain, weights, gradients), complete)
+    return Descent(chain[-1].name, *_bottom(chain, weights, gradients), complete)
 
 
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
     """True if equations lead from the gradient of a single record to the image, of a shape (colors, height, width)."""
-    return _chain(model, image_shape)[1]
+    return chain_of(model, image_shape)[1]
 
 
 def solved_images(
@@ -157,7 +159,7 @@ class Solving:
         """
         searches = [self, *others]
         models = list(dict.fromkeys(one.model for one in searches))
-        chains = [_chain(model, self.image_shape) for model in models]
+        chains = [chain_of(model, self.image_shape) for model in models]
         ways = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
         chain, complete = chains[0]
         if len(ways) > 1 or not complete:
@@ -173,7 +175,7 @@ class Solving:
             """Records of some rows, whichever networks they come from."""
             (rows,) = part.rows
             own = {name: value[slots[rows]] for name, value in weights.items()}
-            inputs = _bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()})
+            inputs, _ = _bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()})
             part.put(inputs.view(-1, *self.image_shape).float(), [found])
 
         in_parts([len(slots)], problems_at_once(self.model, self.image_shape, device), device, solve)
@@ -187,13 +189,39 @@ class _Outputs(NamedTuple):
     values: Tensor
 
 
-def _chain(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_Link], bool]:
-    """Layers from the logits down as far as each one's input is an activation of the next; whether images are below."""
-    names = {module: name for name, module in model.named_modules()}
-    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+class Called(NamedTuple):
+    """Layer with parameters that a network called.
+
+    Attributes:
+        name: Its name.
+        layer: The layer.
+        inputs: What it was given.
+        output: What it made of it.
+    """
+
+    name: str
+    layer: nn.Module
+    inputs: Tensor
+    output: Tensor
+
+
+def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tensor, list[Called]]:
+    """An image of normal noise, and the layers with parameters that a network calls on it.
+
+    Args:
+        model: The network.
+        image_shape: (colors, height, width).
+
+    Returns:
+        The image, (1, ...), and the calls in their order; none of a network whose last layer does not make the logits,
+        or that calls a layer twice.
+    """
+    calls: list[Called] = []
     handles = [
-        module.register_forward_hook(lambda layer, inputs, output: calls.append((layer, inputs[0], output)))
-        for module in names
+        module.register_forward_hook(
+            lambda layer, inputs, output, name=name: calls.append(Called(name, layer, inputs[0], output))
+        )
+        for name, module in model.named_modules()
         if next(module.parameters(recurse=False), None) is not None
     ]
     parameter = next(model.parameters())
@@ -205,28 +233,34 @@ def _chain(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_L
     finally:
         for handle in handles:
             handle.remove()
-    if not calls or not torch.equal(calls[-1][2], logits) or len({layer for layer, _, _ in calls}) < len(calls):
-        return [], False
+    if not calls or not torch.equal(calls[-1].output, logits) or len({one.layer for one in calls}) < len(calls):
+        return probe, []
+    return probe, calls
+
+
+def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_Link], bool]:
+    """Layers from the logits down as far as each one's input is an activation of the next; whether images are below."""
+    probe, calls = calls_of(model, image_shape)
     links: list[_Link] = []
     inverse: Callable[[Tensor], Tensor] | None = None  # of the activation of the layer's output
     for position in range(len(calls) - 1, -1, -1):
-        layer, inputs, output = calls[position]
-        if not _passable(layer, inputs) or (isinstance(layer, nn.Conv2d) and inverse is None):
+        name, layer, inputs, output = calls[position]
+        if not passable(layer, inputs) or (isinstance(layer, nn.Conv2d) and inverse is None):
             break
         if not links and (isinstance(layer, nn.Conv2d) or layer.bias is None):
             break
-        source = calls[position - 1][2] if position else probe
+        source = calls[position - 1].output if position else probe
         activation = _activation(source, inputs) if position else None
-        links.append(_Link(names[layer], layer, tuple(output.shape[1:]), tuple(inputs.shape[1:]), activation))
+        links.append(_Link(name, layer, tuple(output.shape[1:]), tuple(inputs.shape[1:]), activation))
         if activation is None:
-            return links, position == 0 and _equal(source, inputs)
+            return links, position == 0 and equal(source, inputs)
         inverse = activation.inverse
     if links:  # the layer below is not passed
         links[-1] = replace(links[-1], activation=None)
     return links, False
 
 
-def _passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
+def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
     """True if a layer's input can be sought."""
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
@@ -235,16 +269,18 @@ def _passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv
 
 def _activation(source: Tensor, inputs: Tensor) -> _Activation | None:
     """Function that makes a layer's input from the output below; None if it is none of those known."""
-    return next((one for one in _ACTIVATIONS if _equal(one.function(source), inputs)), None)
+    return next((one for one in _ACTIVATIONS if equal(one.function(source), inputs)), None)
 
 
-def _equal(first: Tensor, second: Tensor) -> bool:
-    """True if two tensors have the same values up to their shape."""
+def equal(first: Tensor, second: Tensor) -> bool:
+    """True if, up to rounding, two tensors have the same values up to their shape."""
     return first.numel() == second.numel() and torch.allclose(first.flatten(), second.flatten(), rtol=_SAME, atol=_SAME)
 
 
-def _bottom(chain: Sequence[_Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> Tensor:
-    """Inputs of the lowest layer of a chain, float64, (n, ...).
+def _bottom(
+    chain: Sequence[_Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Inputs of the lowest layer of a chain, and slopes of the loss by its outputs, float64, (n, ...).
 
     Args:
         chain: Layers from the logits down.
@@ -266,7 +302,7 @@ def _bottom(chain: Sequence[_Link], weights: Mapping[str, Tensor], gradients: Ma
             pulled = _pulled(link, weight, slopes).reshape(values.shape)
             slopes = pulled * link.activation.slope(values)
             outputs = _Outputs(link.activation, values) if link.activation.inverse is not None else None
-    return inputs
+    return inputs, slopes
 
 
 def _pulled(link: _Link, weight: Tensor, slopes: Tensor) -> Tensor:

@@ -55,6 +55,10 @@ class Compared:
         """Mean probability of the class over these."""
         return np.average(expit(self.confidence), axis=0, weights=self.outside)
 
+    def probability_inside(self, guess: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Mean probability over the references inside and a guess of it, which stands alone where there are none."""
+        return (guess + (self.inside * expit(self.confidence)).sum(0)) / (1 + self.inside.sum(0))
+
 
 @dataclass(frozen=True)
 class Laws:
@@ -123,13 +127,15 @@ def rmia(confidence: Float[np.ndarray, " n"], references: Compared, offline: flo
 
     Args:
         confidence: Of the network in question.
-        references: Of the references, from which p(x) = ½((1 + a) p_out(x) + 1 − a).
+        references: Of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a p_out(x) + 1 − a counts as
+            one more reference inside: few draws of the pool hold a record, often none.
         offline: a, in [0, 1]; 1 where training on a record hardly changes its probability.
 
     Source:
         Zarifzadeh, Liu and Shokri 2024, Eq. 4 and Appendix B.2.2.
     """
-    expected = 0.5 * ((1 + offline) * references.probability + 1 - offline)
+    outside = references.probability
+    expected = 0.5 * (outside + references.probability_inside(offline * outside + 1 - offline))
     return log_expit(confidence) - np.log(np.maximum(expected, np.finfo(np.float64).tiny))
 
 
@@ -146,12 +152,17 @@ class References:
     networks: Networks
     network: nn.Module
     dataset: ImageDataset
-    _answers: dict[tuple[float, int], Float[np.ndarray, "references pool classes"]] = field(default_factory=dict)
+    _answers: dict[tuple[float, str, int], Float[np.ndarray, "references pool classes"]] = field(default_factory=dict)
 
     def compared(
-        self, learning_rate: float, queries: Queries, rows: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"]
+        self,
+        learning_rate: float,
+        queries: Queries,
+        rows: Int[np.ndarray, " n"],
+        labels: Int[np.ndarray, " n"],
+        length: str = "full",
     ) -> Compared | None:
-        """Confidences of the references at a learning rate; None if fewer than two of them trained soundly.
+        """Confidences of the references of a recipe; None if fewer than two of them trained soundly.
 
         Of a record that all of them were trained on, all count as outside: no other estimate of its law is left.
 
@@ -160,10 +171,12 @@ class References:
             queries: How each record is shown.
             rows: Rows of the pool.
             labels: Class in question of each.
+            length: That of the training of the network that they are compared with.
         """
         rates = self.networks.rates
-        own = rates[rates["learning_rate"] == learning_rate]
-        key = learning_rate, queries.count
+        alike = rates["length"] == length if "length" in rates else length == "full"
+        own = rates[(rates["learning_rate"] == learning_rate) & alike]
+        key = learning_rate, length, queries.count
         if key not in self._answers:
             self._answers[key] = self._asked(own.index.tolist(), queries)
         confidence = self._answers[key][:, rows, labels].astype(np.float64)

@@ -77,7 +77,9 @@ def attack(
     scenes, looks = [], 1 if frozen else max(uses)
     for replica in range(replicas):
         words = (dataset.name, "uses", replica)
-        network = build(model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"))
+        network = build(
+            model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"), dataset.side
+        )
         if not solvable(network, shape):
             raise ValueError(f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp")
         members = dataset.members(replica)
@@ -86,7 +88,7 @@ def attack(
         source = noise_source(privacy_noise, seed, *words, "noise", device=device)
         scenes.append(_Scene(network.to(device).eval(), client, images.to(device), labels.to(device), source))
     attackers = [scene.look() for scene in scenes for _ in range(looks)]
-    like = partial(build, model, dataset.colors, len(dataset.classes), torch.Generator())
+    like = partial(build, model, dataset.colors, len(dataset.classes), torch.Generator(), dataset.side)
     found = attacked(attackers, device, like, config.images)
     tables, errors = [], []
     for replica, scene in enumerate(scenes):

@@ -1,12 +1,13 @@
 """Verdicts on a figure's claims: reproduced, contradicted, mixed, negligible or undecided."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from leakbound.claims.judging import Judged, gathered, judge, opposed, part, promised, verdict
+from leakbound.claims.judging import Judged, gathered, judge, names, opposed, part, promised, speaking, verdict
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.selection import EmptySelectionError, rows_of, select, split
 from leakbound.claims.statistics import holm
@@ -29,9 +30,11 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     compared. A claim's verdict is that over the blocks of all datasets and models; the p-values of a figure's claims
     are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
     in the figure with probability at most ``alpha``. Verdicts on the datasets stand beside it, Holm-corrected over the
-    datasets of the claim. Datasets that significantly oppose the claim's verdict make it *mixed*
-    (:func:`leakbound.claims.judging.opposed`). Statements about closed forms hold or fail without chance: their p-value
-    is 0 or 1 and stays out of the correction, and one that holds for some settings alone is *mixed*.
+    datasets of the claim. At least half of the datasets must show what is reproduced or contradicted
+    (:func:`leakbound.claims.judging.subsets`); where fewer do, or some significantly oppose the claim's verdict
+    (:func:`leakbound.claims.judging.opposed`), it is *mixed*. Statements about closed forms hold or fail without
+    chance: their p-value is 0 or 1 and stays out of the correction, and one that holds for some settings alone is
+    *mixed*.
 
     Args:
         figure: Entry of the catalogue.
@@ -57,7 +60,9 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         else None
         for claim, one in zip(figure.claims, found, strict=True)
     ]
-    adjusted = iter(holm([one.p_value for one in judged if one is not None]))
+    adjusted = zip(
+        *(holm([getattr(one, p) for one in judged if one is not None]) for p in ("p_value", "pooled")), strict=True
+    )
     level = alpha / max(1, sum(one is not None for one in judged))
     table: list[dict[str, Any]] = []
     for claim, one, pooled in zip(figure.claims, found, judged, strict=True):
@@ -65,10 +70,9 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": claim.delta is None}
         if pooled is not None and isinstance(one, Blocks):
             own = _of_datasets(claim, one, alpha, seed)
-            own.append(_row(claim, one, pooled, next(adjusted), alpha, level))
-            if against := opposed(one, own[-1]["verdict"], claim.smallest_effect(), alpha):
-                own[-1]["verdict"] = "mixed"
-                own[-1]["detail"] += f"; {', '.join(against)}: significantly otherwise, by Student's t"
+            p_adjusted, p_pooled = next(adjusted)
+            row = _row(claim, one, pooled, p_adjusted, alpha, level)
+            own.append(row | _of_all(claim, one, replace(pooled, p_value=p_pooled), row, alpha))
         elif isinstance(one, str):
             own = [{"verdict": "undecided", "detail": f"nothing to compare: {one}", "blocks": 0}]
         elif isinstance(one, dict):
@@ -133,7 +137,7 @@ def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[st
 
 def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, seed: int) -> list[dict[str, Any]]:
     """A row for each dataset, Holm-corrected over them."""
-    datasets = [name for name in dict.fromkeys(blocks.effects.index.get_level_values("dataset")) if name]
+    datasets = [name for name in names(blocks) if name]
     parts = [part(blocks, name) for name in datasets]
     judged = [
         judge(own, claim.smallest_effect(), numpy_generator(seed, "claim", claim.id, name))
@@ -146,6 +150,21 @@ def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, seed: int) ->
         row = _row(claim, own, one, p_adjusted, alpha, alpha / len(datasets))
         rows.append({**row, "dataset": name, "model": models[0] if len(models) == 1 else OVERALL})
     return rows
+
+
+def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float) -> dict[str, Any]:
+    """What a claim's verdict over all blocks becomes where its datasets disagree; ``pooled`` has their adjusted p."""
+    delta, reached = claim.smallest_effect(), row["verdict"]
+    whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
+    if against := opposed(blocks, whole, delta, alpha):
+        detail = f"{', '.join(against)}: significantly otherwise, by Student's t"
+        return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
+    if whole != reached:
+        shown, half = speaking(blocks, pooled.direction, delta, alpha), -(-len(names(blocks)) // 2)
+        some = f"shown by {', '.join(shown)}" if 0 < len(shown) < half else f"{whole} by all datasets together"
+        detail = f"{some}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
+        return {"verdict": "mixed" if 0 < len(shown) < half else reached, "detail": f"{row['detail']}; {detail}"}
+    return {}
 
 
 def _row(
@@ -161,12 +180,17 @@ def _row(
     if reached == "undecided" and p_adjusted < alpha:
         falling = f"the claimed way, but these steps may go back by delta: {', '.join(judged.falling)}"
         notes.append(falling if judged.direction else "ranks and means go different ways")
+    text = claim.text
     if reached in ("undecided", "negligible") and (least := design.smallest_p(judged.blocks)) > level:
         few = f"too few to tell an effect at {level:.2g}"
         notes.append(f"{few}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
+        if reached == "undecided":  # an interval may lie wholly on one side, and readers ask why it decides nothing
+            text += f" With {judged.blocks} blocks no p below {least:.2g} is possible."
+    if blocks.rule != "beyond" or reached == "negligible":
+        notes.append(f"90 % interval [{judged.low_90:.3g}, {judged.high_90:.3g}]")
     numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
     promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
-    stated = {"unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
+    stated = {"text": text, "unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
 
 

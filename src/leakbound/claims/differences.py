@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from jaxtyping import Float
 from pydantic import model_validator
 
-from leakbound.claims.outcomes import Blocks, ClaimOptions, ClaimTest, Exact, Rule, complete
+from leakbound.claims.outcomes import ROUNDING, Blocks, ClaimOptions, ClaimTest, Exact, Rule, complete, exactly
 from leakbound.claims.selection import Columns, EmptySelectionError, select, select_ranked, series_means, split
 from leakbound.config.catalogue import Conditions
 
@@ -42,10 +43,10 @@ class Compared(ClaimOptions):
 
 
 class Difference(Compared):
-    """One series above another one, or above a number."""
+    """One series above another one, or above a number; or at most as high."""
 
     exact: bool = False
-    """Set where the rows leave nothing to chance; the means of both series must differ in every match."""
+    """Set where the rows leave nothing to chance: no match may go against the claim by more than rounding."""
 
 
 class Identity(Compared):
@@ -68,19 +69,22 @@ def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exac
     """
     if not options.exact:
         return _differences(sign, "beyond", rows, options)
-    gaps = sign * np.array([a - b for a, b in _means(rows, options)])
-    against = int((gaps <= 0).sum())
-    result = f"{against} against the claim" if against else "all as claimed"
-    return Exact(float(gaps.min()), not against, f"{len(gaps)} comparisons, {result}")
+    gaps, slack = _gaps(sign, rows, options)
+    return exactly(gaps, slack, f"{len(gaps)} comparisons", nothing=not gaps.any())
 
 
-def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks:
+def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact:
     """Difference of two series in each replica, claimed to be at most delta: either way, or upward.
+
+    One without chance (``exact``) is at most 0, up to rounding: a bound that may be reached.
 
     Raises:
         SelectionError: If a column is missing.
         EmptySelectionError: If there is nothing that both series share.
     """
+    if isinstance(options, Difference) and options.exact:
+        gaps, slack = _gaps(-1, rows, options)
+        return exactly(gaps, slack, f"{len(gaps)} comparisons")
     return _differences(1, rule, rows, options)
 
 
@@ -109,6 +113,12 @@ def _differences(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -
     )
 
 
+def _gaps(sign: int, rows: pd.DataFrame, options: Compared) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Differences of both series' means in the claimed direction, match by match, and what may be rounding of them."""
+    means = np.array(_means(rows, options))
+    return sign * (means[:, 0] - means[:, 1]), ROUNDING * np.abs(means).max(axis=1)
+
+
 def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
     """Means of both series, match by match."""
     rows = select_ranked(rows, options.where)
@@ -125,5 +135,5 @@ def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
 greater = ClaimTest("greater", Difference, partial(compare, 1))
 less = ClaimTest("less", Difference, partial(compare, -1))
 within = ClaimTest("within", Compared, partial(confine, "within"))
-at_most = ClaimTest("at_most", Compared, partial(confine, "at most"))
+at_most = ClaimTest("at_most", Difference, partial(confine, "at most"))
 equals = ClaimTest("equals", Identity, identify)

@@ -37,13 +37,12 @@ class Front(ClaimOptions):
 def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     """Area that one front dominates minus each other's, in each replica.
 
-    A front of more points dominates more though none of them is better. All are therefore measured by as many points as
-    the smallest front has: by the mean area over all ways to choose so many of a front's points. Fronts whose points
-    have the same law have the same expected area then, however many they have.
+    A front of more points dominates more though none of them is better, by more steps and by more luck, and a part of
+    its points dominates less where some of them are alike. Only fronts of equally many points are therefore compared.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one point and replica.
-        EmptySelectionError: If there is nothing to compare.
+        EmptySelectionError: If there is nothing to compare, or numbers of points differ.
     """
     import pandas as pd
 
@@ -57,19 +56,24 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     best = _named(options.best)
     if best not in fronts or len(fronts) < 2:
         raise EmptySelectionError(f"{best} and a front to compare it with must both be in the rows")
-    count = min(int(front.groupby("replica").size().max()) for front in fronts.values())
-    areas = {}
-    for name, front in fronts.items():
-        most = front.groupby("replica").size().max()
-        areas[name] = {
-            replica: hypervolume(signs * own[["x", "y"]].to_numpy(float), signs * options.reference, count)
+    counts = {name: int(front.groupby("replica").size().max()) for name, front in fronts.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise EmptySelectionError(
+            f"fronts of more points dominate more, and these have {listed}: give all as many levels and rates"
+        )
+    areas = {
+        name: {
+            replica: hypervolume(signs * own[["x", "y"]].to_numpy(float), signs * options.reference)
             for replica, own in front.groupby("replica")
-            if len(own) == most
+            if len(own) == counts[name]
         }
+        for name, front in fronts.items()
+    }
     (table,), left_out = complete([pd.DataFrame(areas)])
     listed = ", ".join(f"{name} {value:.4g}" for name, value in table.mean().items())
     effects = pd.DataFrame({name: table[best] - table[name] for name in fronts if name != best})
-    detail = f"sign flips; areas by {count} points: {listed}; effect: {best} minus the decisive other"
+    detail = f"sign flips; areas by {counts[best]} points: {listed}; effect: {best} minus the decisive other"
     return Blocks(effects, 1, detail, left_out=left_out)
 
 

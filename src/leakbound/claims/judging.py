@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from jaxtyping import Float
 
 from leakbound.claims.outcomes import Blocks, Rule
 from leakbound.claims.power import Design
-from leakbound.claims.statistics import Strata, Tails, holm, interval, sign_flips, spread, student
+from leakbound.claims.statistics import Strata, Tails, holm, interval, sign_flips, skewed, spread, student
 
 STRATUM = ["dataset", "model"]
 
@@ -28,7 +29,9 @@ class Judged:
         high: Upper end.
         low_90: Lower end of the 90 % interval, which two one-sided tests of equivalence stand for.
         high_90: Upper end.
-        p_value: Of the claim's test, two-sided where the claim is that there is an effect; NaN without blocks.
+        p_value: Of the claim's test, two-sided where the claim is that there is an effect; NaN without blocks. Of
+            several datasets the largest of :func:`subsets`, so that at least half of them show it.
+        pooled: The same of all blocks together.
         direction: 1 if the effect goes the claimed way, -1 if the opposite way, 0 if neither.
         blocks: Number of blocks.
         falling: Steps that may fall by delta, with the lower end of the mean's 90 % interval.
@@ -40,6 +43,7 @@ class Judged:
     low_90: float = math.nan
     high_90: float = math.nan
     p_value: float = math.nan
+    pooled: float = math.nan
     direction: int = 0
     blocks: int = 0
     falling: tuple[str, ...] = ()
@@ -65,32 +69,51 @@ def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
     )
 
 
-def part(blocks: Blocks, dataset: str) -> Blocks:
-    """The blocks of one dataset."""
+def part(blocks: Blocks, *datasets: str) -> Blocks:
+    """The blocks of some datasets."""
 
     def own(table: pd.DataFrame | None) -> pd.DataFrame | None:
-        return None if table is None else table[table.index.get_level_values("dataset") == dataset]
+        return None if table is None else table[table.index.get_level_values("dataset").isin(datasets)]
 
     effects = own(blocks.effects)
     assert effects is not None
     return replace(blocks, effects=effects, scores=own(blocks.scores), steps=own(blocks.steps))
 
 
+def names(blocks: Blocks) -> list[str]:
+    """The datasets of blocks."""
+    return list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))
+
+
+def subsets(blocks: Blocks) -> Iterator[Blocks]:
+    """Blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
+
+    If fewer did, those that do not would fill one of these subsets, so that the largest of their p-values errs no more
+    often than one of them.
+
+    Source:
+        Benjamini and Heller 2008, "Screening for partial conjunction hypotheses", with the test of all blocks of a
+        subset in the place of Fisher's combination.
+    """
+    datasets = names(blocks)
+    for some in combinations(datasets, len(datasets) - -(-len(datasets) // 2) + 1):
+        yield part(blocks, *some)
+
+
 def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judged:
     """Test blocks by sign flips; ``generator`` draws signs where there are too many blocks for all of them."""
-    scores = blocks.effects if blocks.scores is None else blocks.scores
-    name, p_value, direction = _decisive(blocks, scores, delta, partial(sign_flips, generator=generator))
+    name, pooled, direction = _tested(blocks, delta, generator)
+    found = [_tested(some, delta, generator) for some in subsets(blocks)] if len(names(blocks)) > 2 else []
+    p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in found)])
     values, strata = _column(blocks.effects, name)
-    effect = float(values.mean())
-    if blocks.rule == "beyond" and np.sign(effect) != blocks.claimed * direction:
-        direction = 0  # ranks and means that disagree say nothing of the direction
     low_90, high_90 = interval(values, strata, 0.9)
     return Judged(
-        effect,
+        float(values.mean()),
         *interval(values, strata, 0.95),
         low_90,
         high_90,
         p_value,
+        pooled,
         direction,
         len(values),
         _falling(blocks.steps, delta),
@@ -124,15 +147,7 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
     Returns:
         Names of datasets; none where all that speak agree with the verdict.
     """
-    found = []
-    for dataset in (datasets := list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))):
-        own = part(blocks, dataset)
-        name, p_value, way = _decisive(own, own.effects, delta, partial(student, strata=_strata(own.effects)))
-        small = blocks.rule == "beyond" and _inside(interval(*_column(own.effects, name), 0.9), delta)
-        found.append((p_value, 0 if small else way))
-    adjusted = holm([p_value for p_value, _ in found])
-    says = {name: way for name, p, (_, way) in zip(datasets, adjusted, found, strict=True) if p < alpha and way}
-    claimed, otherwise = ([name for name, way in says.items() if way == side] for side in (1, -1))
+    claimed, otherwise = (speaking(blocks, way, delta, alpha) for way in (1, -1))
     if pooled == "reproduced":
         return otherwise
     if pooled == "contradicted":
@@ -140,17 +155,50 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
     return [*claimed, *otherwise] if claimed and otherwise else []
 
 
+def speaking(blocks: Blocks, way: int, delta: float, alpha: float) -> list[str]:
+    """Datasets that speak significantly for the claimed direction (1) or the other (-1), as :func:`opposed` asks."""
+    found = []
+    for dataset in names(blocks):
+        own = part(blocks, dataset)
+        name, p_value, side = _decisive(own, own.effects, delta, partial(student, strata=_strata(own.effects)))
+        small = blocks.rule == "beyond" and _inside(interval(*_column(own.effects, name), 0.9), delta)
+        found.append((p_value, 0 if small else side))
+    adjusted = holm([p_value for p_value, _ in found])
+    return [
+        name for name, p, (_, side) in zip(names(blocks), adjusted, found, strict=True) if p < alpha and side == way
+    ]
+
+
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
     """Design by the spread between these blocks: all that numbers of them can see at a level."""
     steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
     back = tuple((one, blocks.widths[name]) for name, one in steps.items())
-    return Design(blocks.rule, delta, spreads, back, blocks.levels, level)
+    some = next(subsets(blocks))
+    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, len(names(some)) / len(names(blocks)))
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:
     """True if an interval lies inside ±delta."""
     return -delta < ends[0] and ends[1] < delta
+
+
+def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tuple[str, float, int]:
+    """The comparison that decides, its p-value and direction, as :func:`_decisive`.
+
+    Ranks follow medians, which fall where skewed errors spread more and their mean stays. A trend therefore asks its
+    slopes too, by sign flips, which take them to be symmetric, and by a test that allows for skewness. All must agree.
+    """
+    flips = partial(sign_flips, generator=generator)
+    name, p_value, direction = _decisive(blocks, blocks.effects, delta, flips)
+    if blocks.scores is not None:
+        looks = [
+            _decisive(blocks, blocks.scores, delta, flips),
+            _decisive(blocks, blocks.effects, delta, partial(skewed, strata=_strata(blocks.effects))),
+        ]
+        p_value = max(p_value, *(p for _, p, _ in looks))
+        direction = direction if all(way == direction for _, _, way in looks) else 0
+    return name, p_value, direction
 
 
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
@@ -162,7 +210,8 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
     found = {}
     for name in scores:
         values, _ = _column(scores, name)
-        found[str(name)] = _p_value(values * blocks.claimed, blocks.rule, delta, tails)
+        holds, fails = _p_values(values * blocks.claimed, blocks.rule, delta, tails)
+        found[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
     against = {name: p for name, (p, direction) in found.items() if direction < 0}
     if against:
         name = min(against, key=lambda one: against[one])
@@ -171,20 +220,21 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
     return name, *found[name]
 
 
-def _p_value(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, int]:
-    """p-value and direction of what is claimed of the mean of values that count in the claimed direction.
+def _p_values(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, float]:
+    """p-values of what is claimed of the mean of values that count in the claimed direction, and of the opposite.
 
-    Claims of at most delta are told apart from their opposite by one-sided tests about delta. Only one of both can err,
-    so that neither needs a correction.
+    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are told apart from their
+    opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so neither needs a
+    correction, but a mean that is within ±delta may seem outside on two sides.
     """
     if rule == "beyond":
         up, down = tails(values)
-        return min(1.0, 2 * min(up, down)), int(np.sign(down - up))
+        return min(1.0, 2 * up), min(1.0, 2 * down)
     above, below = tails(values - delta)
     if rule == "within":
         low_above, low_below = tails(values + delta)
-        below, above = max(below, low_above), min(above, low_below)
-    return (below, 1) if below <= above else (above, -1)
+        below, above = max(below, low_above), min(1.0, 2 * min(above, low_below))
+    return below, above
 
 
 def _falling(steps: pd.DataFrame | None, delta: float) -> tuple[str, ...]:

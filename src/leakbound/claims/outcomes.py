@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
+from jaxtyping import Float
 from pydantic import Field
 
 from leakbound.claims.selection import EmptySelectionError
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T", bound="ClaimOptions")
+ROUNDING = 1e-9
+"""Part of the larger of two numbers by which rounding may part them, far above that of sums of thousands of terms."""
 Rule = Literal["beyond", "within", "at most"]
 """A claim that an effect exists, that it is at most delta either way, or that it is at most delta upward."""
 
@@ -34,6 +38,21 @@ class Exact:
     effect: float
     holds: bool
     detail: str
+
+
+def exactly(gaps: Float[np.ndarray, " k"], slack: Float[np.ndarray, " k"], of: str, *, nothing: bool = False) -> Exact:
+    """Comparisons without chance, of which none may go against the claim by more than rounding.
+
+    Args:
+        gaps: Differences in the claimed direction.
+        slack: What may be rounding of each.
+        of: What was compared, in words.
+        nothing: True if there is no difference at all, which a claim of one does not survive.
+    """
+    against, equal = len(gaps) if nothing else int((gaps < -slack).sum()), int((np.abs(gaps) <= slack).sum())
+    result = f"{against} against the claim" if against else "all as claimed"
+    rounded = f", {equal} equal up to rounding" if equal and not nothing else ""
+    return Exact(float(gaps.min()), not against, f"{of}, {result}{rounded}")
 
 
 @dataclass(frozen=True)

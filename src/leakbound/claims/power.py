@@ -23,6 +23,7 @@ class Design:
         steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted by.
         levels: Values along a trend whose ranks are tested; 0 for tests of means.
         level: Level of the test.
+        share: Part of the blocks that must show the effect by themselves, whichever datasets they are of.
     """
 
     rule: Rule
@@ -31,10 +32,15 @@ class Design:
     steps: Sequence[tuple[float, float]]
     levels: int
     level: float
+    share: float = 1.0
 
     def smallest_p(self, blocks: int) -> float:
         """Least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided and half of it one-sided."""
-        return smallest_p(blocks) / (1 if self.rule == "beyond" else 2)
+        return smallest_p(self._deciding(blocks)) / (1 if self.rule == "beyond" else 2)
+
+    def _deciding(self, blocks: int) -> int:
+        """Blocks that must show the effect by themselves."""
+        return math.floor(self.share * blocks + 1e-9)
 
     def power(self, blocks: int, times: float = 2.0) -> float:
         """Chance that so many blocks see an effect of ``times`` delta.
@@ -56,7 +62,7 @@ class Design:
         shift = (times - one_sided) * self.delta
         efficiency = 3 * self.levels / (math.pi * (self.levels + 1)) if self.levels else 1.0
         tail = self.level if one_sided else self.level / 2
-        missed = [1 - _power(shift, one / math.sqrt(efficiency), blocks, tail) for one in self.spreads]
+        missed = [1 - _power(shift, one / math.sqrt(efficiency), self._deciding(blocks), tail) for one in self.spreads]
         missed += [1 - _power((1 + times * width) * self.delta, one, blocks, _STEP_LEVEL) for one, width in self.steps]
         return max(0.0, 1 - sum(missed))
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.outcomes import Blocks, ClaimOptions, ClaimTest, complete
-from leakbound.claims.selection import Columns, EmptySelectionError, both_quantities, select
+from leakbound.claims.outcomes import Blocks, ClaimOptions, ClaimTest
+from leakbound.claims.selection import Columns, EmptySelectionError, both_quantities, select, split
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 
@@ -72,48 +72,133 @@ def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.Data
     return found.assign(x=found["x"].clip(lower=leakage.nothing))
 
 
-def distances(recipes: pd.DataFrame, arm: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
-    """Utility of an arm beyond the front of plain SGD at equal leakage, as :func:`leakbound.metrics.beyond_front`.
+def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
-    Args:
-        recipes: Recipes of one dataset and network, those of plain SGD among them.
-        arm: Recipes of the arm.
-        leakage: Quantity along which fronts are compared.
-        plain: The arms of plain SGD.
+    Whoever tries more recipes reaches more though none of them is better, so all are given the same family. Where plain
+    SGD has several runs of a length, the first of its arms that has it counts.
 
     Returns:
-        A number for each replica that has recipes of both.
+        Recipes of a level and of plain SGD, one row for each network, with a column recipe that names what is the same
+        in all replicas.
+
+    Raises:
+        EmptySelectionError: If the arm and plain SGD have no length in common.
+    """
+    known, own = (_with_length(rows) for rows in (recipes[recipes["defense"].isin(plain.plain)], arm))
+    if known.empty:
+        raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(plain.plain)}) and the arm")
+    order = known["defense"].map(plain.plain.index)
+    known = known[order == order.groupby(known["length"]).transform("min")]
+    pairs = []
+    for level in split(own, [column for column in ("defense", "level") if column in own.columns]).values():
+        shared = set(level["length"]) & set(known["length"])
+        if shared:
+            pairs.append((level[level["length"].isin(shared)], known[known["length"].isin(shared)]))
+    if not pairs:
+        lengths = [", ".join(sorted(set(rows["length"]))) for rows in (own, known)]
+        raise EmptySelectionError(f"the arm's recipes have the lengths {lengths[0]}, plain SGD's {lengths[1]}")
+    return pairs
+
+
+def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
+    """Utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
+
+    Corners are chosen in one replica and judged in another (:func:`leakbound.metrics.beyond_front`), in all pairs of
+    different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
+    that of all pairs: a jackknife, so that the luck of a choice counts where numbers are compared with their spread. A
+    pair of replicas counts by the range of leakages that both fronts reach in it.
+
+    Args:
+        pairs: Recipes of one dataset and network, as :func:`matched` gives them.
+        leakage: Quantity along which fronts are compared.
+        plain: What guesses are worth.
+
+    Returns:
+        A number for each replica that has recipes of both, of every level whose recipes reach leakages of plain SGD.
+
+    Raises:
+        EmptySelectionError: If there are fewer than two such replicas, or no leakage that both fronts reach.
     """
     import pandas as pd
 
-    from leakbound.metrics import beyond_front
-
-    reference = dict(list(recipes[recipes["defense"].isin(plain.plain)].groupby("replica")))
-    guess = plain.guess_on(str(recipes["dataset"].iloc[0]) if "dataset" in recipes.columns else "", leakage)
-    found = {
-        replica: beyond_front(own[["x", "y"]].to_numpy(float), reference[replica][["x", "y"]].to_numpy(float), guess)
-        for replica, own in arm.groupby("replica")
-        if replica in reference
-    }
-    return pd.Series(found, dtype=float)
+    dataset = pairs[0][0]["dataset"].iloc[0] if "dataset" in pairs[0][0].columns else ""
+    guess = plain.guess_on(str(dataset), leakage)
+    found = [one for own, known in pairs if (one := _crossed(own, known, guess)) is not None]
+    if not found:
+        raise EmptySelectionError(
+            "corners of fronts are chosen and judged in different replicas: no two of them have recipes of the arm and "
+            "of plain SGD whose leakages overlap"
+        )
+    return pd.concat(found, axis=1).mean(axis=1, skipna=False).dropna()
 
 
 def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     """Utility of an arm beyond plain SGD's own front at equal leakage, in each replica.
-
-    The front takes the best of all recipes of plain SGD in the replica itself, so luck raises it, the more the more
-    recipes it has: an arm with fewer recipes than plain SGD is beyond it with no greater chance than stated.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
         EmptySelectionError: If there is nothing to compare.
     """
     recipes = recipes_of(select(rows, options.where), options.leakage, options)
-    found = distances(recipes, select(recipes, options.arm), options.leakage, options)
-    (table,), left_out = complete([found.to_frame("beyond")])
+    pairs = matched(recipes, select(recipes, options.arm), options)
+    effects = distances(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
+    counts = [[rows["recipe"].nunique() for rows in sides] for sides in pairs]
+    numbers = " and ".join(dict.fromkeys(f"{own} to {reference}" for own, reference in counts))
+    lengths = ", ".join(dict.fromkeys(length for _, ref in pairs for length in sorted(set(ref["length"]))))
     detail = f"sign flips; {name} above the front of {'+'.join(options.plain)} at equal leakage, mean over leakages"
-    return Blocks(table, 1, detail, left_out=left_out)
+    detail += f" and {len(pairs)} levels; recipes: {numbers} of the lengths {lengths}"
+    replicas = {replica for sides in pairs for rows in sides for replica in rows["replica"]}
+    return Blocks(effects.to_frame("beyond"), 1, detail, left_out=len(replicas) - len(effects))
+
+
+def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Recipes with the length of their training in words, and a name that is the same in all replicas.
+
+    Arms of plain SGD that only stop it name a length by themselves: its best point on validation records, or a part.
+    """
+    lengths = rows["length"] if "length" in rows.columns else np.repeat("full", len(rows))
+    levels = rows["level"] if "level" in rows.columns else np.repeat(0.5, len(rows))
+    named = [
+        length if length != "full" else {"early_stopping": "best", "stopped": _part(level)}.get(defense, length)
+        for defense, level, length in zip(rows["defense"], levels, lengths, strict=True)
+    ]
+    kept = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
+    return rows.assign(length=named, recipe=rows.groupby(kept, dropna=False).ngroup())
+
+
+def _part(level: float) -> str:
+    """A part of the rounds in words."""
+    return "half" if level == 0.5 else f"{level:g}"
+
+
+def _crossed(own: pd.DataFrame, known: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
+    """Heights of one front above another, one number for each replica; None where no two replicas can be compared."""
+    import pandas as pd
+
+    from leakbound.metrics import beyond_front
+
+    replicas = sorted(set(own["replica"]) & set(known["replica"]))
+    sides = [
+        np.stack([rows.pivot(index="replica", columns="recipe", values=q).loc[replicas] for q in "xy"], axis=-1)
+        for rows in (own, known)
+    ]
+    n = len(replicas)
+    heights, ranges = np.full((n, n), np.nan), np.zeros((n, n))  # chosen in a row's replica, judged in a column's
+    for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):
+        # A network that diverged in one of both replicas is no corner.
+        both = [side[list(place)][:, np.isfinite(side[list(place), :, 0]).all(axis=0)] for side in sides]
+        heights[place], ranges[place] = beyond_front(both[0], both[1], guess)
+    weights = ranges if ranges.any() else np.isfinite(heights).astype(float)
+    if not weights.any():
+        return None
+    weights *= n * (n - 1) / weights.sum()
+    heights = np.nan_to_num(heights)
+    mean = (weights * heights).sum() / (n * (n - 1))
+    terms = weights * (heights - mean)
+    numbers = terms.sum(axis=0) + (terms.sum(axis=1) if n > 2 else 0)  # two replicas would have the same number
+    return pd.Series(mean + numbers / (n - 1), index=replicas)
 
 
 beyond = ClaimTest("beyond", Beyond, rank_recipes)

@@ -141,13 +141,13 @@ def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[p
 
 
 def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> pd.DataFrame:
-    """One row for each run, replica and learning rate that has both quantities, as columns x and y.
+    """One row for each run, replica and recipe (learning rate, length) that has both quantities, as columns x and y.
 
     Raises:
         SelectionError: If the conditions of one choose several rows of these.
     """
     require(rows, "run", "replica", "value")
-    point = [column for column in ("run", "replica", "learning_rate") if column in rows.columns]
+    point = [column for column in ("run", "replica", "learning_rate", "length") if column in rows.columns]
     first, second = select(rows, x), select(rows, y)
     for chosen, name in ((first, "x"), (second, "y")):
         if chosen.duplicated(point).any():

@@ -112,6 +112,36 @@ def student(values: Sample, strata: Strata) -> tuple[float, float]:
     return float(stats.t.sf(mean / error, freedom)), float(stats.t.cdf(mean / error, freedom))
 
 
+def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
+    """One-sided p-values of Student's t test of the mean, its statistic transformed so that skewness does not move it.
+
+    t + γt²/3 + γ²t³/27 + γ/6, where γ estimates the skewness of the mean, without bias of its third moment.
+
+    Args:
+        values: One number per block.
+        strata: Stratum of each block.
+
+    Returns:
+        p-value of a mean above 0 and of one below; those of :func:`student` where nothing is known of skewness.
+
+    Source:
+        Hall 1992, "On the removal of skewness by transformation".
+    """
+    from scipy import stats
+
+    error, freedom = mean_error(values, strata)
+    if not error > 0:
+        return student(values, strata)
+    third = 0.0
+    for group in _groups(values, strata):
+        if (n := len(group)) > 2:
+            third += n**2 / ((n - 1) * (n - 2)) * float(((group - group.mean()) ** 3).sum())
+    skewness = third / (len(values) * error) ** 3
+    t = float(values.mean()) / error
+    t += skewness * t**2 / 3 + skewness**2 * t**3 / 27 + skewness / 6
+    return float(stats.t.sf(t, freedom)), float(stats.t.cdf(t, freedom))
+
+
 def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blocks k"]) -> Sample:
     """Spearman's ρ of each row, equal values sharing their mean rank; 0 where one of both is constant.
 

@@ -22,7 +22,7 @@ SETTING = ("dataset", "model", "rounds", "batch_size")
 _GAINS = ("gain", "gain_over_aux", "gain_on_others")
 SIMILARITIES = ("mse", "matched_mse", "released_mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", *_GAINS)
 _ALL = -1
-_NETWORK = ["replica", "learning_rate"]
+_NETWORK = ["replica", "learning_rate", "length"]
 _OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
 
 
@@ -38,7 +38,7 @@ class RunResults:
             nothing was trained.
         curves: Columns replica, learning_rate, step, metric, value; None if nothing was trained.
         attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low, high,
-            status).
+            status). All of these have a column ``length`` where several lengths of each training were kept.
     """
 
     run: str
@@ -69,15 +69,19 @@ def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_U
     networks at their chosen rates.
 
     Returns:
-        Table with the columns ``COLUMNS``, sorted, so that equal runs give equal tables.
+        Table with the columns ``COLUMNS``, and ``length`` after the learning rate where a run kept several lengths of
+        its trainings, sorted, so that equal runs give equal tables. Only networks of full length are ``chosen``.
     """
+    runs = list(runs)
     frames = [frame for run in runs for frame in _run_frames(run, over_units)]
     if not frames:
-        return _typed(pd.DataFrame(columns=list(COLUMNS)))
+        return _typed(pd.DataFrame(columns=list(COLUMNS))).drop(columns="length")
     rows = _typed(pd.concat(frames, ignore_index=True))
     rows = _typed(pd.concat([rows, *_improvements(rows)], ignore_index=True))
     order = ["dataset", "model", "rounds", "batch_size", "defense", "level", *_NETWORK, "source", "variant", "metric"]
-    return rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
+    rows = rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
+    several = any(run.rates is not None and "length" in run.rates for run in runs)
+    return rows if several else rows.drop(columns="length")
 
 
 def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
@@ -98,16 +102,18 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
     """All rows of one run but the derived ones."""
     identity = {column: getattr(run, column) for column in IDENTITY}
-    attacks = [frame for name, rows in sorted(run.attacks.items()) for frame in _attack_frames(name, rows, over_units)]
+    found = {name: _with_length(rows) for name, rows in run.attacks.items()}
+    attacks = [frame for name, rows in sorted(found.items()) for frame in _attack_frames(name, rows, over_units)]
     if run.rates is None:
         return _joined_frames(attacks, identity)
-    tried = run.rates[[*_NETWORK, "chosen", "diverged", "at_edge"]]
+    tried = _with_length(run.rates)[[*_NETWORK, "chosen", "diverged", "at_edge"]]
     counted = tried.drop(columns="at_edge").rename(columns={"diverged": "value"}).assign(metric="diverged")
     sound = tried[tried["chosen"] & ~tried["diverged"]]
     edges = sound.drop(columns="diverged").rename(columns={"at_edge": "value"}).assign(metric="at_edge")
     frames = [frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)]
     if run.curves is not None and not run.curves.empty:
-        last = run.curves.sort_values("step", kind="stable").groupby([*_NETWORK, "metric"], as_index=False).last()
+        points = _with_length(run.curves).sort_values("step", kind="stable")
+        last = points.groupby([*_NETWORK, "metric"], as_index=False).last()
         source = np.where(last["metric"].isin(["epsilon", "leakage"]), "accounting", "training")
         ends = last[[*_NETWORK, "metric", "value"]].assign(source=source)
         attacks = [ends.merge(tried[[*_NETWORK, "chosen"]], on=_NETWORK), *attacks]
@@ -115,6 +121,11 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
         failed = pd.MultiIndex.from_frame(tried.loc[tried["diverged"], _NETWORK])
         attacks = [frame[~pd.MultiIndex.from_frame(frame[_NETWORK]).isin(failed)] for frame in attacks]
     return _joined_frames([*frames, *attacks], identity)
+
+
+def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of trainings whose lengths are stated; where they are not, all are full."""
+    return rows if "length" in rows else rows.assign(length="full")
 
 
 def _joined_frames(frames: list[pd.DataFrame], identity: Mapping[str, Any]) -> list[pd.DataFrame]:
@@ -196,10 +207,13 @@ def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, A
 
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     """The table with all columns, in order and of fixed types."""
-    rows = rows.reindex(columns=list(COLUMNS))
-    text = dict.fromkeys(("run", "dataset", "model", "defense", "source", "variant", "metric", "status"), "str")
+    at = COLUMNS.index("learning_rate") + 1
+    rows = rows.reindex(columns=[*COLUMNS[:at], "length", *COLUMNS[at:]])
+    names = ("run", "dataset", "model", "defense", "length", "source", "variant", "metric", "status")
+    text = dict.fromkeys(names, "str")
     real = dict.fromkeys(("level", "learning_rate", "value", "low", "high"), "float64")
     whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
     words = {name: rows[name].astype(object).fillna("") for name in ("variant", "status")}
+    words["length"] = rows["length"].astype(object).fillna("full")
     rows = rows.assign(**words, unit=rows["unit"].fillna(_ALL))
     return rows.astype({**text, **real, **whole, "chosen": "bool"})

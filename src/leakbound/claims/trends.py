@@ -4,7 +4,7 @@ A trend is seen by Page's statistic, the rank correlation within a block. Page's
 values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of standard deviations 4,
 1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from block to block. The effect is the
 slope in the metric's unit: for each doubling of the column, or for each step from value to value where the column has
-values that are not positive or are mere places.
+values that are not positive or are mere places; it must be seen by itself too, as ranks follow medians and not means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, Strict
 
-from leakbound.claims.outcomes import Blocks, ClaimOptions, ClaimTest, Exact, complete
+from leakbound.claims.outcomes import ROUNDING, Blocks, ClaimOptions, ClaimTest, Exact, complete, exactly
 from leakbound.claims.selection import (
     Columns,
     EmptySelectionError,
@@ -48,7 +48,7 @@ class Trend(ClaimOptions):
     within: Columns = ()
     """Columns whose values have trends of their own, of which a block counts the mean."""
     exact: bool = False
-    """Set where the rows are closed forms, which must be strictly monotone."""
+    """Set where the rows are closed forms, of which no step may go back by more than rounding, and some go on."""
 
 
 class Order(ClaimOptions):
@@ -138,18 +138,18 @@ def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
 
 def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
     """Steps of closed forms, of which each must go the claimed way."""
-    strata = [
-        [group["value"].to_numpy(float) for _, group in stratum.groupby(options.by, sort=True)]
-        for stratum in split(rows, options.within).values()
-    ]
-    if any(len(group) != 1 for stratum in strata for group in stratum):
-        raise SelectionError(f"an exact trend along {options.by} needs one row for each of its values")
-    steps = sign * np.concatenate([np.diff(np.concatenate(stratum)) for stratum in strata])
-    if not len(steps):
+    steps, slack = [], []
+    for stratum in split(rows, options.within).values():
+        if stratum.duplicated(options.by).any():
+            raise SelectionError(f"an exact trend along {options.by} needs one row for each of its values")
+        values = stratum.sort_values(options.by)["value"].to_numpy(float)
+        own = ROUNDING * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
+        steps.append(sign * np.diff(values))
+        slack.append(own if (steps[-1] > own).any() else np.full(len(own), -np.inf))  # one that is flat does not rise
+    gaps = np.concatenate(steps)
+    if not len(gaps):
         raise EmptySelectionError(f"only one value of {options.by}: no trend to see")
-    against = int((steps <= 0).sum())
-    result = f"{against} against the claim" if against else "all as claimed"
-    return Exact(float(steps.min()), not against, f"{len(steps)} steps along {options.by}, {result}")
+    return exactly(gaps, np.concatenate(slack), f"{len(gaps)} steps along {options.by}")
 
 
 def _table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -169,7 +169,7 @@ def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Block
     return Blocks(
         pd.DataFrame({"slope": slopes}),
         sign,
-        f"sign flips of Page's statistic over {levels} values of {by}; effect: mean slope{_PER[ratio]}",
+        f"sign flips of Page's statistic over {levels} values of {by}, and of slopes; effect: mean slope{_PER[ratio]}",
         scores=pd.DataFrame({"slope": np.mean(ranks, axis=0)}, index=whole[0].index),
         steps=sign * steps,
         widths={name: width for table in whole for name, width in _widths(table, ratio).items()},

@@ -28,7 +28,7 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
     """Show lower limits of what a run tells beside its bounds; ends with code 1 if a limit is above its bound."""
-    from leakbound.attacks.evidence import evidence
+    from leakbound.accounting.lower_limits import evidence
 
     config = reading.load(configfile)
     table = job_list(config).table

@@ -9,8 +9,8 @@ from pydantic import model_validator
 
 from leakbound.cli.files import JobSettings, device_name, read_dataset
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Level, Line, Name, Records, Replicas, Seed, Steps
-from leakbound.config.training import TrainingConfig
+from leakbound.config.settings import Level, Line, Listed, Name, Records, Replicas, Seed, Steps
+from leakbound.config.training import Length, TrainingConfig
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 from leakbound.randomness.origin import PrivacyNoise
@@ -49,6 +49,7 @@ class TrainingSettings(DefendedSettings):
     rounds: Steps
     replicas: Replicas
     rates: Literal["chosen", "all"] = "chosen"
+    lengths: Listed[Length] = ("full",)
 
 
 def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, An
         "batch_size": run.batch_size,
         "seed": config.seed,
         **table.noise_settings(defense),
+        **table.recipe_settings(run),
         "device": config.device_of("train"),
         "training": config.training.model_dump(mode="json", include=kept),
     }
@@ -87,6 +89,7 @@ def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | 
         rounds=asked.rounds,
         replicas=asked.replicas,
         learning_rates=asked.defense.learning_rates or asked.training.learning_rates,
+        lengths=asked.lengths,
         config=asked.training,
         seed=asked.seed,
         slug=asked.slug,

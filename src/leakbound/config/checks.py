@@ -6,7 +6,7 @@ from typing import Any
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, ClaimConfig, FigureConfig
-from leakbound.config.data import ORIGINALS
+from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.studies import StudyConfig
@@ -73,6 +73,7 @@ def _federated_mistakes(config: Config) -> Iterator[str]:
     for source, model in federated.models.items():
         yield from _unknown(config, "dataset", {f"federated.models.{source}": source})
         yield from _unknown(config, "model", {f"federated.models.{source}": model})
+        yield from _network_mistakes(f"federated.models.{source}", [model], [source], config)
         members = config.datasets[source].members if source in config.datasets else None
         if members is not None and clients * each > members:
             yield (
@@ -106,6 +107,7 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
         yield f"{key}: makes {count} runs, allowed are {MOST_RUNS}; split it, or shorten its lists"
     yield from _unknown(config, "dataset", _listed(f"{key}.datasets", study.datasets))
     yield from _unknown(config, "model", _listed(f"{key}.models", study.models))
+    yield from _network_mistakes(f"{key}.models", study.models, study.datasets, config)
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
             yield f"{key}.{field}: is empty; give at least one"
@@ -136,6 +138,7 @@ def _efficiency_mistakes(config: Config) -> Iterator[str]:
         return
     yield from _unknown(config, "dataset", {"efficiency.dataset": efficiency.dataset})
     yield from _unknown(config, "model", _listed("efficiency.models", efficiency.models))
+    yield from _network_mistakes("efficiency.models", efficiency.models, [efficiency.dataset], config)
     yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
     known = config.known_defenses()
     for name in efficiency.defenses:
@@ -150,8 +153,8 @@ def _sweep_mistakes(
 ) -> Iterator[str]:
     """Defenses that nobody declared, and levels that a defense cannot have on one of the datasets."""
     declared = config.known_defenses()
-    readers = [config.datasets[name].reader or name for name in datasets if name in config.datasets]
-    colors = min((ORIGINALS[reader].colors for reader in readers if reader in ORIGINALS), default=None)
+    sizes = [size_of(name, config.datasets[name]) for name in datasets if name in config.datasets]
+    pixels = min((size.pixels for size in sizes if size.known), default=None)
     for name, levels in sweep.items():
         where = f"{key}.defenses.{name}"
         if name not in declared:
@@ -163,10 +166,22 @@ def _sweep_mistakes(
             if not levels:
                 yield f"{where}: needs at least one level"
             for index, level in enumerate(levels):
-                if (problem := declared[name].level_problem(level, colors)) is not None:
+                if (problem := declared[name].level_problem(level, pixels)) is not None:
                     yield f"{where}[{index}] = {level}: {problem}"
             if len(set(levels)) < len(levels):
                 yield f"{where} = {shown(levels)}: a level appears twice"
+
+
+def _network_mistakes(key: str, models: Iterable[str], datasets: Iterable[str], config: Config) -> Iterator[str]:
+    """Networks of ours that cannot be made for the images of a dataset; others say so when they are made."""
+    fixed = [name for name in models if name in set(registry.MODELS.builtin) - set(ANY_SIDE)]
+    for dataset in datasets:
+        side = config.datasets[dataset].side if dataset in config.datasets else IMAGE_SIDE
+        for model in fixed if side != IMAGE_SIDE else ():
+            yield (
+                f"{key} = {model}: takes images of {IMAGE_SIDE}×{IMAGE_SIDE} pixels, but datasets.{dataset}.side = "
+                f"{side}; use one of {', '.join(ANY_SIDE)}, or leave side out"
+            )
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:

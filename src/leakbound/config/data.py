@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -12,7 +13,9 @@ from leakbound.config.settings import Line, Name, Records, Settings
 CovarianceOf = Literal["aux", "members"]
 """Records whose mean and covariance a channel is made from: the attacker's own, or those that it is to protect."""
 IMAGE_SIDE = 32
-"""Pixels of a row and of a column of every prepared image."""
+"""Pixels of a row and of a column of a prepared image, where a dataset does not say otherwise."""
+ANY_SIDE = ("cnn", "lenet_sigmoid", "mlp")
+"""Networks of ours for images of any side; the others are for ``IMAGE_SIDE``."""
 MOST_COLORS = 3
 """Planes of a colour image."""
 
@@ -73,6 +76,9 @@ class DatasetConfig(Settings):
     canaries: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Pairs of records with wrong labels for each replica, of which a fair coin makes one a member, in place of another
     record, and the other a non-member: the records that membership inference finds most easily."""
+    side: Annotated[int, Field(ge=8, le=32, multiple_of=4)] = IMAGE_SIDE
+    """Pixels of a row and of a column of each prepared image; less than 32 for networks of any size: mlp, cnn and
+    lenet_sigmoid."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
 
@@ -121,11 +127,12 @@ class DatasetSize:
     test: int
     aux: int
     known: bool
+    side: int = IMAGE_SIDE
 
     @property
     def pixels(self) -> int:
         """Values of one image."""
-        return self.colors * IMAGE_SIDE**2
+        return self.colors * self.side**2
 
     @property
     def images(self) -> int:
@@ -144,5 +151,26 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     drawn = config.sizes(training)
     known = reader in ORIGINALS
     return DatasetSize(
-        original.colors, original.classes, drawn.pool, drawn.members, drawn.validation, test, drawn.aux, known
+        original.colors,
+        original.classes,
+        drawn.pool,
+        drawn.members,
+        drawn.validation,
+        test,
+        drawn.aux,
+        known,
+        config.side,
     )
+
+
+def image_shape(dimension: int) -> tuple[int, int]:
+    """Colors and side of square images of so many values, as prepared images are.
+
+    Raises:
+        ValueError: If no square image of one color or three has so many values.
+    """
+    for colors in (1, MOST_COLORS):
+        side = math.isqrt(dimension // colors)
+        if colors * side**2 == dimension:
+            return colors, side
+    raise ValueError(f"{dimension} values are no square image of 1 or {MOST_COLORS} colors")

@@ -21,7 +21,10 @@ _STEPS = "leakbound.training.client_steps"
 
 
 class BoxWeights(Settings):
-    """Per-pixel noise weights β of the personalized channel: one rectangle of the 32×32 image weighs more."""
+    """Per-pixel noise weights β of the personalized channel: one rectangle of the image weighs more.
+
+    It is given for images of 32×32; of smaller ones it is the same part, whole pixels that it touches.
+    """
 
     rows: Span = (12, 20)
     """First row of the rectangle and the row after its last."""
@@ -37,6 +40,13 @@ class BoxWeights(Settings):
             if not 0 <= first < after <= IMAGE_SIDE:
                 raise ValueError(f"{name} = [{first}, {after}] must satisfy 0 <= first < after <= {IMAGE_SIDE}")
         return self
+
+    def on(self, side: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows and columns of the rectangle on images of another side: first, and the one after the last."""
+        (top, below), (left, after) = (
+            (first * side // IMAGE_SIDE, -(-end * side // IMAGE_SIDE)) for first, end in (self.rows, self.columns)
+        )
+        return (top, below), (left, after)
 
 
 class Defense(Settings):
@@ -56,6 +66,7 @@ class Defense(Settings):
         client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
         needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
+        has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of another's.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -70,6 +81,7 @@ class Defense(Settings):
     client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False
+    has_lengths: ClassVar[bool] = True
 
     mechanism: str
     learning_rates: Rates | None = None
@@ -90,12 +102,12 @@ class Defense(Settings):
         """Modules of its settings, trainer and client step, for fingerprints of code."""
         return cls.__module__, cls.trainer.partition(":")[0], cls.client_step.partition(":")[0]
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Allowed levels, as a message, where ``level`` is none of them; None where it is.
 
         Args:
             level: As the defense means it.
-            colors: Of the images, if known; compression drops one of their principal directions.
+            pixels: Values of an image, if known; compression drops one of their principal directions.
         """
         return None
 
@@ -142,7 +154,7 @@ class Undefended(Defense):
 
     mechanism: Literal["none"] = "none"
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message for any level but None."""
         return None if level is None else "without a defense there is none"
 
@@ -151,6 +163,7 @@ class EarlyStopping(Undefended):
     """Plain SGD that ends with the weights of its best point on validation records: a control for every defense."""
 
     keeps_best: ClassVar[bool] = True
+    has_lengths: ClassVar[bool] = False
 
     mechanism: Literal["early_stopping"] = "early_stopping"  # type: ignore[assignment]
 
@@ -159,10 +172,11 @@ class Stopped(Undefended):
     """Plain SGD for a part of the rounds: a run's level is the part, in (0, 1]; a control for every defense."""
 
     has_level: ClassVar[bool] = True
+    has_lengths: ClassVar[bool] = False
 
     mechanism: Literal["stopped"] = "stopped"  # type: ignore[assignment]
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a part of the rounds."""
         allowed = level is not None and 0 < level <= 1
         return None if allowed else "stopped needs the part of the rounds after which training ends, in (0, 1]"
@@ -199,7 +213,7 @@ class ChannelDefense(Defense):
             return self.shape
         return f"{self.shape}_{hashlib.sha256(self.weights.model_dump_json().encode()).hexdigest()[:8]}"
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a positive capacity."""
         allowed = level is not None and 0 < level < math.inf
         return None if allowed else 'a capacity must be > 0 nats. For no noise use the defense "none"'
@@ -225,7 +239,7 @@ class DPSGD(Defense):
     accountant: Literal["rdp", "prv"] = "rdp"
     """Opacus accountant that computes ε."""
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a noise multiplier."""
         allowed = level is not None and 0 <= level < math.inf
         return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
@@ -263,7 +277,7 @@ class ParameterNoise(Defense):
 
     mechanism: Literal["parameter_noise"] = "parameter_noise"
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
         allowed = level is not None and 0 <= level < math.inf
         return None if allowed else "parameter_noise needs the standard deviation of its noise, >= 0"
@@ -284,7 +298,7 @@ class GradientCompression(Defense):
     error_feedback: bool = True
     """Keep what was not sent, and add it to the next gradient."""
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
         allowed = level is not None and 0 < level <= 1
         return None if allowed else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
@@ -299,7 +313,7 @@ class LargeBatch(Defense):
 
     mechanism: Literal["large_batch"] = "large_batch"
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a factor."""
         allowed = level is not None and level >= 1 and level % 1 == 0
         return None if allowed else "large_batch needs a factor on the batch size, a whole number >= 1"
@@ -321,9 +335,9 @@ class Compression(Defense):
 
     mechanism: Literal["compression"] = "compression"
 
-    def level_problem(self, level: float | None, colors: int | None = None) -> str | None:
-        """Message unless images of so many colors, or of any if that is not known, have the principal direction."""
-        directions = IMAGE_SIDE**2 * (colors or MOST_COLORS)
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
+        """Message unless images of so many values, or of any if that is not known, have the principal direction."""
+        directions = pixels or MOST_COLORS * IMAGE_SIDE**2
         if level is not None and 0 <= level < directions and level % 1 == 0:
             return None
         return (

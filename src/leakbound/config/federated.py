@@ -67,7 +67,7 @@ class FederatedConfig(Settings):
     checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds; there is at most one a round."""
     max_stack: Count | Literal["auto"] = "auto"
-    """Clients trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""
+    """Clients trained as one batch: auto takes as many as fit the cache of a CPU, or the memory of a GPU."""
 
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that are made."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from leakbound.config.data import CovarianceOf
 from leakbound.config.defenses import NOISE_BATCHES, BoxWeights
@@ -26,6 +26,16 @@ class StudyConfig(Settings):
     rates: Literal["chosen", "all"] = "chosen"
     """Candidate learning rates whose networks are kept and attacked: the one that validation records chose for a
     replica, or all, for fronts of recipes."""
+    lengths: Literal["full", "all"] = "full"
+    """Points of each training whose networks are kept and attacked: its end, or half of its steps, the best point on
+    validation records and the end, the same for every defense, for fronts of recipes; needs ``rates: all``. Controls
+    that are such a point of plain SGD (early_stopping, stopped) have their own alone."""
+
+    @model_validator(mode="after")
+    def _lengths_of_all_rates(self) -> "StudyConfig":
+        if self.lengths == "all" and self.rates != "all":
+            raise ValueError("lengths = 'all' needs rates: all: a recipe is a learning rate and a length")
+        return self
 
 
 class IllustrationConfig(Settings):

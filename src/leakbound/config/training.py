@@ -6,6 +6,10 @@ from pydantic import Field
 
 from leakbound.config.settings import Count, Rates, Seconds, Settings
 
+Length = Literal["half", "best", "full"]
+"""Point of a training whose weights are kept: half of its steps, its best point on validation records, or its end."""
+LENGTHS: tuple[Length, ...] = ("half", "best", "full")
+
 
 class TrainingConfig(Settings):
     """Training of target models, the same for every defense."""
@@ -20,4 +24,4 @@ class TrainingConfig(Settings):
     checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds."""
     max_stack: Count | Literal["auto"] = "auto"
-    """Models trained as one batch: auto takes 1 on a CPU and all that fit the memory of a GPU."""
+    """Models trained as one batch: auto takes as many as fit the cache of a CPU, or the memory of a GPU."""

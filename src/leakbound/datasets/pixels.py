@@ -1,4 +1,4 @@
-"""Pixels: decode image files, resize to 32×32, bring to the scale on which networks, covariance and noise work."""
+"""Pixels: decode image files, resize them, bring to the scale on which networks, covariance and noise work."""
 
 import io
 
@@ -45,15 +45,17 @@ def decode(encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height widt
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def resized(pixels: Shaped[np.ndarray, "n height width colors"]) -> Float[np.ndarray, "n colors 32 32"]:
-    """Resize pixels 0 to 255 to 32×32 by antialiased bilinear interpolation and scale them to [-1, 1].
+def resized(
+    pixels: Shaped[np.ndarray, "n height width colors"], side: int = IMAGE_SIDE
+) -> Float[np.ndarray, "n colors {side} {side}"]:
+    """Resize pixels 0 to 255 to a square by antialiased bilinear interpolation and scale them to [-1, 1].
 
     The eigenvalues that Tan et al. (2024) print come from images treated so. Interpolation works on floats, so nothing
-    is rounded; images of 32×32 keep their exact values. The aspect ratio is not kept.
+    is rounded; images of that size keep their exact values. The aspect ratio is not kept.
     """
     planes = np.moveaxis(pixels, -1, 1).astype(np.float32)
-    if planes.shape[2:] != (IMAGE_SIDE, IMAGE_SIDE):
+    if planes.shape[2:] != (side, side):
         flat = (Image.fromarray(plane) for plane in planes.reshape(-1, *planes.shape[2:]))
-        small = [np.asarray(one.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BILINEAR)) for one in flat]
-        planes = np.stack(small).reshape(*planes.shape[:2], IMAGE_SIDE, IMAGE_SIDE)
+        small = [np.asarray(one.resize((side, side), Image.Resampling.BILINEAR)) for one in flat]
+        planes = np.stack(small).reshape(*planes.shape[:2], side, side)
     return np.ascontiguousarray(np.clip(planes / np.float32(127.5) - np.float32(1), -1, 1))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from leakbound.config.data import IMAGE_SIDE, DatasetConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.randomness.seeding import numpy_generator
@@ -26,7 +26,7 @@ _MOST_AT_ONCE = 256  # images
 class Split:
     """Prepared images, float32 in [-1, 1], and their class indices, int64."""
 
-    images: Float[np.ndarray, "n colors 32 32"]
+    images: Float[np.ndarray, "n colors side side"]
     labels: Int[np.ndarray, " n"]
 
     def __len__(self) -> int:
@@ -94,6 +94,11 @@ class ImageDataset:
     def colors(self) -> int:
         """Planes of an image: 1 or 3."""
         return self.pool.images.shape[1]
+
+    @property
+    def side(self) -> int:
+        """Pixels of a row and of a column of an image."""
+        return self.pool.images.shape[2]
 
     def parts(self, replica: int) -> Parts:
         """Rows of the pool that a replica has; they depend on seed, name and replica, not on how many there are.
@@ -167,11 +172,11 @@ class ImageDataset:
         """
         if missing := [key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays]:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
-        colors = arrays["pool_images"].shape[1:2]
+        colors, side = (*arrays["pool_images"].shape[1:3], 0, 0)[:2]
         splits = {}
         for split in _SPLITS:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-            if (images.dtype, images.shape[1:]) != (np.float32, (*colors, IMAGE_SIDE, IMAGE_SIDE)):
+            if (images.dtype, images.shape[1:]) != (np.float32, (colors, side, side)):
                 raise DatasetError(f"{name}: stored {split} images are {images.dtype} of shape {images.shape}.")
             if (labels.dtype, labels.shape) != (np.int64, images.shape[:1]) or not len(labels):
                 raise DatasetError(f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}.")
@@ -218,7 +223,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             decides who many of the others are, while bounds are for records that differ by one: not for secret ones.
 
     Returns:
-        Images of 32×32 on the scale [-1, 1].
+        Images of ``config.side`` × ``config.side`` pixels on the scale [-1, 1].
 
     Raises:
         UnknownNameError: If there is no such reader.
@@ -233,14 +238,15 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
 
     def split(records: Records, rows: np.ndarray) -> Split:
         first = records.decode(rows[:1]).shape[1:]
-        size = IMAGE_SIDE * IMAGE_SIDE * first[2]
+        side = config.side
+        size = side * side * first[2]
         limits.check(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
-        images = np.empty((len(rows), first[2], IMAGE_SIDE, IMAGE_SIDE), np.float32)
+        images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
             pixels = records.decode(rows[start : start + step])
             check_alike(pixels.shape[1:], records.place(int(rows[start])), first, records.place(int(rows[0])))
-            images[start : start + step] = resized(pixels)
+            images[start : start + step] = resized(pixels, side)
         return Split(images, records.labels[rows])
 
     pool, test, aux = split(raw.train, drawn.pool), split(held, drawn.test), split(raw.train, drawn.aux)

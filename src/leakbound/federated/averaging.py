@@ -135,7 +135,9 @@ class Federation:
         run, members = request.run, request.dataset.members(replica)
         self._words = words = (request.seed, run.dataset, replica)
         colors, height, width = members.images.shape[1:]
-        model = build(run.model, colors, len(request.dataset.classes), torch_generator(*words, "init"))
+        model = build(
+            run.model, colors, len(request.dataset.classes), torch_generator(*words, "init"), request.dataset.side
+        )
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
         held = partition.split_records(

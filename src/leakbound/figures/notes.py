@@ -15,7 +15,7 @@ from leakbound.figures import style
 MOST_AT_EDGE = 0.05
 """Share of chosen rates at an edge of their grid from which on the grid is said to bind."""
 
-_SLOT = ["run", "replica", "learning_rate"]
+_SLOT = ["run", "replica", "learning_rate", "length"]
 _LEFT_OUT = {"stuck": "did not move", "not_converged": "did not converge", "diverged": "diverged"}
 _KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and are kept"}
 _CONTROLS = ("start", "prior", "aux_mean", "oracle", "target")

@@ -66,7 +66,9 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
         raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *found]))
     channel, ratios = _channel(root, made, slug, record)
     statement, event = _statement(record, made.table.defense_of(made.table.runs[slug]), ratios, replica)
-    kept = {name: np.ascontiguousarray(array[replica]) for name, array in sorted(weights.items())}
+    networks = [one for one in record["rates"] if one["kept"]]
+    place = next(row for row, one in enumerate(networks) if one["replica"] == replica and one["chosen"])
+    kept = {name: np.ascontiguousarray(array[place]) for name, array in sorted(weights.items())}
     texts = {"event.json": _json(event.to_dict()), "statement.json": _json({"run": slug, **statement})}
     return {
         "weights.safetensors": save(kept),

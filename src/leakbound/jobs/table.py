@@ -11,6 +11,7 @@ from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, GROWTH, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense
+from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
@@ -32,6 +33,7 @@ class RunTable:
         runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
         attacks: Slug to the names of the attacks on that run, sorted.
         rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study asks for them.
+        lengths: Slug to the points of each training whose networks are kept, likewise.
         studies: Study to the slugs of its runs.
         first_study: Slug to the first study that the run belongs to.
         federated: Table of federated averaging to its runs.
@@ -46,6 +48,7 @@ class RunTable:
         self.runs: dict[str, Run] = {}
         self.attacks: dict[str, list[str]] = {}
         self.rates: dict[str, Literal["chosen", "all"]] = {}
+        self.lengths: dict[str, tuple[Length, ...]] = {}
         self.studies: dict[str, list[str]] = {}
         for name, study in config.studies.items():
             self.studies[name] = []
@@ -55,6 +58,8 @@ class RunTable:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
                 self.rates[run.slug] = "all" if "all" in (study.rates, self.rates.get(run.slug)) else "chosen"
+                every = study.lengths == "all" and run.rounds > 0 and config.defense(run.defense).has_lengths
+                self.lengths[run.slug] = LENGTHS if every else self.lengths.get(run.slug, LENGTHS[-1:])
                 self.studies[name].append(run.slug)
         self.first_study = {slug: name for name, slugs in reversed(self.studies.items()) for slug in slugs}
         self.federated = federated_runs(config.federated)
@@ -128,16 +133,21 @@ class RunTable:
     def kept(self, run: Run) -> int:
         """Networks of a run that are kept and attacked."""
         every = self.rates[run.slug] == "all" and run.rounds > 0
-        return run.replicas * (len(self.candidates(run)) if every else 1)
+        return run.replicas * (len(self.candidates(run)) if every else 1) * len(self.lengths[run.slug])
+
+    def recipe_settings(self, run: Run) -> dict[str, Any]:
+        """Lengths that a run keeps, where they are not the full one alone."""
+        lengths = self.lengths[run.slug]
+        return {"lengths": list(lengths)} if len(lengths) > 1 else {}
 
     def references(self, slug: str) -> int:
-        """Reference networks that attacks on a run compare its networks with, at each learning rate that it keeps."""
+        """Trainings of reference networks that a run's are compared with, at each learning rate that it keeps."""
         config, defense = self.config.attacks, self.config.defense(self.runs[slug].defense)
         asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
         return config.membership.references if asked and self.runs[slug].rounds > 0 else 0
 
     def reference_networks(self, slug: str) -> int:
-        """Reference networks of a run at all learning rates that it keeps; of chosen ones as many as usual."""
+        """Trainings of reference networks at all learning rates that a run keeps; of chosen ones as many as usual."""
         rates = len(self.candidates(self.runs[slug]))
         return round(self.references(slug) * (rates if self.rates[slug] == "all" else min(_CHOSEN, rates)))
 

@@ -1,5 +1,6 @@
 """The common form of all networks here: images of one size, features, and a linear head."""
 
+import inspect
 from abc import ABC, abstractmethod
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 
 from leakbound.models.initialization import initialize
 from leakbound.registry import MODELS
+
+_SIDE = 32  # of images, where nothing else is said
 
 
 class ImageShapeError(ValueError):
@@ -28,7 +31,7 @@ class Classifier(nn.Module, ABC):
 
     head: nn.Linear
 
-    def __init__(self, colors: int, classes: int, size: int = 32) -> None:
+    def __init__(self, colors: int, classes: int, size: int = _SIDE) -> None:
         super().__init__()
         if colors < 1 or classes < 2:
             raise ValueError(
@@ -57,16 +60,22 @@ class Classifier(nn.Module, ABC):
         return self.head(self.features(images))
 
 
-def build(name: str, colors: int, classes: int, generator: torch.Generator) -> nn.Module:
+def build(name: str, colors: int, classes: int, generator: torch.Generator, side: int = _SIDE) -> nn.Module:
     """Make the registered network ``name`` with weights drawn from ``generator``, a generator of the CPU.
+
+    For images of another side than 32 the network is made with the keyword ``size``.
 
     Layers draw weights when they are made; those are thrown away and the global generator is left as it was.
 
     Raises:
         UnknownNameError: If no model has this name.
+        ImageShapeError: If it cannot be made for images of that side.
     """
     constructor = MODELS.get(name)
     with torch.random.fork_rng(devices=[]):
-        model: nn.Module = constructor(colors, classes)
+        if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
+            raise ImageShapeError(f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}")
+        sized = {} if side == _SIDE else {"size": side}
+        model: nn.Module = constructor(colors, classes, **sized)
     initialize(model, generator)
     return model

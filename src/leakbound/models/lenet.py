@@ -39,18 +39,18 @@ class SigmoidLeNet(Classifier):
     """LeNet of 'Deep Leakage from Gradients': three convolutions, sigmoids, no pooling.
 
     Smooth, so that gradients can be matched by gradient descent. 15,826 parameters for 3 colors and 10 classes;
-    15,226 for 1 color.
+    15,226 for 1 color; both for 32×32 pixels. Sides are multiples of 4.
 
     Source:
         Zhu et al. 2019, with the strides 2, 2, 1 and the 768 features of the authors' code.
     """
 
-    def __init__(self, colors: int, classes: int) -> None:
-        super().__init__(colors, classes)
+    def __init__(self, colors: int, classes: int, size: int = 32) -> None:
+        super().__init__(colors, classes, size)
         self.conv1 = nn.Conv2d(colors, 12, 5, stride=2, padding=2)
         self.conv2 = nn.Conv2d(12, 12, 5, stride=2, padding=2)
         self.conv3 = nn.Conv2d(12, 12, 5, stride=1, padding=2)
-        self.head = nn.Linear(12 * 8 * 8, classes)
+        self.head = nn.Linear(12 * (size // 4) ** 2, classes)
 
     @torch.no_grad()
     def initialize(self, generator: torch.Generator) -> None:
@@ -58,7 +58,7 @@ class SigmoidLeNet(Classifier):
         for parameter in self.parameters():
             parameter.uniform_(-0.5, 0.5, generator=generator)
 
-    def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 768"]:
+    def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n width"]:
         """Activations of the third convolution, each in (0, 1)."""
         x = torch.sigmoid(self.conv1(images))
         x = torch.sigmoid(self.conv2(x))

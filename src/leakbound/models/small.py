@@ -1,4 +1,4 @@
-"""Networks for 32×32 images that are small enough for noise on every parameter: a perceptron and a CNN.
+"""Networks that are small enough for noise on every parameter: a perceptron and a CNN.
 
 Federated averaging under a mutual-information budget adds noise of a squared norm in proportion to the number of
 parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
@@ -16,15 +16,15 @@ from leakbound.models.classifier import Classifier
 class MLP(Classifier):
     """Perceptron with a hidden layer of 32 units and ReLU.
 
-    33,130 parameters for 1 color and 10 classes; 98,666 for 3 colors.
+    33,130 parameters for 1 color, 32×32 pixels and 10 classes; 98,666 for 3 colors; 2,410 for 8×8 grey pixels.
     """
 
-    def __init__(self, colors: int, classes: int) -> None:
-        super().__init__(colors, classes)
+    def __init__(self, colors: int, classes: int, size: int = 32) -> None:
+        super().__init__(colors, classes, size)
         self.fc1 = nn.Linear(math.prod(self.image_shape), 32)
         self.head = nn.Linear(32, classes)
 
-    def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 32"]:
+    def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n 32"]:
         """Activations of the hidden layer, each >= 0."""
         return F.relu(self.fc1(images.flatten(1)))
 
@@ -32,15 +32,15 @@ class MLP(Classifier):
 class CNN(Classifier):
     """Two strided convolutions with ReLU and a linear head.
 
-    26,346 parameters for 3 colors and 10 classes; 25,546 for 1 color.
+    26,346 parameters for 3 colors, 32×32 pixels and 10 classes; 25,546 for 1 color. Sides are multiples of 4.
     """
 
-    def __init__(self, colors: int, classes: int) -> None:
-        super().__init__(colors, classes)
+    def __init__(self, colors: int, classes: int, size: int = 32) -> None:
+        super().__init__(colors, classes, size)
         self.conv1 = nn.Conv2d(colors, 16, 5, stride=2, padding=2)
         self.conv2 = nn.Conv2d(16, 32, 3, stride=2, padding=1)
-        self.head = nn.Linear(32 * 8 * 8, classes)
+        self.head = nn.Linear(32 * (size // 4) ** 2, classes)
 
-    def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 2048"]:
+    def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n width"]:
         """Activations of the second convolution, each >= 0."""
         return F.relu(self.conv2(F.relu(self.conv1(images)))).flatten(1)

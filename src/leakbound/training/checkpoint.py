@@ -26,7 +26,7 @@ from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
-_FORM = 2  # of what learners keep; a checkpoint of another one is not read
+_FORM = 3  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
 
 
@@ -48,6 +48,7 @@ def fingerprint(request: TrainingRequest) -> str:
             "classes": len(dataset.classes),
             "drawing": asdict(dataset.drawing),
             "learning_rates": request.candidates,
+            "lengths": request.lengths,
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
             "training": request.config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),

@@ -4,6 +4,7 @@ A step changes images, differentiates, weighs the gradients of single records, a
 defense changes one of these.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,7 +94,7 @@ class ClientStep:
         """Problems with level and channel, for images of a shape (colors, height, width)."""
         if self.channel is not None:
             return [f"a channel ({self.channel.shape}) was given, but {self.defense.mechanism} has none"]
-        problem = self.defense.level_problem(self.level, image_shape[0])
+        problem = self.defense.level_problem(self.level, math.prod(image_shape))
         return [] if problem is None else [f"level = {self.level}: {problem}"]
 
     def released(self, images: Images, source: NoiseSource) -> Images:

@@ -1,5 +1,6 @@
 """The training loop of every defense, and SGD over a stack, which most defenses are trained by."""
 
+import gc
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -18,13 +19,14 @@ from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.inputs import BLOCKS
 from leakbound.training.progress import Progress, progress
-from leakbound.training.rates import chosen_rates
+from leakbound.training.rates import chosen_rates, recipes
 from leakbound.training.replay import Replayed, cuda_graph
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.uploads import AHEAD, StackUploads
 
 logger = logging.getLogger("leakbound")
 _CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
+_Row = tuple[int, float, int, str, float]
 
 
 @runtime_checkable
@@ -180,7 +182,9 @@ def members_of(
 def build(request: TrainingRequest, replica: int) -> nn.Module:
     """Untrained network of a replica, on the CPU; the same on every device."""
     generator = request.generator(replica, "init")
-    return models.build(request.model, request.dataset.colors, len(request.dataset.classes), generator)
+    return models.build(
+        request.model, request.dataset.colors, len(request.dataset.classes), generator, request.dataset.side
+    )
 
 
 def sgd(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:
@@ -235,18 +239,25 @@ def run(
                     *told,
                 )
                 halved = True
+                gc.collect()  # a learner and its recorded step hold each other
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()
     rows = pd.DataFrame([row for chunk in finished for row in chunk["rows"]], columns=[*_CURVE_TYPES])
     order = ["replica", "learning_rate", "step"]
     curves = rows.astype(_CURVE_TYPES).sort_values(order, kind="stable", ignore_index=True)
     diverged = [flag for chunk in finished for flag in chunk["diverged"]]
+    rates = chosen_rates(slots, curves, diverged)
+    if len(request.lengths) > 1:
+        others = [row for chunk in finished for row in chunk["ends"]]
+        ends = pd.DataFrame(others, columns=[*_CURVE_TYPES, "length"]).astype({**_CURVE_TYPES, "length": "str"})
+        curves = pd.concat([curves.assign(length="full").astype({"length": "str"}), ends], ignore_index=True)
+        rates = recipes(rates, request.lengths, ends)
     return TrainingResult(
         weights={name: torch.cat([chunk["weights"][name] for chunk in finished]) for name in finished[0]["weights"]},
         curves=curves,
         events=[PrivacyEvent(**event) for chunk in finished for event in chunk["events"]],
         diverged=diverged,
-        rates=chosen_rates(slots, curves, diverged),
+        rates=rates,
     )
 
 
@@ -267,15 +278,20 @@ class _Course:
         self._labels = np.stack([request.dataset.labels(slot.replica) for slot in slots])
         steps, points = request.steps, request.config.evaluations
         self._points = {round(steps * (i + 1) / points) for i in range(points)} - ({0} if steps else set())
+        self._middle = min(steps, max(1, round(steps / 2))) if "half" in request.lengths else -1
+        self._points |= {self._middle} - {-1}
         self._step = 0
-        self._rows: list[tuple[int, float, int, str, float]] = []
+        self._rows: list[_Row] = []
         self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
         self._diverged: list[int] = []
-        self._best: dict[int, dict[str, Any]] = {}  # slot to weights of its best point, for a defense that keeps them
+        self._keeps_best = request.defense.keeps_best or "best" in request.lengths
+        self._best: dict[int, dict[str, Any]] = {}  # slot to the weights of its best point, where they are kept
+        self._half: dict[int, dict[str, Any]] = {}  # slot to weights and rows after half of the steps, likewise
         if saved is not None:
             learner.restore(saved["learner"])
             self._step, self._rows = saved["step"], saved["rows"]
             self._ended, self._diverged, self._best = saved["ended"], saved["diverged"], saved["best"]
+            self._half = saved["half"]
 
     def advance(self, bar: Progress) -> bool:
         """One step; False if there was none left to do, or nobody left to do it."""
@@ -303,25 +319,23 @@ class _Course:
     def _evaluate(self, bar: Progress) -> None:
         """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
         last, learner = self._step == self._request.steps, self._learner
-        measured = self._measured(learner.params, whole=last)
+        measured = self._measured(learner.params, whole=last or self._step == self._middle)
         own, finite = learner.metrics(), stack.finite_slots(learner.params)
         sound = [bool(flag and np.isfinite(loss)) for flag, loss in zip(finite, measured["train_loss"], strict=True)]
-        if self._request.defense.keeps_best:
+        if self._keeps_best:
             self._keep_best(measured, sound)
-            if last:
-                measured = self._measured(self._kept(), whole=True)
+        if self._request.defense.keeps_best and last:
+            measured = self._measured(self._kept(), whole=True)
         for number, slot in enumerate(self._slots):
             if number in self._ended:
                 continue
             if sound[number]:
-                values = {**{name: float(value[number]) for name, value in measured.items()}, **own}
-                if (nats := self._told(number)) is not None:
-                    values["leakage"] = nats
-                if last and number in self._best:
-                    values["kept_step"] = float(self._best[number]["step"])
-                self._rows += [
-                    (slot.replica, slot.learning_rate, self._step, metric, value) for metric, value in values.items()
-                ]
+                rows = self._point(number, self._step, measured, own)
+                if last and self._request.defense.keeps_best:
+                    rows.append((*rows[0][:3], "kept_step", float(self._best[number]["step"])))
+                self._rows += rows
+                if self._step == self._middle:
+                    self._half[number] = {"rows": rows, "params": self._held(number)}
             else:
                 told = (self._request.slug, slot.replica, slot.learning_rate, self._step)
                 logger.warning("%s, replica %d at rate %g diverged before step %d", *told)
@@ -333,24 +347,32 @@ class _Course:
         means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
         bar.report(self._slots, self._step, self._request.steps, {**means, **own})
 
-    def _told(self, number: int) -> float | None:
-        """Nats that a slot has told of one record so far, if the request asks for them and a bound holds."""
-        request = self._request
-        return None if request.told is None else request.told(self._learner.event(number, self._step))
+    def _point(self, number: int, step: int, measured: dict[str, np.ndarray], own: dict[str, float]) -> list[_Row]:
+        """Rows of a slot's point: what was measured, and what its training so far has told, if a bound holds."""
+        request, slot = self._request, self._slots[number]
+        values = {**{name: float(value[number]) for name, value in measured.items()}, **own}
+        if request.told and (nats := request.told(self._learner.event(number, self._step))) is not None:
+            values["leakage"] = nats
+        return [(slot.replica, slot.learning_rate, step, metric, value) for metric, value in values.items()]
+
+    def _held(self, number: int) -> dict[str, Tensor]:
+        """Copy of a slot's weights as they are now, on the CPU."""
+        return {name: value.detach()[number].cpu().clone() for name, value in self._learner.params.items()}
 
     def _keep_best(self, measured: dict[str, np.ndarray], sound: Sequence[bool]) -> None:
         """Keep the weights of slots that do better on validation records than ever before; of equals the earlier."""
         ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)
         for number, rank in enumerate((float(accuracy), float(loss)) for accuracy, loss in ranks):
-            if sound[number] and (number not in self._best or rank > tuple(self._best[number]["rank"])):
-                kept = {name: value.detach()[number].clone() for name, value in self._learner.params.items()}
-                self._best[number] = {"rank": rank, "step": self._step, "params": kept}
+            goes_on = sound[number] and number not in self._ended
+            if goes_on and (number not in self._best or rank > tuple(self._best[number]["rank"])):
+                self._best[number] = {"rank": rank, "step": self._step, "params": self._held(number)}
 
-    def _kept(self) -> stack.Parameters:
-        """Weights of each slot's best point, where it has one."""
+    def _kept(self, length: str = "best") -> stack.Parameters:
+        """Weights of each slot's best or middle point, where it has one, or as they are now."""
         params = {name: value.detach().clone() for name, value in self._learner.params.items()}
-        for number, best in self._best.items():
-            for name, value in best["params"].items():
+        points = {"best": self._best, "half": self._half}.get(length, {})
+        for number, point in points.items():
+            for name, value in point["params"].items():
                 params[name][number] = value
         return params
 
@@ -362,14 +384,25 @@ class _Course:
             "ended": self._ended,
             "diverged": self._diverged,
             "best": self._best,
+            "half": self._half,
             "learner": self._learner.state(),
         }
 
     def result(self) -> dict[str, Any]:
-        """Weights, curves, events and divergence of the slots at the end of the way."""
-        weights = {name: value.cpu() for name, value in self._kept().items()}
-        for value in weights.values():
-            value[self._diverged] = torch.nan
-        slots = range(len(self._slots))
+        """Weights, curves, events and divergence of the slots at the end of the way, with points of other lengths."""
+        slots, ends = range(len(self._slots)), [(*row, "half") for one in self._half.values() for row in one["rows"]]
+        kept = []
+        for length in self._request.lengths:
+            ends_with = "best" if length == "full" and self._request.defense.keeps_best else length
+            params = {name: value.cpu() for name, value in self._kept(ends_with).items()}
+            sound = {"half": self._half, "best": self._best}.get(length, set(slots) - set(self._diverged))
+            for value in params.values():
+                value[[slot for slot in slots if slot not in sound]] = torch.nan
+            kept.append(params)
+        if "best" in self._request.lengths and self._best:
+            measured, own = self._measured(self._kept(), whole=True), self._learner.metrics()
+            for slot, best in self._best.items():
+                ends += [(*row, "best") for row in self._point(slot, best["step"], measured, own)]
         events, diverged = [self._ended[slot] for slot in slots], [slot in self._diverged for slot in slots]
-        return {"weights": weights, "rows": self._rows, "events": events, "diverged": diverged}
+        weights = {name: torch.stack([one[name] for one in kept], dim=1).flatten(0, 1) for name in kept[0]}
+        return {"weights": weights, "rows": self._rows, "ends": ends, "events": events, "diverged": diverged}

@@ -27,12 +27,12 @@ from leakbound.training.weighted_sums import weighted_sums
 def train_per_sample(request: TrainingRequest) -> TrainingResult:
     """Train by weighed gradients of single records and noise on their sum: DP-SGD and DP-PSAC.
 
+    Networks that are trained one by one take Opacus' step; stacks take the same one for all networks at once.
+
     Source:
         Abadi et al. 2016, Algorithm 1; Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive
         Clipping'.
     """
-    if torch.device(request.device).type == "cpu":
-        return loop.run(request, PerSampleLearner, 1)
     size = stack.stack_size(
         request.config.max_stack,
         len(request.slots),
@@ -42,7 +42,8 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         largest_batch(request),
         loop.kept_images(request),
     )
-    return loop.run(request, PrivateStackLearner, size)
+    alone = size == 1 and torch.device(request.device).type == "cpu"
+    return loop.run(request, PerSampleLearner if alone else PrivateStackLearner, size)
 
 
 class PrivateOptimizer(DPOptimizer):

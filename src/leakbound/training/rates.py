@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from leakbound.config.training import Length
 from leakbound.training.request import Slot
 
 COLUMNS = ("replica", "learning_rate", "validation_accuracy", "validation_loss", "diverged", "chosen", "at_edge")
@@ -45,3 +46,27 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
     inner = edges["min"].to_numpy() < edges["max"].to_numpy()
     chosen = table.index.isin(best)
     return table.assign(chosen=chosen, at_edge=chosen & outer & inner)
+
+
+def recipes(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:
+    """One row for each slot and length, in this order: those of ``rates`` are of the full one.
+
+    Args:
+        rates: One row per slot, as :func:`chosen_rates` gives them.
+        lengths: All of them, the last one full.
+        ends: Points of the others, with the columns of curves and ``length``.
+
+    Returns:
+        The columns ``COLUMNS`` and ``length``. No length but the full one is ``chosen``; one without a point diverged.
+    """
+    slot = ["replica", "learning_rate"]
+    points = ends.set_index([*slot, "length", "metric"])["value"]
+    rows = []
+    for row in rates.to_dict("records"):
+        for length in lengths[:-1]:
+            keys = {name: (row["replica"], row["learning_rate"], length, name) for name in COLUMNS[2:4]}
+            values = {name: float(points.get(key, np.nan)) for name, key in keys.items()}
+            diverged = bool(np.isnan([*values.values()]).any())
+            rows.append({**row, **values, "diverged": diverged, "chosen": False, "at_edge": False, "length": length})
+        rows.append({**row, "length": lengths[-1]})
+    return pd.DataFrame(rows)

@@ -20,7 +20,7 @@ def reference_request(request: TrainingRequest, count: int, learning_rates: Iter
     comparisons of defenses stay paired.
     """
     config = request.config
-    if not request.defense.keeps_best:  # nobody looks at their curves
+    if not request.defense.keeps_best and "best" not in request.lengths:  # nobody looks at their curves
         config = config.model_copy(update={"evaluations": 1})
     return replace(
         request,

@@ -1,6 +1,7 @@
 """A step that is recorded once and replayed, so that the host asks a GPU for one thing and not for forty; TF32."""
 
 import functools
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,19 @@ class Replayed:
         (self._replay or self._work)(*tensors)
 
 
+class _Recorded:
+    """A CUDA graph and everything that it reads: a graph keeps nothing alive."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, work: Work, held: Sequence[Tensor]) -> None:
+        self._graph, self._work, self._held = graph, work, held
+
+    def __call__(self, *given: Tensor) -> None:
+        """Do the work on other tensors."""
+        for own, one in zip(self._held, given, strict=True):
+            own.copy_(one)
+        self._graph.replay()
+
+
 def cuda_graph(work: Work, tensors: Sequence[Tensor]) -> Work:
     """Record work as a CUDA graph, as :class:`Replayed` takes it.
 
@@ -51,16 +65,16 @@ def cuda_graph(work: Work, tensors: Sequence[Tensor]) -> Work:
     """
     held = [one.clone() for one in tensors]
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work(*held)
-
-    def replay(*given: Tensor) -> None:
-        """The work on other tensors."""
-        for own, one in zip(held, given, strict=True):
-            own.copy_(one)
-        graph.replay()
-
-    return replay
+    gc.collect()  # a graph of an earlier learner that is freed during a capture would end the capture
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph):
+            work(*held)
+    finally:
+        if collects:
+            gc.enable()
+    return _Recorded(graph, work, held)
 
 
 @contextmanager

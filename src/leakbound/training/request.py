@@ -13,7 +13,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.defenses import Defense
-from leakbound.config.training import TrainingConfig
+from leakbound.config.training import Length, TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import torch_generator
@@ -50,6 +50,7 @@ class TrainingRequest:
         slug: Name of the run.
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
         replicas: Repetitions of the experiment, with records, weights, batches and noise of their own, >= 1.
+        lengths: Points of each training whose weights are kept, of ``LENGTHS`` in their order, with the last, ``full``.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
         told: Nats that a network tells of one record after an event, for the curve of the accountant; None for none.
@@ -69,6 +70,7 @@ class TrainingRequest:
     privacy_noise: PrivacyNoise = "seeded"
     channel: Channel | None = None
     replicas: int = 1
+    lengths: tuple[Length, ...] = ("full",)
     device: str = "cpu"
     checkpoint: Path | None = None
     told: Callable[[PrivacyEvent], float | None] | None = None
@@ -123,20 +125,24 @@ class TrainingRequest:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Trained slots, in the order of the request's.
+    """Trained slots, in the order of the request's, each with all lengths that the request asks for.
 
     Attributes:
-        weights: Parameter name to its values (slots, ...), on the CPU; NaN for a diverged slot.
+        weights: Parameter name to its values (slots · lengths, ...), on the CPU; NaN where training had diverged.
         curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str), ``value``
             (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the members), validation and
             test, all on clean images, ``epsilon`` for DP, ``leakage`` (nats of one record so far) where the
             request asks for it and a bound holds, and ``kept_step`` at the end where a defense keeps the
             weights of its best point: the last rows are those of the weights kept. The rows of the last step are
             computed on all records, earlier ones on at most 2,000 of each part. The curve of a diverged slot ends
-            before its divergence was seen.
-        events: What was done to the private records, per slot.
+            before its divergence was seen. Where the request asks for several lengths, a column ``length``: curves are
+            those of ``full``, and each other one has a single point, computed on all records, whose ``epsilon`` and
+            ``leakage`` are those of the steps up to it, of the best point those of the whole training that it was
+            chosen from.
+        events: What was done to the private records by the whole training, per slot.
         diverged: Whether a slot's loss or weights stopped being finite; such a slot is no result.
-        rates: One row per slot, as :func:`leakbound.training.rates.chosen_rates` has them.
+        rates: One row per network of ``weights``, as :func:`leakbound.training.rates.chosen_rates` has them for slots,
+            and :func:`leakbound.training.rates.recipes` for several lengths.
     """
 
     weights: dict[str, Tensor]

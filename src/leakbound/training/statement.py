@@ -46,6 +46,7 @@ def statement(
         candidates=len(request.candidates),
         classes=classes,
         covariance_of=covariance_of,
+        best_point="best" in request.lengths,
     )
     return {"leakage": bounds, "released": [one.to_dict() for one in training_releases(facts)]}
 

@@ -164,11 +164,11 @@ class _Convolved(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         """Gradient of the inputs."""
         (weight,) = ctx.saved_tensors
-        return _Pulled.apply(slope, weight, ctx.shape, *ctx.settings), *[None] * (2 + len(ctx.settings))
+        return Pulled.apply(slope, weight, ctx.shape, *ctx.settings), *[None] * (2 + len(ctx.settings))
 
 
-class _Pulled(torch.autograd.Function):
-    """Its transpose, from slopes by outputs to slopes by inputs, whose own transpose convolves."""
+class Pulled(torch.autograd.Function):
+    """Its transpose, from slopes by outputs to slopes by inputs (of a shape), whose own transpose convolves."""
 
     @staticmethod
     def forward(ctx: Any, slope: Tensor, weight: Tensor, shape: torch.Size, *settings: Any) -> Tensor:
@@ -196,10 +196,10 @@ def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor, products
     return several.flatten(0, 1)
 
 
-def _convolution(
+def convolution(
     layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor, convolved: Callable[..., Tensor] = F.conv2d
 ) -> Tensor:
-    """Groups of channels for each slot."""
+    """Groups of channels for each slot, whose values (slots, ...) are given by name."""
     weight, bias = own["weight"], own.get("bias")
     made = convolved(
         given.unflatten(0, (-1, len(weight))).flatten(1, 2),
@@ -223,13 +223,13 @@ def _group_norm(layer: nn.GroupNorm, own: Mapping[str, Tensor], given: Tensor) -
 
 _FORMS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Linear: _linear,
-    nn.Conv2d: _convolution,
+    nn.Conv2d: convolution,
     nn.GroupNorm: _group_norm,
 }
 _TWICE: dict[type[nn.Module], Callable[..., Tensor]] = {
     **_FORMS,
     nn.Linear: partial(_linear, products=_ProductsTwice),
-    nn.Conv2d: partial(_convolution, convolved=_Convolved.apply),
+    nn.Conv2d: partial(convolution, convolved=_Convolved.apply),
 }
 
 

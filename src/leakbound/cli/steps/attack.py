@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
 _EXTENDED = 2  # settings by which grids of attackers are extended, on average
 _SOLVED = 600  # iterations of matching that take as long as solving for an image
+_SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradients of single records can be
 _WAYS = 3  # in which the records of a batch are looked for, on average
+_KINKED = 6  # in which a single record behind ReLU and pooling is
 _FOLDS = 0.8  # part of the known records that each attack network learns from
 
 
@@ -118,7 +120,7 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         passes = min(one.epochs, _PATIENT) * len(one.learning_rates) * (2 if one.references else 1)
         yield Work("membership", replicas * passes * steps, *stacked)
         looks = 1 + (one.draws if table.defense_of(run).channel is not None else 0)
-        asked = replicas * 2 * count + table.reference_networks(run.slug) * size.pool
+        asked = replicas * 2 * count + table.reference_networks(run.slug) * len(table.lengths[run.slug]) * size.pool
         yield Work("predict", looks * asked, run.model, size.colors)
     elif attack == "model_inversion":
         images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
@@ -129,10 +131,12 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         grid = {*tries.tv_weights, tries.untuned_tv_weight}
         images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * tries.images
         yield Work("match", replicas * tries.iterations * images, *stacked)
-        if run.batch_size <= tries.most_records:  # single records are mostly solved for, batches searched
+        if run.batch_size <= tries.most_records:
             found = tries.images + max(2, tries.tuning_images // run.batch_size)
-            steps = _SOLVED if run.batch_size == 1 else _WAYS * run.batch_size * tries.search_iterations
-            searched = stacked if run.batch_size == 1 else (run.model, size.colors)  # L-BFGS takes no stack
+            solved = run.batch_size == 1 and run.model in _SOLVABLE
+            several = _KINKED if run.batch_size == 1 else _WAYS * run.batch_size
+            steps = _SOLVED if solved else several * tries.search_iterations
+            searched = stacked if solved else (run.model, size.colors)  # L-BFGS takes no stack
             yield Work("match", replicas * found * steps, *searched)
         yield Work("disk", 24 * replicas * tries.images * size.pixels)
     elif attack == "gradient_capacity":
@@ -242,7 +246,7 @@ def _networks(
         raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
     tried = read_table(rates, RATES, "train")
     found, kept = storage.read_arrays(path), tried[tried["kept"]].reset_index(drop=True)
-    network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0))
+    network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side)
     expected = {name: ("float32", (len(kept), *tensor.shape)) for name, tensor in network.named_parameters()}
     if kept.empty or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
         raise storage.DamagedFileError(
@@ -271,7 +275,7 @@ def _references(
             f"{asked.attack} compares with reference networks: give --references, written by `step references`"
         )
     network = build(
-        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references")
+        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references"), images.side
     )  # their weights replace its own
     return References(
         Networks(*_networks(path, rates, asked, config, images)), network.to(device_name(asked.device)).eval(), images

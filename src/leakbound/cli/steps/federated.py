@@ -68,7 +68,7 @@ def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
     networks = {}
     for name, model in config.models.items():
         images = read_dataset(output(root, "prepare", name, "out"))
-        network = build(model, images.colors, len(images.classes), torch_generator(0, "size"))
+        network = build(model, images.colors, len(images.classes), torch_generator(0, "size"), images.side)
         networks[name] = model, sum(parameter.numel() for parameter in network.parameters())
     table = tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
     storage.write_rows(rows, table)

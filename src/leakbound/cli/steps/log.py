@@ -100,7 +100,7 @@ def log(
     found = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
     scores = {name: table[table["chosen"]] for name, table in found.items()}
     if shown is not None and tried is not None:
-        slot = ["replica", "learning_rate"]
+        slot = [name for name in ("replica", "learning_rate", "length") if name in shown]
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
         scores["rates"] = _candidates(tried)
     if federated:
@@ -128,7 +128,8 @@ def log(
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
     """Validation values of every candidate learning rate, named by the rate, as rows of an attack."""
-    named = tried.assign(variant=tried["learning_rate"].map("{:g}".format), unit=-1)
+    full = tried[tried["length"] == "full"] if "length" in tried else tried
+    named = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
     metrics = ["validation_accuracy", "validation_loss"]
     return named.melt(["replica", "variant", "unit"], metrics, var_name="metric")
 

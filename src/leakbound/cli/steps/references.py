@@ -47,11 +47,13 @@ def _settings(table: RunTable, run: Run) -> dict[str, Any]:
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
-    """Steps of all reference networks, and the one point of their curves."""
+    """Steps of all reference networks, and the points of their curves: one, unless all lengths are kept."""
     size, slots = table.size(run.dataset), table.reference_networks(run.slug)
     yield table.step_work(run, slots * run.rounds, slots)
-    yield Work("predict", slots * (size.members + size.validation + size.test), run.model, size.colors)
-    yield Work("parameters", 4 * slots, run.model, size.colors)
+    lengths = len(table.lengths[run.slug])
+    points = lengths if lengths == 1 else lengths + table.config.training.evaluations - 1
+    yield Work("predict", points * slots * (size.members + size.validation + size.test), run.model, size.colors)
+    yield Work("parameters", 4 * lengths * slots, run.model, size.colors)
 
 
 def references(
@@ -66,7 +68,7 @@ def references(
     spectrum: Path | None = None,
     code: str = "bare",
 ) -> None:
-    """Train networks as those of a run, on other draws from the pool, at every learning rate that the run keeps.
+    """Train networks as those of a run, on other draws from the pool, at every learning rate and length that it keeps.
 
     A killed job resumes from the checkpoint beside its outputs. ``replicas`` of the settings says how many there are
     at each learning rate.

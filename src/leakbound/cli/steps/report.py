@@ -58,7 +58,7 @@ def report(
 
 
 def write_page(config: Config, root: Path | None, out: Path | None) -> None:
-    """Write the page of a configuration, and say where and how large it is.
+    """Write the page of a configuration, and say what it opens with, where and how large it is.
 
     Args:
         config: Configuration that has been run.
@@ -74,25 +74,24 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
     tables: dict[str, pd.DataFrame] = {}
-    text = page(
-        Report(
-            config=config,
-            figures=list(_figures(root, table, tables)),
-            claims=_verdicts(root, table),
-            provenance=summary(root, made),
-            counts={
-                "runs": len(table.runs),
-                "networks trained": sum(run.replicas for run in table.runs.values() if run.rounds > 0),
-                "attacks": sum(len(attacks) for attacks in table.attacks.values()),
-                "figures": len(table.figures),
-            },
-            links=dict(_links(root, made, _pages(config.tracking))),
-            tables=tables,
-        )
+    report = Report(
+        config=config,
+        figures=list(_figures(root, table, tables)),
+        claims=_verdicts(root, table),
+        provenance=summary(root, made),
+        counts={
+            "runs": len(table.runs),
+            "networks trained": sum(run.replicas for run in table.runs.values() if run.rounds > 0),
+            "attacks": sum(len(attacks) for attacks in table.attacks.values()),
+            "figures": len(table.figures),
+        },
+        links=dict(_links(root, made, _pages(config.tracking))),
+        tables=tables,
     )
+    text = page(report)
     with storage.atomic(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{target}: {target.stat().st_size / 1e6:.1f} MB\n")
+    sys.stdout.write("\n".join([*report.sentences, f"{target}: {target.stat().st_size / 1e6:.1f} MB", ""]))
 
 
 def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> Iterator[ReportFigure]:

@@ -8,7 +8,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.files import JobSettings, covariance_of, read_moments
-from leakbound.config.data import IMAGE_SIDE
+from leakbound.config.data import image_shape
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
@@ -55,11 +55,12 @@ def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
     found = read_moments(moments)
     weights = None
     if shape.takes_weights:
-        colors, rest = divmod(found.dimension, IMAGE_SIDE**2)
-        if rest:
-            raise typer.BadParameter(f"{moments}: {found.dimension} pixels are no {IMAGE_SIDE}×{IMAGE_SIDE} images")
-        box = asked.weights
-        weights = box_weights(colors, IMAGE_SIDE, IMAGE_SIDE, rows=box.rows, columns=box.columns, weight=box.weight)
+        try:
+            colors, side = image_shape(found.dimension)
+        except ValueError as error:
+            raise typer.BadParameter(f"{moments}: {error}") from error
+        rows, columns = asked.weights.on(side)
+        weights = box_weights(colors, side, side, rows=rows, columns=columns, weight=asked.weights.weight)
     result = shape.decompose(found, weights=weights)
     storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 

@@ -29,6 +29,7 @@ class TabulateSettings(JobSettings):
     study: Name
     runs: dict[Line, Names]
     rates: Literal["chosen", "all"] = "chosen"
+    lengths: Literal["full", "all"] = "full"
     over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
 
 
@@ -42,6 +43,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             {
                 "study": study,
                 "rates": table.config.studies[study].rates,
+                **({"lengths": "all"} if table.config.studies[study].lengths == "all" else {}),
                 "runs": {slug: table.attacks[slug] for slug in slugs},
                 "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
             },
@@ -56,12 +58,14 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 
     runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
     rows = gather(runs, asked.over_units)
+    if asked.lengths == "full" and "length" in rows:  # another study asks for them
+        rows = rows[rows["length"] == "full"].drop(columns="length")
     storage.write_rows(out, rows if asked.rates == "all" else rows[rows["chosen"]])
 
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
-    from leakbound.attacks.evidence import evidence, evidence_rows
+    from leakbound.accounting.lower_limits import evidence, evidence_rows
     from leakbound.claims.tables import RunResults, accounting_rows
 
     run = Run.from_slug(slug)

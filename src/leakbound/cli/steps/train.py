@@ -50,7 +50,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
     yield table.step_work(run, slots * run.rounds, slots)
     parts = (size.members, size.validation, size.test)
     early = (table.config.training.evaluations - 1) * sum(min(_SHOWN, part) for part in parts)
-    yield Work("predict", slots * (early + sum(parts)), run.model, size.colors)
+    yield Work("predict", slots * (early + len(table.lengths[run.slug]) * sum(parts)), run.model, size.colors)
     yield Work("parameters", 4 * table.kept(run), run.model, size.colors)
 
 
@@ -71,7 +71,7 @@ def train(
     """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs.
 
     Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
-    replica's validation records choose, or of all candidates.
+    replica's validation records choose, or of all candidates, at the end or at all lengths.
     """
     from leakbound.training.statement import statement, told_so_far
     from leakbound.training.trainers import train as train_run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.recipes import Leakage, PlainSGD, distances, recipes_of
+from leakbound.claims.recipes import Leakage, PlainSGD, distances, matched, recipes_of
 from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FRONT = "#555555"
 _MOST_IN_A_ROW = 2
-_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "chosen": True}
+_WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "length": "full", "chosen": True}
 """Columns that a table need not have, and what they hold then."""
 
 
@@ -103,13 +103,18 @@ def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd
     """Distance of each arm beyond plain SGD in each block: columns dataset, model, replica, defense and value."""
     import pandas as pd
 
-    found = []
+    found, reasons = [], []
     for (dataset, model), own in table.groupby(["dataset", "model"], sort=True):
         for arm, points in own[~own["defense"].isin(options.plain)].groupby("defense", sort=True):
-            values = distances(own, points, leakage, options).rename_axis("replica").rename("value").reset_index()
+            try:
+                values = distances(matched(own, points, options), leakage, options)
+            except EmptySelectionError as error:
+                reasons.append(error)
+                continue
+            values = values.rename_axis("replica").rename("value").reset_index()
             found.append(values.assign(dataset=dataset, model=model, defense=arm))
     if not sum(map(len, found)):
-        raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(options.plain)}) and another arm")
+        raise reasons[0] if reasons else EmptySelectionError("no arm but those of plain SGD")
     return pd.concat(found, ignore_index=True)
 
 
@@ -132,7 +137,7 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
     for defense in style.ordered(table["defense"]):
         own, look = table[table["defense"] == defense], style.look(defense)
         drawn = {**look.line(), "ls": "none"}
-        middles = own.groupby(["run", "learning_rate"], dropna=False)[["x", "y"]].mean()
+        middles = own.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
             x, y = (interval(chosen[name], "mean") for name in ("x", "y"))

@@ -75,6 +75,18 @@ class Report:
     links: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """Verdict to number of claims, of experiments and of closed forms."""
+        counts = scoreboard(self.claims) if len(self.claims) else pd.DataFrame()
+        found = counts.iloc[-1].to_dict() if len(counts) else {}
+        return {name: int(found.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
+
+    @property
+    def sentences(self) -> list[str]:
+        """What came out, in the sentences that open the page."""
+        return opening.sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
+
 
 def page(report: Report) -> str:
     """The page as HTML.
@@ -95,12 +107,11 @@ def page(report: Report) -> str:
     surroundings.globals |= {"numbers": NUMBERS}
     claims = list(_claims(report))
     counts = scoreboard(report.claims) if len(report.claims) else pd.DataFrame()
-    totals = counts.iloc[-1].to_dict() if len(counts) else dict.fromkeys((*VERDICTS, *CLOSED_FORMS.values()), 0)
     by_key = {figure.key: figure for figure in report.figures}
     return surroundings.get_template("report.html").render(
         report=report,
-        totals=totals,
-        sentences=opening.sentences(report.tables, {name: int(totals[name]) for name in VERDICTS}),
+        totals=report.totals,
+        sentences=report.sentences,
         pictures=[by_key[key] for key in opening.pictures(by_key)],
         counts=[[style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
         claims=_listed(report, claims),

@@ -7,23 +7,25 @@ from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.weights import box_weights
-from leakbound.config.data import IMAGE_SIDE
+from leakbound.config.data import IMAGE_SIDE, image_shape
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES
 
 
-def pixel_weights(colors: int, box: BoxWeights) -> Float[np.ndarray, " d"]:
-    """Weights β for images of so many colors."""
-    return box_weights(colors, IMAGE_SIDE, IMAGE_SIDE, box.weight, box.rows, box.columns)
+def pixel_weights(colors: int, box: BoxWeights, side: int = IMAGE_SIDE) -> Float[np.ndarray, " d"]:
+    """Weights β for images of so many colors and such a side."""
+    return box_weights(colors, side, side, box.weight, *box.on(side))
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
     """Spectrum of the data for a shape, with the weights where the shape takes some."""
     kind = SHAPES.get(shape)
-    beta = pixel_weights(moments.dimension // IMAGE_SIDE**2, weights) if kind.takes_weights else None
-    return kind.decompose(moments, weights=beta)
+    if not kind.takes_weights:
+        return kind.decompose(moments)
+    colors, side = image_shape(moments.dimension)
+    return kind.decompose(moments, weights=pixel_weights(colors, weights, side))
 
 
 def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
-from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
@@ -76,8 +75,9 @@ def _likeness_rows(
     weights: BoxWeights,
 ) -> pd.DataFrame:
     """Likeness of pictures to the clean ones: in all, inside the box and outside."""
-    box = np.zeros((IMAGE_SIDE, IMAGE_SIDE), dtype=bool)
-    box[slice(*weights.rows), slice(*weights.columns)] = True
+    box = np.zeros(clean.shape[-2:], dtype=bool)
+    rows, columns = weights.on(clean.shape[-1])
+    box[slice(*rows), slice(*columns)] = True
     similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
     found = {

@@ -12,7 +12,7 @@ from leakbound.accounting import (
     identification_information,
     one_run_epsilon,
 )
-from leakbound.attacks.evidence import (
+from leakbound.accounting.lower_limits import (
     Evidence,
     evidence,
     evidence_rows,

@@ -1,0 +1,238 @@
+"""The staged search: exact features and slopes, kinks that harden, and fewer errors than with kinks throughout."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from leakbound import datasets
+from leakbound.attacks import gradient_inversion, recovery, searches, staged
+from leakbound.attacks.recovery import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.channels import estimate_moments
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
+from leakbound.models import build
+from leakbound.registry import SHAPES
+from leakbound.training.client_steps import client_step, record_gradients
+
+SHAPE = (2, 12, 12)
+
+
+class Tiny(nn.Module):
+    """Two convolutions, each with a ReLU and one kind of pooling, and two linear layers; its sides leave a rest."""
+
+    def __init__(self, pool="max", stride=1, bias=True):
+        super().__init__()
+        self.pool = {"max": F.max_pool2d, "mean": F.avg_pool2d, "none": lambda x, _: x}[pool]
+        self.conv1 = nn.Conv2d(2, 6, 3, stride=stride, padding=1, bias=bias)
+        self.conv2 = nn.Conv2d(6, 8, 4, bias=bias)
+        side = {"max": 1, "mean": 1, "none": 9}[pool] if stride == 1 else 3
+        self.fc = nn.Linear(8 * side**2, 12)
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, images):
+        x = self.pool(F.relu(self.conv1(images)), 2)
+        x = self.pool(F.relu(self.conv2(x)), 2)
+        return self.head(F.relu(self.fc(x.flatten(1))))
+
+
+def tiny(seed=0, **settings) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Tiny(**settings).double().eval()
+
+
+def pictures(count, seed=1):
+    """Smooth images, so that a law has something to say about them."""
+    noise = torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return F.avg_pool2d(F.pad(noise, (2, 2, 2, 2), mode="circular"), 5, stride=1) * 3
+
+
+def encoder_of(*models):
+    values = [dict(model.named_parameters()) for model in models]
+    weights = {name: torch.stack([one[name].detach() for one in values]) for name in values[0]}
+    return staged.Encoder(staged.stages_of(models[0], SHAPE), weights)
+
+
+KINDS = [{"pool": "max"}, {"pool": "mean"}, {"pool": "none", "stride": 2}, {"pool": "max", "bias": False}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_and_slopes_of_the_closed_form_are_those_of_autograd(kind):
+    model, images, labels = tiny(**kind), pictures(3), torch.tensor([0, 3, 1])
+    held = []
+    model.fc.register_forward_hook(lambda layer, inputs, output: held.append(inputs[0]))
+    loss = F.cross_entropy(model(images), labels, reduction="sum")
+    (slopes,) = torch.autograd.grad(loss, held[0])
+    found = staged.features_of(model, record_gradients(model, images, labels), SHAPE)
+    torch.testing.assert_close(found.values, held[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.slopes, slopes, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_with_softened_kinks_tend_to_those_of_the_network(kind):
+    model, images, labels = tiny(**kind), pictures(3), torch.tensor([0, 3, 1])
+    expected = record_gradients(model, images, labels)
+    known = staged.features_of(model, expected, SHAPE)
+
+    def missed(temperature: float) -> float:
+        """Largest relative error of features and of a convolution's gradients."""
+        features, gradients = encoder_of(model)(images, known.slopes, temperature)
+        pairs = [
+            (features, known.values),
+            *((gradients[name].flatten(1), expected[name].flatten(1)) for name in gradients),
+        ]
+        assert gradients.keys() == {name for name in expected if name.startswith("conv")}
+        return max(float((one - other).norm() / other.norm()) for one, other in pairs)
+
+    errors = [missed(temperature) for temperature in (0.1, 0.01, 0.001, 1e-5)]
+    assert missed(0.0) < 1e-12
+    assert errors[0] > 1e-3
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-5
+
+
+def problem_of(model, images, labels):
+    client = client_step(Undefended(), None)
+    sent = client.upload(model, images[:, None], labels[:, None], torch.Generator())
+    return Problem(model, client, sent.gradients, labels[:, None], SHAPE)
+
+
+@pytest.fixture(scope="module")
+def law():
+    return Law.of(pictures(2000, seed=2).numpy(), None)
+
+
+def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_of_the_whole_gradient(law, monkeypatch):
+    model, images, labels = tiny().float(), pictures(4).float(), torch.arange(4)
+    known = problem_of(model, images, labels)
+
+    def error(way: Way) -> float:
+        """Of images found in one way from the same starts."""
+        found = Recovering(known, way, law, 150).alone()
+        return float(((torch.from_numpy(found.images[:, 0]) - images) ** 2).mean())
+
+    soft = error(Way("staged", staged.WEIGHT))
+    monkeypatch.setattr(staged, "_WARMEST", 0.0)
+    hard = error(Way("staged", staged.WEIGHT))
+    monkeypatch.undo()
+    assert soft < 0.8 * hard
+    assert soft < 0.8 * error(Way("adam", 1e4))
+
+
+def test_networks_in_a_stack_are_searched_as_each_alone(law, monkeypatch):
+    models = [tiny(seed).double() for seed in (0, 1)]
+    asked = [
+        Recovering(problem_of(model, pictures(count, count), torch.arange(count)), Way("staged", staged.WEIGHT), law, 6)
+        for model, count in zip(models, (3, 1), strict=True)
+    ]
+    monkeypatch.setattr(recovery, "problems_at_once", lambda *_: 8)  # two records of each network, from two starts
+    alone = [one.alone() for one in asked]
+    monkeypatch.setattr(Recovering, "alone", lambda _: pytest.fail("no search is done alone"))
+    for own, together in zip(alone, searches.answered(asked), strict=True):
+        np.testing.assert_allclose(together.images, own.images, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(together.residuals, own.residuals, rtol=1e-4)
+
+
+class Overlapping(Tiny):
+    """The same with windows that overlap."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = lambda x, side: F.max_pool2d(x, side, stride=side, padding=1)
+        self.fc = nn.Linear(8 * 9, 12)
+
+
+class Unknown(Tiny):
+    """The same with an activation between its linear layers that is not known."""
+
+    def forward(self, images):
+        x = F.max_pool2d(F.relu(self.conv1(images)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.head(F.gelu(self.fc(x.flatten(1))))
+
+
+def unbiased() -> nn.Module:
+    model = tiny()
+    model.head.bias = None
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: build("resnet10", 3, 10, torch.Generator()), "norm is a GroupNorm"),
+        (lambda: build("alexnet", 1, 10, torch.Generator()), "conv1.1 is a GroupNorm"),
+        (lambda: build("lenet_sigmoid", 1, 10, torch.Generator()), "between conv1 and conv2 is something else"),
+        (lambda: build("mlp", 1, 10, torch.Generator()), "fc1 has no convolution below"),
+        (lambda: Overlapping().double(), "between conv1 and conv2 is something else than a ReLU and pooling"),
+        (lambda: Unknown().double(), "fc has .* an input that no equations lead to"),
+        (unbiased, "fc has .* an input that no equations lead to"),
+    ],
+)
+def test_networks_that_have_no_stages_go_without_and_the_log_says_why(model, reason, caplog):
+    network = model().eval()
+    shape = getattr(network, "image_shape", SHAPE)
+    with pytest.raises(ValueError, match=reason):
+        staged.stages_of(network, shape)
+    gradients = {name: torch.zeros(1, *value.shape) for name, value in network.named_parameters()}
+    known = Problem(network, client_step(Undefended(), None), gradients, torch.zeros(1, 1, dtype=torch.int64), shape)
+    with caplog.at_level(logging.INFO, "leakbound"):
+        assert "staged" not in [way.name for way in ways(known, GradientInversionConfig())]
+    assert "No staged search of" in caplog.text
+
+
+def test_staged_search_is_tried_last_for_single_records_that_are_sent_as_they_are():
+    known = problem_of(tiny(), pictures(2), torch.tensor([0, 1]))
+    assert [way.name for way in ways(known, GradientInversionConfig())][-1] == "staged"
+    noisy = dataclasses.replace(known, client=client_step(DPSGD(), 1.0))
+    pairs = dataclasses.replace(known, labels=torch.zeros(1, 2, dtype=torch.int64))
+    for other in (noisy, pairs):
+        assert "staged" not in [way.name for way in ways(other, GradientInversionConfig())]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.prepare("digits", DatasetConfig(members=60, aux=100, pool=200, test=10), seed=0)
+
+
+@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize("behind", [False, True])
+def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records(
+    digits, behind, better, monkeypatch
+):
+    """Every search is replaced by the true image with an error that is stated; the choice is the attack's own."""
+    released = []
+    moments = estimate_moments([digits.aux.images])
+    shape = SHAPES.get("natural")()
+    channel = shape.calibrate(shape.decompose(moments), 50.0) if behind else None
+    errors = {"quasi_newton": 0.4, "adam": 0.2, "staged": 0.1 if better else 0.3}
+    observe = gradient_inversion._Scene.observe
+
+    def observed(scene, *arguments):
+        released.append(observe(scene, *arguments))
+        return released[-1]
+
+    def alone(search):
+        (own,) = (one for one in released if len(one.units) == len(search.problem.labels))
+        images = own.sent.images[:, None].numpy() + errors[search.way.name]
+        return Recovery(images.astype(np.float32), np.full(len(images), 0.5))
+
+    monkeypatch.setattr(gradient_inversion._Scene, "observe", observed)
+    monkeypatch.setattr(Recovering, "alone", alone)
+    rows, kept = gradient_inversion.attack(
+        model="lenet", dataset=digits, channel=channel, moments=moments, seed=0, slug="x",
+        level=channel and channel.capacity, defense=ChannelDefense() if behind else Undefended(),
+        config=GradientInversionConfig(images=3, iterations=1, tv_weights=(1e-2,)),
+    )  # fmt: skip
+    mse = rows[rows.metric == "mse"].groupby("variant")["value"].mean()
+    assert mse["attack"] < mse["unstaged"] if better else mse["attack"] == mse["unstaged"]
+    if not behind:
+        wanted = np.clip(kept["truth"] + errors["staged" if better else "adam"], -1, 1)
+        np.testing.assert_allclose(kept["attack"], wanted, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(kept["unstaged"], np.clip(kept["truth"] + 0.2, -1, 1), rtol=0, atol=1e-6)

@@ -1,0 +1,87 @@
+"""Networks and images smaller than 32×32."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from leakbound import metrics, models
+from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, DatasetConfig, image_shape, size_of
+from leakbound.config.defenses import BoxWeights
+from leakbound.config.messages import ConfigError
+from leakbound.config.reading import check
+from leakbound.datasets import prepare
+from leakbound.models import ImageShapeError
+from leakbound.randomness.seeding import torch_generator
+from leakbound.registry import MODELS
+from leakbound.training import stack
+
+SMALL = {"members": 100, "test": 300, "aux": 500, "side": 8}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS.builtin))
+def test_networks_said_to_take_any_side_do_and_the_others_say_so(name):
+    if name not in ANY_SIDE:
+        with pytest.raises(ImageShapeError, match=rf"{name}: it takes images of 32×32 pixels alone, not of 8×8"):
+            models.build(name, 1, 10, torch_generator(0, "init"), 8)
+        return
+    for side in (8, 20, IMAGE_SIDE):
+        network = models.build(name, 1, 10, torch_generator(0, "init"), side)
+        assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
+
+
+def test_digits_keep_their_own_pixels():
+    from sklearn.datasets import load_digits
+
+    own = {image.tobytes() for image in (load_digits().images / 8 - 1).astype(np.float32)}
+    dataset = prepare("digits", DatasetConfig(**SMALL), 0)
+    assert dataset.side == 8
+    assert {image.tobytes() for image in np.round((dataset.pool.images + 1) * 8) / 8 - 1} <= own
+    assert size_of("digits", DatasetConfig(**SMALL)).pixels == math.prod(dataset.pool.images.shape[1:])
+
+
+@pytest.mark.parametrize(("dimension", "shape"), [(64, (1, 8)), (192, (3, 8)), (1024, (1, 32)), (3072, (3, 32))])
+def test_the_shape_of_an_image_follows_from_its_number_of_values(dimension, shape):
+    assert image_shape(dimension) == shape
+
+
+def test_numbers_that_are_no_square_image_are_refused():
+    with pytest.raises(ValueError, match="65 values are no square image"):
+        image_shape(65)
+
+
+@pytest.mark.parametrize(("side", "box"), [(32, ((12, 20), (8, 24))), (8, ((3, 5), (2, 6))), (12, ((4, 8), (3, 9)))])
+def test_the_box_of_weights_covers_the_same_part_of_smaller_images(side, box):
+    assert BoxWeights().on(side) == box
+
+
+def test_ssim_of_small_images_has_a_window_of_seven_pixels():
+    first, second = np.random.default_rng(0).uniform(-1, 1, (2, 1, 8, 8))
+    one = np.exp(-(np.arange(-3, 4) ** 2) / (2 * 0.9**2))
+    window = np.outer(one, one) / one.sum() ** 2
+    found = []
+    for row, column in np.ndindex(2, 2):  # the places where a window lies within the image
+        x, y = ((image[0, row : row + 7, column : column + 7] + 1) / 2 for image in (first, second))
+        mean_x, mean_y = (window * x).sum(), (window * y).sum()
+        variances = (window * (x - mean_x) ** 2).sum() + (window * (y - mean_y) ** 2).sum()
+        covariance = (window * (x - mean_x) * (y - mean_y)).sum()
+        likeness = (2 * mean_x * mean_y + 1e-4) / (mean_x**2 + mean_y**2 + 1e-4)
+        found.append(likeness * (2 * covariance + 9e-4) / (variances + 9e-4))
+    np.testing.assert_allclose(metrics.ssim(first[None], second[None]), np.mean(found), rtol=1e-4)
+
+
+def test_a_study_whose_network_cannot_take_the_images_is_refused_before_it_runs():
+    study = {"datasets": ["digits"], "models": ["lenet"], "defenses": {"none": []}, "rounds": [1], "batch_sizes": [1]}
+    with pytest.raises(ConfigError, match=r"studies.a.models = lenet: takes images of 32×32.*datasets.digits.side = 8"):
+        check({"preset": "x", "datasets": {"digits": SMALL}, "studies": {"a": study}}, "test")
+
+
+def test_stacks_on_a_cpu_are_as_large_as_its_cache_and_none_where_networks_are_large():
+    small, large = (
+        models.build(*words) for words in (("mlp", 1, 10, torch.Generator(), 8), ("lenet", 3, 10, torch.Generator()))
+    )
+    assert stack.stack_size("auto", 1000, "cpu", small, (1, 8, 8), 32) > 40
+    assert stack.stack_size("auto", 3, "cpu", small, (1, 8, 8), 32) == 3
+    assert stack.stack_size("auto", 0, "cpu", small, (1, 8, 8), 32) == 1
+    assert stack.stack_size("auto", 40, "cpu", large, (3, 32, 32), 64) == 1
