@@ -96,6 +96,14 @@ WRONG = {
     "no classes": (lambda: engine_of(classes=0), "or leave it out"),
     "no places": (lambda: engine_of().protect(list(PUBLIC), key=1), "leave key out"),
     "no records": (lambda: engine_of().protect([]), "give it some"),
+    "an autoencoder": (
+        lambda: engine_of().protect(TensorDataset(*private().tensors[:1] * 2)),
+        "place 1 of a record is torch.float32 of shape (4,)",
+    ),
+    "too few classes": (
+        lambda: engine_of(classes=2).protect([(row, 2) for row in PRIVATE[:9]]),
+        "so give their real number",
+    ),
     "clean records": (lambda: engine_of().protect(batches(private())).dataset[0], "iterate over the loader"),
     "state of another": (
         lambda: engine_of(target=Leakage(4.0, uses=2)).load_state_dict(engine_of().state_dict()),

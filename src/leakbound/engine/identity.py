@@ -113,11 +113,13 @@ def _owner_key() -> bytes:
                 pass
             finally:
                 part.unlink()
-        key = path.read_bytes()
+        key, mode = path.read_bytes(), path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
             f"{path}: {error.strerror}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of your own"
         ) from error
+    if mode & 0o077:
+        raise GuaranteeError(f"{path}: its mode is {mode:o}, so others can read the key: chmod 600 it first")
     if len(key) != _KEY:
         raise GuaranteeError(
             f"{path} holds {len(key)} bytes and is no key of {_KEY}: set LEAKBOUND_KEY to another file"
