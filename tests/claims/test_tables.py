@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from leakbound import metrics
-from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+from leakbound.claims.selection import EmptySelectionError, SelectionError, both_quantities, select
 from leakbound.claims.tables import COLUMNS, RunResults, accounting_rows, tabulate
 
 
@@ -60,6 +62,36 @@ def test_the_table_has_the_stated_columns_and_types():
     assert table["level"].dtype == float
     assert table["unit"].dtype == np.int64
     assert tabulate([]).dtypes.equals(table.dtypes)
+
+
+def with_lengths(run: RunResults, **aucs: float) -> RunResults:
+    """The run with several lengths of each training, whose attacks have these areas; the full one was chosen."""
+    tables = {"rates": run.rates, "curves": run.curves, "membership": run.attacks["membership"]}
+    every = {
+        name: pd.concat(rows.assign(length=length) for length in aucs).reset_index(drop=True)
+        for name, rows in tables.items()
+    }
+    rates, attacked = (every[name].assign(chosen=every[name]["length"] == "full") for name in ("rates", "membership"))
+    attacked["value"] = attacked["length"].map(aucs)
+    return replace(run, rates=rates, curves=every["curves"], attacks={"membership": attacked})
+
+
+def test_every_recipe_has_its_rows_and_improvements_are_over_the_chosen_undefended_one():
+    """A run that keeps lengths stands beside one that does not, whose networks are of full length."""
+    natural = with_lengths(NATURAL, half=0.55, full=0.7, best=0.65)
+    table = tabulate([with_lengths(NONE, half=0.6, full=0.8, best=0.7), natural])
+    at = COLUMNS.index("learning_rate") + 1
+    assert list(table.columns) == [*COLUMNS[:at], "length", *COLUMNS[at:]]
+    for length, auc in (("half", 0.55), ("best", 0.65), ("full", 0.7)):
+        own = {"defense": "natural", "length": length}
+        assert value(table, **own, metric="auc") == auc
+        assert value(table, **own, metric="test_accuracy") == 0.5
+        assert value(table, **own, metric="imp_mia") == pytest.approx((0.8 - auc) / 0.8)
+        assert bool(select(table, own)["chosen"].all()) == (length == "full")
+    mixed = tabulate([NONE, natural])
+    assert set(mixed.loc[mixed["defense"] == "none", "length"]) == {"full"}
+    points = both_quantities(table, {"metric": "auc"}, {"metric": "test_accuracy"})
+    assert len(points) == 2 * 2 * 3
 
 
 def test_bounds_of_a_provenance_become_rows_of_all_replicas():

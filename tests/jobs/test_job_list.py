@@ -112,6 +112,37 @@ def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_onc
     assert settings_of(jobs, "train", chosen)["rates"] == "chosen"
 
 
+def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobody_else():
+    """A run of two studies keeps them; its settings name them, those of runs without them are what they were."""
+    recipes = QUICK.studies["comparison"].model_copy(update={"lengths": "all"})
+    every = job_list(QUICK.model_copy(update={"studies": {**QUICK.studies, "comparison": recipes}}))
+    plain, networks = job_list(), QUICK.replicas * len(QUICK.training.learning_rates)
+    for slug in every.table.studies["comparison"]:
+        several = every.table.runs[slug].defense not in ("early_stopping", "stopped")
+        assert every.table.kept(every.table.runs[slug]) == networks * (3 if several else 1)
+        for step in ("train", "references"):
+            own, other = settings_of(every, step, slug), settings_of(plain, step, slug)
+            assert own == {**other, **({"lengths": ["half", "best", "full"]} if several else {})}
+    assert PLAIN_RUN in every.table.studies["capacity"]
+    assert settings_of(every, "tabulate", "capacity") == settings_of(plain, "tabulate", "capacity")
+    assert settings_of(every, "tabulate", "comparison")["lengths"] == "all"
+    others = {slug for slug in every.table.runs if slug not in every.table.studies["comparison"]}
+    assert {every.table.lengths[slug] for slug in others} == {("full",)}
+
+
+def test_presets_that_draw_fronts_give_every_arm_the_same_recipes():
+    """Four rates or more at three lengths, for plain SGD as for every level of every defense."""
+    for name in ("pilot.yaml", "small.yaml", "resnet10.yaml", "paper.yaml"):
+        jobs = preset_jobs(name)
+        fronts = [study for study, asked in jobs.table.config.studies.items() if asked.rates == "all"]
+        assert fronts
+        for study in fronts:
+            runs = [jobs.table.runs[slug] for slug in jobs.table.studies[study]]
+            counts = {jobs.table.kept(run) // run.replicas for run in runs if run.defense != "early_stopping"}
+            assert len(counts) == 1
+            assert counts.pop() >= 12
+
+
 def test_untrained_networks_have_no_candidates():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"rates": "all"})
     alone = table(QUICK.model_copy(update={"studies": {"gradient_inversion": study}}))
