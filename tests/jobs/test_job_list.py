@@ -430,6 +430,7 @@ SPELT_OUT = {
     ("preset",): "other",
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
+    ("illustrations", "shapes", "covariance"): "aux",
     ("illustrations", "covariance_leak", "covariance"): "members",
     ("illustrations", "reconstructions", "covariance"): "members",
     ("tracking", "uri"): "http://127.0.0.1:5000",
@@ -448,6 +449,18 @@ CHANGES = {
     for trail, value in leaves(PLAIN)
     if trail not in MUST_BE_ZERO and (new := SPELT_OUT.get(trail, changed(value))) is not None
 }
+
+
+def test_illustrations_take_the_moments_that_channels_are_made_from_unless_they_name_others():
+    """Those of the members are a statistic of records that may be secret."""
+    for covariance in ("aux", "members"):
+        inputs = {
+            one.name: one.inputs
+            for one in job_list(QUICK.model_copy(update={"covariance": covariance})).of("illustrate")
+        }
+        for name in ("noisy_images", "compression"):
+            assert str(inputs[name]["moments"]).endswith(f"digits/{covariance}.safetensors")
+        assert str(inputs["shapes"]["moments"]).endswith("digits/members.safetensors")
 
 
 def test_settings_that_are_not_changed_are_names_or_empty():

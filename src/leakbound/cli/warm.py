@@ -139,7 +139,7 @@ def _sources() -> dict[str, tuple[int, ...]]:
 
 
 def _confinement(process: int) -> list[str]:
-    """What the system limits a process to: capabilities, filters of calls, name spaces, profile, group and root.
+    """Limits that the system sets a process: capabilities, filters of calls, name spaces, profile, group and root.
 
     Raises:
         OSError: If it is gone, in a name space of its own, or may do what this process may not.

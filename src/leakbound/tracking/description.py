@@ -18,7 +18,7 @@ from leakbound.tracking.summary import BRIEF, headlines, summary
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _DIGEST = 16  # hexadecimal digits, as in the report
 _SO_FAR = {"leakage": "so_far", "epsilon": "epsilon_so_far"}
-"""Curves of the accountant, which stand with its bounds; they are infinite without noise, however training goes."""
+"""Curves of the accountant, which stand with its bounds."""
 _ACCOUNTED = {f"leakage/{name}" for name in _SO_FAR.values()}
 _LEVELS = {
     "channel": "{} nats",
@@ -88,6 +88,11 @@ class _Value(NamedTuple):
         """True for a measurement."""
         return math.isfinite(self.point.value)
 
+    @property
+    def diverged(self) -> bool:
+        """True of a training that went astray; a bound is infinite without noise, however training goes."""
+        return self.kind == "curve" and not self.finite and self.point.key not in _ACCOUNTED
+
 
 def describe(
     facts: RunFacts,
@@ -125,9 +130,7 @@ def describe(
         *(one for source in sorted(scores) for one in _score_values(source, scores[source], end, over_units or {})),
     ]
     diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
-    diverged |= {
-        one.replica for one in values if one.kind == "curve" and not one.finite and one.point.key not in _ACCOUNTED
-    }
+    diverged |= {one.replica for one in values if one.diverged}
     replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
     rates = {one["replica"]: one["learning_rate"] for one in provenance.get("rates", ()) if one["chosen"]}
 
