@@ -73,3 +73,12 @@ def test_differential_privacy_is_computed_anew():
 def test_provenances_that_do_not_add_up_are_refused(changed, ratios, told):
     with pytest.raises(ValueError, match=told):
         replay({**channel_record(), **changed}, ratios)
+
+
+def test_next_to_no_noise_is_refused_in_words():
+    """At 9ce63a9 a forged 1e-300 ended in a division by zero."""
+    event = PrivacyEvent("dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, noise_multiplier=1.0, max_grad_norm=1.0)
+    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    forged = {**event.to_dict(), "noise_multiplier": 1e-300}
+    with pytest.raises(ValueError, match="the provenance holds events or bounds of another form"):
+        replay({"events": [forged], "leakage": stated})
