@@ -436,8 +436,8 @@ BUGS = (
     Bug(
         "own moments compared for one use where several are planned",
         "engine/engine.py",
-        "OwnMoments(self.calibration, looks, self._accepted)",
-        "OwnMoments(self.calibration, 1, self._accepted)",
+        "OwnMoments(calibration, target.looks(frozen), accept_capacity)",
+        "OwnMoments(calibration, 1, accept_capacity)",
         "tests/engine/test_own_moments.py::"
         "test_private_records_on_a_larger_scale_are_refused_before_the_first_release[2.0]",
     ),

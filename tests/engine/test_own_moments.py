@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from leakbound import BudgetError, Capacity, Channel, ChannelEngine, GuaranteeError, Leakage
 from leakbound.accounting.gaussian import log_determinant
 from leakbound.channels import Channel as CoreChannel
-from leakbound.channels import population_moments
+from leakbound.channels import composed_capacity, population_moments
 from leakbound.channels.observed import REFUSED, WARNED, own_capacity
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.registry import SHAPES
@@ -317,6 +317,31 @@ def test_refits_copies_and_clones_add_up():
             other.fit_transform(OWN)
 
 
+def test_another_target_after_the_fit_gives_no_more_uses():
+    channel = Channel(Leakage(20, uses=2), auxiliary=PUBLIC).fit(OWN)
+    channel.set_params(target=Leakage(20, uses=100))
+    channel.transform(OWN[:9])
+    channel.transform(OWN[:9])
+    with pytest.raises(BudgetError, match="2 are planned"):
+        channel.transform(OWN[:9])
+    with pytest.raises(BudgetError, match="100 are planned"):  # both halves of a plan are spent
+        channel.fit(OWN).transform(OWN[:9])
+
+
+def test_shares_of_two_plans_leak_together_what_one_promises():
+    """Half of the uses of each of two plans for 20 nats: precisions add to those of one whole plan."""
+    few, many = (Channel(Leakage(20, uses=uses), auxiliary=PUBLIC).fit(OWN).calibration_ for uses in (2, 10))
+    together = composed_capacity([(few.channel, 1), (many.channel, 5)], few.moments)
+    assert together == pytest.approx(20, rel=1e-6)
+    channel = Channel(Leakage(20, uses=2), auxiliary=PUBLIC)
+    channel.fit_transform(OWN[:9])
+    channel.set_params(target=Leakage(20, uses=10)).fit(OWN)
+    for _ in range(5):
+        channel.transform(OWN[:9])
+    with pytest.raises(BudgetError, match="counts for more"):
+        channel.transform(OWN[:9])
+
+
 @pytest.mark.parametrize("uses", [1, 2, 8])
 def test_folds_of_a_search_are_uses(uses):
     """At 9ce63a9 a search showed a row 31 times under a statement for one use, 56.7 nats for 20."""
@@ -336,7 +361,7 @@ def test_folds_of_a_search_are_uses(uses):
 
 
 def test_a_seeded_copy_that_comes_again_is_one_use_and_another_channel_draws_anew():
-    channel = Channel(Leakage(20, uses=1), auxiliary=PUBLIC, random_state=0).fit(OWN)
+    channel = Channel(Leakage(20, uses=2), auxiliary=PUBLIC, random_state=0).fit(OWN)
     first = channel.transform(OWN)
     np.testing.assert_array_equal(clone(channel).fit_transform(OWN), first)
     other = clone(channel).set_params(target=Leakage(10, uses=2), auxiliary=PUBLIC).fit(OWN)

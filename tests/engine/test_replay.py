@@ -86,3 +86,11 @@ def test_labels_that_no_number_of_classes_gives_are_refused(labels):
     record["leakage"]["labels"] = labels
     with pytest.raises(ValueError, match="nats for labels; they are ln of the number of classes, of 2 or more"):
         replay(record, RATIOS)
+
+
+def test_next_to_no_noise_is_refused_in_words():
+    event = PrivacyEvent("dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, noise_multiplier=1.0, max_grad_norm=1.0)
+    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    forged = {**event.to_dict(), "noise_multiplier": 1e-300}
+    with pytest.raises(ValueError, match="the provenance holds events or bounds of another form"):
+        replay({"events": [forged], "leakage": stated})

@@ -441,7 +441,7 @@ PLAIN = QUICK.model_dump(mode="json", exclude_defaults=True) | {
 }
 PLAIN |= {
     name: getattr(QUICK, name)
-    for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha")
+    for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha", "accept_capacity")
 }
 MUST_BE_ZERO = {("studies", name, "rounds") for name in ("gradient_inversion", "naming", "audit", "uses")}
 CHANGES = {

@@ -25,7 +25,7 @@ from scipy import linalg, stats
 from leakbound.channels.channel import Channel, Spectrum
 
 WARNED, REFUSED = 1.05, 1.25  # times the promised capacity
-SAMPLE = 1024  # records that are enough for the comparison
+SAMPLE = 512  # records that are enough for the comparison
 _FALSE_ALARM = 1e-4  # of one comparison, about
 _BARE = 1e-12  # share of the largest variance, below which noise does not follow that of the data (channels.shapes)
 _HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden, 5e-7 nats

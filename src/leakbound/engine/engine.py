@@ -117,8 +117,7 @@ class ChannelEngine:
             classes: Number of labels, which are released without noise; without it they are not counted.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
-            accept_capacity: Nats that the private records' own moments may give; by default a quarter above the
-                promise.
+            accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
             ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses of
                 records together; without it only this engine's are known. Its owner alone may read it: it holds the key
                 that recognises records.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leakbound.engine.targets import Calibration
 
 _READ = 256  # records of a dataset that are read before the first release
-_FIRST = 16  # records at which it is made first; then whenever their number has doubled
+_FIRST = 16  # records at which it is made first; then whenever their number has quadrupled
 
 
 class OwnMoments:
@@ -71,7 +71,7 @@ class OwnMoments:
         return rows if len(rows) <= SAMPLE else rows[self._random.choice(len(rows), SAMPLE, replace=False)]
 
     def show(self, rows: Float[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
-        """Take up records whose names were not shown before, and compare when their number has doubled.
+        """Take up records whose names were not shown before, and compare when their number has quadrupled.
 
         Raises:
             GuaranteeError: As :meth:`check`; the rows then count as not shown.
@@ -91,7 +91,7 @@ class OwnMoments:
             except GuaranteeError:
                 self._rows, self._shown = before
                 raise
-            self._next = 2 * self._shown
+            self._next = 4 * self._shown
         self._names.update(map(hash, new))
 
     def check(self, rows: Float[np.ndarray, "n d"]) -> None:

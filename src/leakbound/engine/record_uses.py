@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
+from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
@@ -30,6 +31,7 @@ class RecordUses:
         self._name = name or os.urandom(16)
         self._process, self._lock = os.getpid(), threading.Lock()
         self._counts: Counter[bytes] = Counter()
+        self._spent: defaultdict[bytes, Fraction] = defaultdict(Fraction)  # of plans, whose precisions of noise add
         self._copies: set[tuple[bytes, bytes]] = set()
         _KNOWN[self._name] = self
 
@@ -70,13 +72,15 @@ class RecordUses:
             copies = set() if copy is None else {(one, copy) for one in found} - self._copies
             added = Counter(found if copy is None else (one for one, _ in copies))
             for row, one in enumerate(found):
-                if most is not None and one in added and self._counts[one] + added[one] > most:
+                if most is not None and one in added and self._spent[one] + Fraction(added[one], most) > 1:
                     raise BudgetError(
                         f"row {row} would be used {self._counts[one] + added[one]} times, over all fits and clones of "
-                        f"this channel, where {most} are planned: plan for more (uses=), or transform the records once "
-                        "and go on with the noisy ones"
+                        f"this channel, where {most} are planned (a use under a smaller plan counts for more): plan "
+                        "for more (uses=), or transform the records once and go on with the noisy ones"
                     )
             self._counts.update(added)
+            for one, number in added.items() if most is not None else ():
+                self._spent[one] += Fraction(number, most)
             self._copies |= copies
 
     @property

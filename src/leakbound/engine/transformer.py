@@ -109,6 +109,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError("all records are equal, so there is nothing to hide: calibrate to others")
         spectrum = form.decompose(moments, weights=None if self.weights is None else np.asarray(self.weights))
         self.calibration_ = asked.solve(form, spectrum, moments, asked.uses or 1)
+        self._plan = asked.uses
         self._own = OwnMoments(self.calibration_, asked.uses or 1, self.accept_capacity)
         self._seed = None
         if self.random_state is not None:
@@ -137,7 +138,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._own.show(records, [row.tobytes() for row in records])
         channel = self.calibration_.channel
         copy = None if self._seed is None else _name_of(self._seed, channel)
-        self._counted().take(records, as_target(self.target).uses, copy)
+        self._counted().take(records, self._plan, copy)
         source: NoiseSource = SecureNoise()
         if self._seed is not None and copy is not None:
             words = np.array([_words(row) for row in records], dtype=np.uint64).reshape(-1, 2)
