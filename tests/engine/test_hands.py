@@ -72,6 +72,11 @@ def test_labels_beyond_the_classes_are_refused_and_several_are_counted(label):
     assert engine.leakage().labels == pytest.approx(2 * np.log(10))
 
 
+@pytest.mark.parametrize("label", [3, True, np.int64(3), torch.tensor(3), torch.tensor([3]), np.array([3]), [3], None])
+def test_single_whole_numbers_of_any_type_are_labels(label):
+    _ = engine_of(classes=10).protect([(row, label) for row in ROWS])[0]
+
+
 def test_without_classes_labels_are_said_not_to_be_counted():
     engine = engine_of()
     epoch(engine.protect(batches(private())))
@@ -177,6 +182,9 @@ def test_copies_of_an_engine_that_has_released_are_refused(copied):
         copied(engine)
     with pytest.raises(GuaranteeError, match="would count apart"):
         copied(data)
+    _ = fresh.protect(private())[0]
+    with pytest.raises(GuaranteeError, match="of another run"):
+        engine.load_state_dict(fresh.state_dict())
     shared = copy.copy(engine)  # a shallow copy has the same count
     _ = shared.protect(private(seed=4), name="more")[0]
     assert engine.uses["more"][0] == 1

@@ -127,6 +127,9 @@ class Counter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if self.file is None and not self.plan.seeded:  # so that a copy's state is no state of this run
+            self.identity = self.identity.renewed()
+            self._books = {self.identity: self.book}
         self._lock, self._process = RLock(), os.getpid()
 
     @contextmanager

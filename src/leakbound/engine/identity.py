@@ -46,6 +46,10 @@ class Identity:
         double = bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
         return cls(os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double)
 
+    def renewed(self) -> Identity:
+        """Another random key."""
+        return Identity(os.urandom(_KEY), self.double)
+
     @property
     def name(self) -> str:
         """Name of the key, from which nobody learns the key."""

@@ -66,6 +66,8 @@ class LedgerFile:
             raise GuaranteeError(
                 f"ledger = {self.path}: {error.strerror}, so give a file in a folder of yours"
             ) from error
+        if not self.path.is_file():
+            raise GuaranteeError(f"ledger = {self.path}: it is no file, so give the path of one")
         if (mode := self.path.stat().st_mode & 0o777) & 0o077:
             raise GuaranteeError(
                 f"ledger = {self.path}: its mode is {mode:o}, so others can read it: chmod 600 it first"

@@ -196,9 +196,9 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:
             f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
             f"without noise: leave it out, or allow it by protect(..., uncounted=[{place!r}]), which does not count it"
         )
-    if classes is not None and not 0 <= int(form) < classes:
+    if classes is not None and not 0 <= form.item() < classes:
         raise GuaranteeError(
-            f"place {place!r}{inside} of a record is the label {int(form)}: classes = {classes} counts labels from 0 "
+            f"place {place!r}{inside} of a record is the label {form.item()}: classes = {classes} counts labels from 0 "
             f"to {classes - 1}, so give their real number"
         )
     return 1
