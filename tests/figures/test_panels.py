@@ -93,6 +93,21 @@ def test_values_may_stand_at_equal_distances_with_their_own_names(studies):
     assert [axes.xaxis.get_major_formatter()(tick) for tick in ticks] == ["0", "1", "10"]
 
 
+def test_points_of_one_level_stand_side_by_side_each_with_its_name(make_study):
+    names = ("natural", "white", "personalized", "natural_frozen", "rate_distortion", "least_power")
+    rows = accuracy(make_study(("digits",), ("lenet",), defenses=("none", "natural")))
+    level = rows[(rows["defense"] == "natural") & (rows["level"] == 4.0)]
+    rows = pd.concat([level.assign(defense=name, run=name) for name in names])
+    picture = PLOTS.get("levels")(rows, options={})
+    axes = picture.axes[0]
+    ticks = axes.xaxis.get_major_locator()()
+    found = {axes.xaxis.get_major_formatter()(tick).replace("\n", " ") for tick in ticks}
+    assert found == {style.look(name).label.replace("rate-", "rate- ") for name in names}
+    middles = [line.get_xdata()[0] for line in axes.get_lines() if len(line.get_xdata()) == 1]
+    assert sorted(middles) == [0, 1, 2, 3, 4, 5]
+    assert axes.get_xlabel() == "capacity per use κ (nats): 4"
+
+
 @pytest.mark.parametrize(
     ("limits", "expected", "never"),
     [((18, 350), {"20", "100", "300"}, "$"), ((1e-8, 1e7), {"1", r"$\mathdefault{10^{-6}}$"}, "e")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CHANCE_DASHES = (1, 2)
+_NAME = 12  # characters of a line of a name under its point
 
 
 class LevelsOptions(Settings):
@@ -107,7 +109,7 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     if single:
         level = f"{options.x_label or style.axis_label(options.x)}: {names.get(0.0) or f'{lines[options.x].iloc[0]:g}'}"
         options = options.model_copy(update={"x_label": level})
-        names = {float(n): one.look.label for n, one in enumerate(known)}
+        names = {float(n): textwrap.fill(one.look.label, _NAME) for n, one in enumerate(known)}
         lines = pd.concat([one.of(lines).assign(**{options.x: float(n)}) for n, one in enumerate(known)])
     controls: dict[str, _Extent] = {}
     extents: dict[Axes, list[_Extent]] = {}

@@ -149,7 +149,7 @@ def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
     if not handles:
         return
     wide, tall = figure.get_size_inches()
-    widest = max(len(str(handle.get_label())) for handle in handles) * 0.062 + 0.5
+    widest = max(len(str(handle.get_label())) for handle in handles) * 0.056 + 0.45
     columns = max(1, min(len(handles), int(wide / widest)))
     heads = [text for text in (figure.get_supxlabel(), note) if text]
     figure.supxlabel("")
@@ -231,7 +231,7 @@ def level_axis(
     if log:
         axes.set_xscale("log")
     inches = axes.get_position().width * figure.get_size_inches()[0]
-    wide = [0.06 * (len(name) + 1.5) for name in names]
+    wide = [0.06 * (max(map(len, name.split("\n"))) + 1.5) for name in names]
     shown: list[int] = []
     for index in dict.fromkeys((len(levels) - 1, *range(len(levels)))):  # the last one first, then as many as fit
         room = [abs(positions[index] - positions[other]) / span * inches for other in shown]
