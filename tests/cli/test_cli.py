@@ -159,7 +159,7 @@ def test_moments_are_those_of_the_pixels_that_pass_the_channel(prepared):
 
 
 def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(prepared, capsys):
-    """At 9ce63a9 nothing noticed: capacities of aux and of members were both counted on the wrong scale."""
+    """Once, nothing noticed: capacities of aux and of members were both counted on the wrong scale."""
     images = storage.read_arrays(prepared / "digits.safetensors")
     halves = [(images[part].reshape(len(images[part]), -1) + 1) / 2 for part in ("aux_images", "pool_images")]
     for name, rows in zip(("half", "half-members"), halves, strict=True):

@@ -317,7 +317,7 @@ def test_mistakes_are_named_before_anything_is_written(wrong, monkeypatch):
 
 
 def test_arrays_on_another_scale_than_the_public_ones_are_refused(place):
-    """At 9ce63a9 3 nats were stated where 6.14 were revealed: the range of a few large values said nothing."""
+    """Once, 3 nats were stated where 6.14 were revealed: the range of a few large values said nothing."""
     public = np.load("public.npy")
     public[2:] /= 4
     public[0, 0], public[1, 0] = -3.0, 20.0  # no value of the records is out of range
@@ -336,7 +336,7 @@ def test_arrays_on_another_scale_than_the_public_ones_are_refused(place):
 
 
 def test_calibrated_to_themselves_records_are_not_named_by_the_statement(place):
-    """At 9ce63a9 ``mse_mean`` in full named the true one of 897 candidates, 12 of 12."""
+    """Once, ``mse_mean`` in full named the true one of 897 candidates, 12 of 12."""
     stated = protected("mine.npy", "--kappa", 1)
     records, others = np.load("mine.npy").astype(np.float32), np.load("public.npy").astype(np.float32)
     stds = stated["channel"]["std"].values()

@@ -125,7 +125,7 @@ def test_records_that_vary_where_there_is_no_noise_leak_without_bound():
 
 @pytest.mark.parametrize("scale", [2.0, 255.0])
 def test_private_records_on_a_larger_scale_are_refused_before_the_first_release(scale):
-    """At 9ce63a9 the engine stated 60 nats, where 134 of records in [−2, 2] passed."""
+    """Once, the engine stated 60 nats, where 134 of records in [−2, 2] passed."""
     engine = ChannelEngine.for_data(PUBLIC, Leakage(60, uses=10), seed=1, value_range=(-300, 300))
     loader = DataLoader(TensorDataset(torch.from_numpy(scale * OWN)), batch_size=64)
     with pytest.raises(GuaranteeError, match="bring them to the scale of the calibration records"):
@@ -241,7 +241,7 @@ def channel_release(public, own, **options):
 @pytest.mark.parametrize("release", [engine_release, channel_release])
 @pytest.mark.parametrize("shape", ["white", "least_power"])
 def test_flags_that_no_public_record_has_are_not_shown_in_clear(release, shape):
-    """At 9ce63a9 white noise of .5 nats showed all twelve flags of every record, 8.32 nats."""
+    """Once, white noise of .5 nats showed all twelve flags of every record, 8.32 nats."""
     public, own = salaries(500, 0, 0), salaries(60, 1, 1)
     with pytest.raises(GuaranteeError, match="calibrate to records that vary there too, or leave out the columns"):
         release(public, own, shape=shape)
@@ -287,7 +287,7 @@ def test_whole_numbers_beyond_float32_are_released_from_their_own_value():
 
 
 def test_a_channel_compares_range_and_moments():
-    """Public records in 0..1 and private ones in 0..16 were stated to leak 20 nats at 9ce63a9; it was 137."""
+    """Public records in 0..1 and private ones in 0..16 were once stated to leak 20 nats; it was 137."""
     channel = Channel(Leakage(20, uses=1), auxiliary=PUBLIC).fit(OWN)
     with pytest.raises(GuaranteeError, match="leave the range from"):
         channel.transform(16 * OWN)
@@ -344,7 +344,7 @@ def test_shares_of_two_plans_leak_together_what_one_promises():
 
 @pytest.mark.parametrize("uses", [1, 2, 8])
 def test_folds_of_a_search_are_uses(uses):
-    """At 9ce63a9 a search showed a row 31 times under a statement for one use, 56.7 nats for 20."""
+    """Once, a search showed a row 31 times under a statement for one use, 56.7 nats for 20."""
     labels = load_digits().target[900:] > 4
     channel = Channel(Leakage(20, uses=uses), auxiliary=PUBLIC)
     search = GridSearchCV(
