@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from leakbound.claims.hulls import recipe_front
 from leakbound.claims.recipes import Leakage, PlainSGD, recipes_of
 from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
-from leakbound.metrics import recipe_front
 from leakbound.registry import PLOTS
 
 AUC = {"where": {"metric": "auc", "variant": "strongest"}, "nothing": 0.5}

@@ -46,7 +46,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     """
     import pandas as pd
 
-    from leakbound.metrics import hypervolume
+    from leakbound.claims.hulls import hypervolume
 
     rows = select(rows, options.where)
     points = both_quantities(rows, options.x, options.y)

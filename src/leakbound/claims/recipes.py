@@ -104,7 +104,7 @@ def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[t
 def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
     """Utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
 
-    Corners are chosen in one replica and judged in another (:func:`leakbound.metrics.beyond_front`), in all pairs of
+    Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in all pairs of
     different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
     that of all pairs: a jackknife, so that the luck of a choice counts where numbers are compared with their spread. A
     pair of replicas counts by the range of leakages that both fronts reach in it.
@@ -177,7 +177,7 @@ def _crossed(own: pd.DataFrame, known: pd.DataFrame, guess: np.ndarray) -> pd.Se
     """Heights of one front above another, one number for each replica; None where no two replicas can be compared."""
     import pandas as pd
 
-    from leakbound.metrics import beyond_front
+    from leakbound.claims.hulls import beyond_front
 
     replicas = sorted(set(own["replica"]) & set(known["replica"]))
     sides = [

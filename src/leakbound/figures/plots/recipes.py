@@ -161,12 +161,10 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
     """Draw the mean over replicas of the fronts of plain SGD, and its 95 % interval."""
     import pandas as pd
 
-    from leakbound import metrics
+    from leakbound.claims.hulls import recipe_front
 
     guess = options.guess_on(str(plain["dataset"].iloc[0]), leakage)
-    fronts = [
-        metrics.recipe_front(own[["x", "y"]].to_numpy(float), guess) for _, own in plain.groupby("replica", sort=True)
-    ]
+    fronts = [recipe_front(own[["x", "y"]].to_numpy(float), guess) for _, own in plain.groupby("replica", sort=True)]
     at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
     heights = np.array([np.interp(at, x, y) for x, y in fronts])
     line = [interval(pd.Series(column), "mean", str(options.utility.get("metric", ""))) for column in heights.T]

@@ -1,0 +1,125 @@
+"""Geometry of fronts: areas that they dominate, hulls of recipes, and the height of one above another."""
+
+import numpy as np
+from jaxtyping import Float
+
+
+def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
+    """Area that a two-dimensional front dominates, where more is better along both axes.
+
+    Args:
+        points: Points of the front; dominated ones add nothing.
+        reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
+
+    Raises:
+        ValueError: If a coordinate is not finite.
+    """
+    if not (np.isfinite(points).all() and np.isfinite(reference).all()):
+        raise ValueError("a point of the front is not finite: leave out diverged runs before taking the hypervolume")
+    sides = np.maximum(points - reference, 0.0)
+    sides = sides[np.argsort(-sides[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(sides[:, 1])  # by this point and all that lie farther along the first axis
+    return float(-np.diff(sides[:, 0], append=0.0) @ reached)
+
+
+def recipe_front(
+    recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Most utility that recipes reach at each leakage, mixtures of them included.
+
+    Who publishes one recipe's model with probability p, else another's, has on average p times the one's leakage and
+    utility and 1 − p times the other's, so what recipes reach lies on and under their concave hull, not under a
+    staircase, which would praise whatever lies between two steps.
+
+    Args:
+        recipes: Leakage, less is better, and utility, more is better, of each recipe. Leakage below that of the guess
+            is luck and counts as the guess's.
+        guess: Leakage and utility of what needs no data.
+
+    Returns:
+        Leakages and utilities, both ascending, of the hull's corners, from the least leakage to the most utility:
+        between them it is linear, and behind the last one flat.
+
+    Raises:
+        ValueError: If a coordinate is not finite.
+    """
+    points = _recipes(recipes, guess)
+    corners = points[_corners(points)]
+    return corners[:, 0], corners[:, 1]
+
+
+def beyond_front(
+    recipes: Float[np.ndarray, "2 n 2"], reference: Float[np.ndarray, "2 m 2"], guess: Float[np.ndarray, " 2"]
+) -> tuple[float, float]:
+    """Utility of one front above another at equal leakage, chosen in one experiment and judged in another.
+
+    The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of both fronts
+    that leak alike there are compared in the second one: the difference of their utilities, less that of their leakages
+    at the mean slope of both fronts. This is linear in what the second experiment measured, so luck in it, or in the
+    choice, favors neither front, whatever their numbers of recipes; the best of many noisy recipes would.
+
+    Args:
+        recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.
+        reference: Those of the other front.
+        guess: Leakage and utility of what needs no data.
+
+    Returns:
+        Mean height over the leakages that recipes of both fronts reach, from the larger of their first corners to the
+        smaller of their last ones, and how long this range is. The height is NaN where there is none.
+
+    Raises:
+        ValueError: If a coordinate is not finite.
+    """
+    fronts, ends = [], []
+    for chosen, judged in ([_recipes(one, guess) for one in both] for both in (recipes, reference)):
+        corners = _corners(chosen)
+        own = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
+        if not own:
+            return math.nan, 0.0
+        fronts.append((chosen[corners], judged[corners]))
+        ends.append(chosen[[own[0], own[-1]], 0])
+    low, high = max(first for first, _ in ends), min(last for _, last in ends)
+    if low > high:
+        return math.nan, 0.0
+    knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
+    at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # all is linear from one knot to the next
+    utility, leakage, slope = (np.array(one) for one in zip(*(_mixed(at, *front) for front in fronts), strict=True))
+    heights = utility[0] - utility[1] - slope.mean(axis=0) * (leakage[0] - leakage[1])
+    return float(np.average(heights, weights=np.diff(knots) if low < high else None)), float(high - low)
+
+
+def _mixed(
+    at: Float[np.ndarray, " k"], chosen: Float[np.ndarray, "c 2"], judged: Float[np.ndarray, "c 2"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Judged utility and leakage of the mixtures of corners that leak so much where they were chosen, and slopes."""
+    x = chosen[:, 0]
+    rises = np.diff(chosen[:, 1]) / np.diff(x) if len(x) > 1 else np.zeros(1)
+    slope = rises[np.clip(np.searchsorted(x, at) - 1, 0, len(rises) - 1)]
+    return np.interp(at, x, judged[:, 1]), np.interp(at, x, judged[:, 0]), slope
+
+
+def _recipes(recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]) -> Float[np.ndarray, "n1 2"]:
+    """A guess and recipes, none of which leaks less."""
+    points = np.vstack([guess, recipes])
+    if not np.isfinite(points).all():
+        raise ValueError("a recipe is not finite: leave out diverged runs before taking the front")
+    points[:, 0] = np.maximum(points[:, 0], guess[0])
+    return points
+
+
+def _corners(points: Float[np.ndarray, "n 2"]) -> list[int]:
+    """Corners of the concave hull of points, from the least leakage to the most utility."""
+    corners: list[int] = []
+    for index in np.lexsort((-points[:, 1], points[:, 0])):
+        if corners and points[index, 1] <= points[corners[-1], 1]:
+            continue
+        # A corner on or under the line between its neighbors is none: the slope must fall from one to the next.
+        while len(corners) > 1 and _slope(points[[corners[-1], index]]) >= _slope(points[corners[-2:]]):
+            corners.pop()
+        corners.append(int(index))
+    return corners
+
+
+def _slope(ends: Float[np.ndarray, "2 2"]) -> float:
+    """Slope of the line through two points with different first coordinates."""
+    return float((ends[1, 1] - ends[0, 1]) / (ends[1, 0] - ends[0, 0]))
