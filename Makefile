@@ -5,13 +5,17 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run bench gpu gpu-wheels test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
   chaos plan report ui sync verify check lock site reference tracking-server tracking-database tracking-database-stop \
   tracking-load tracking-faults audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
 	snakemake -j $(JOBS) --configfile $(CONFIG)
+
+# The page of the newest run, in a browser.
+open: .venv/ready
+	python -m webbrowser -t "file://$$(ls -t $(CURDIR)/results/*/report.html | head -n 1)"
 
 # Files go to JOBS processes in the order of tests/conftest.py: what takes long begins first.
 PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -47,7 +51,7 @@ chaos: .venv/ready
 
 # Through a real SLURM; where none answers, says why and tests nothing. docs/cluster.md: a queue of one machine.
 test-slurm: .venv/ready
-	LEAKBOUND_SLURM=1 python -m pytest -q -m "slow or not slow" tests/cluster
+	LEAKBOUND_SLURM=$${LEAKBOUND_SLURM:-1} python -m pytest -q -m "slow or not slow" tests/cluster
 
 # CONFIG through SLURM while its jobs and the coordinator are killed, and once without; prints what it counted.
 slurm-faults: .venv/ready

@@ -382,6 +382,13 @@ BUGS = (
         "tests/attacks/test_references.py::test_networks_are_compared_with_references_of_their_own_recipe",
     ),
     Bug(
+        "strongest attacker chosen on the records that it is judged on",
+        "attacks/membership.py",
+        "known = {name: scores[0] for name, scores in found.items()}",
+        "known = {name: scores[1] for name, scores in found.items()}",
+        "tests/attacks/test_strongest.py::test_rows_of_the_strongest_are_those_of_the_choice_on_known_records",
+    ),
+    Bug(
         "weights of clients normalised by chunks",
         "federated/averaging.py",
         "            total += weights @ uploads.double()\n",
@@ -399,8 +406,8 @@ BUGS = (
     Bug(
         "records of a staged search compared in terms of the norms of all of them",
         "attacks/staged.py",
-        "weight / one.square().sum(1)",
-        "weight / one.square().sum()",
+        "shares[name] / one.square().sum(1)",
+        "shares[name] / one.square().sum()",
         "tests/attacks/test_staged.py::test_networks_in_a_stack_are_searched_as_each_alone",
     ),
     Bug(
@@ -410,6 +417,57 @@ BUGS = (
         'if errors.mean() < least or way.name == "staged":',
         "tests/attacks/test_staged.py::"
         "test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records",
+    ),
+    # -- what passes a channel against what it was calibrated to -------------------------------------------------------
+    Bug(
+        "covariance estimated on other pixels than those that pass",
+        "cli/steps/covariance.py",
+        "population_moments(found.aux.images)",
+        "population_moments((found.aux.images + 1) / 2)",
+        "tests/cli/test_cli.py::test_moments_are_those_of_the_pixels_that_pass_the_channel",
+    ),
+    Bug(
+        "moments of members estimated on other pixels than those that pass",
+        "cli/steps/covariance.py",
+        "images = found.pool.images",
+        "images = (found.pool.images + 1) / 2",
+        "tests/cli/test_cli.py::test_moments_are_those_of_the_pixels_that_pass_the_channel",
+    ),
+    Bug(
+        "own moments compared for one use where several are planned",
+        "engine/engine.py",
+        "OwnMoments(calibration, target.looks(frozen), accept_capacity)",
+        "OwnMoments(calibration, 1, accept_capacity)",
+        "tests/engine/test_own_moments.py::"
+        "test_private_records_on_a_larger_scale_are_refused_before_the_first_release[2.0]",
+    ),
+    Bug(
+        "chance explains every excess",
+        "channels/observed.py",
+        "kept = math.exp(-quantile",
+        "kept = math.exp(-100 * quantile",
+        "tests/engine/test_own_moments.py::test_few_records_on_another_scale_are_refused",
+    ),
+    Bug(
+        "directions without public variance compared with a thousand times the noise",
+        "channels/observed.py",
+        "_HIDDEN = 1e-3",
+        "_HIDDEN = 1e3",
+        "tests/engine/test_own_moments.py::test_flags_that_no_public_record_has_are_not_shown_in_clear",
+    ),
+    Bug(
+        "records rounded to float32 before the mean is off",
+        "engine/noise.py",
+        "(clean - self._mean).to(self._type)",
+        "(clean.float() - self._mean).to(self._type)",
+        "tests/engine/test_own_moments.py::test_whole_numbers_beyond_float32_are_released_from_their_own_value",
+    ),
+    Bug(
+        "clones of a transformer count for themselves",
+        "engine/transformer.py",
+        "other._uses = self._counted()",
+        "other._uses = RecordUses()",
+        "tests/engine/test_own_moments.py::test_refits_copies_and_clones_add_up",
     ),
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
@@ -435,23 +493,23 @@ BUGS = (
     ),
     Bug(
         "one use more than planned",
-        "engine/ledger.py",
-        "int(found.max()) >= most",
-        "int(found.max()) > most",
+        "engine/counting.py",
+        "over: np.ndarray = looks > self.most",
+        "over: np.ndarray = looks > self.most + 1",
         "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
     ),
     Bug(
         "a record twice in a batch counted once",
-        "engine/ledger.py",
-        "np.add.at(self.uses, records, 1)",
-        "self.uses[records] += 1",
+        "engine/counting.py",
+        "if self.plan.once else before + counts",
+        "if self.plan.once else before + (counts > 0)",
         "tests/engine/test_engine.py::test_a_record_twice_in_a_batch_is_used_twice_with_other_noise",
     ),
     Bug(
         "frozen copies drawn anew",
-        "engine/ledger.py",
-        "if int(records[row]) not in self._rows",
-        "if records[row] >= 0",
+        "engine/book.py",
+        "if int(rows[place]) not in self._copies",
+        "if place >= 0",
         "tests/engine/test_engine.py::test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not",
     ),
     Bug(
@@ -464,9 +522,65 @@ BUGS = (
     Bug(
         "augmentation before the channel",
         "engine/ledger.py",
-        "if self._prints[record] not in (0, found):",
-        "if False:",
+        "(self.rows[records] != rows) | ((known >= 0) & (known != rows))",
+        "self.rows[records] != rows",
         "tests/engine/test_refusals.py::test_augmentation_that_hides_at_first_is_caught_at_the_second_use",
+    ),
+    Bug(
+        "a state that keeps the last collection alone",
+        "engine/counting.py",
+        "for name, ledger in self.ledgers.items()},",
+        "for name, ledger in list(self.ledgers.items())[-1:]},",
+        "tests/engine/test_hands.py::test_a_state_holds_every_collection_and_those_that_wait_for_their_data",
+    ),
+    Bug(
+        "a state that forgets collections that wait for their data",
+        "engine/counting.py",
+        "for name, ledger in self.ledgers.items()},",
+        "for name, ledger in self.ledgers.items() if ledger.base},",
+        "tests/engine/test_hands.py::test_a_state_holds_every_collection_and_those_that_wait_for_their_data",
+    ),
+    Bug(
+        "private records taken for public ones",
+        "engine/engine.py",
+        "if not self._public.isdisjoint(contents):",
+        "if not contents:",
+        "tests/engine/test_hands.py::test_private_records_that_were_taken_for_public_ones_are_refused_whatever_holds_them",
+    ),
+    Bug(
+        "digests of records without their key",
+        "engine/identity.py",
+        "digest_size=WORD, key=self.key).digest()",
+        "digest_size=WORD).digest()",
+        "tests/engine/test_hands.py::test_a_state_alone_recognises_no_record",
+    ),
+    Bug(
+        "uses on disk that are not kept",
+        "engine/ledger_file.py",
+        'connection.execute("COMMIT")',
+        'connection.execute("ROLLBACK")',
+        "tests/engine/test_ledger_file.py::test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do",
+    ),
+    Bug(
+        "looks through other channels forgotten",
+        "engine/ledger_file.py",
+        "others[places[digest]] += joint",
+        "others[places[digest]] = 0 * joint",
+        "tests/engine/test_ledger_file.py::test_nats_of_other_channels_count_toward_the_plan",
+    ),
+    Bug(
+        "a forked process that counts for itself",
+        "engine/counting.py",
+        "if os.getpid() != self._process:",
+        "if self._process < 0:",
+        "tests/engine/test_hands.py::test_a_forked_process_is_refused_or_counts_in_the_ledger[True]",
+    ),
+    Bug(
+        "ranks that count apart",
+        "engine/ranks.py",
+        "dist.get_world_size() > 1",
+        "dist.get_world_size() > 99",
+        "tests/engine/test_ranks.py::test_ranks_count_together_and_stop_at_the_same_batch",
     ),
     # -- claims: what is judged, by which replicas and datasets --------------------------------------------------------
     Bug(
@@ -510,6 +624,22 @@ BUGS = (
         "min(1.0, 2 * min(above, low_below))",
         "min(above, low_below)",
         "tests/claims/test_outcomes.py::test_a_difference_within_delta_has_two_sides_to_be_outside_of",
+    ),
+    # -- what lasts, and what comes once only ------------------------------------------------------------------------
+    Bug(
+        "bytes not flushed before the rename",
+        "storage/seals.py",
+        "                os.fsync(file.fileno())\n",
+        "                file.fileno()\n",
+        "tests/storage/test_storage.py::test_bytes_are_on_the_disk_before_a_name_stands_for_them",
+    ),
+    Bug(
+        "long secure draws begin again with their first key",
+        "randomness/sources.py",
+        "                stream = Keystream()\n",
+        '                first = first if start else __import__("os").urandom(32)\n'
+        "                stream = Keystream(first)\n",
+        "tests/randomness/test_sources.py::test_numbers_beyond_those_of_one_key_repeat_none_of_its_chunks",
     ),
 )
 

@@ -151,32 +151,38 @@ def score_parts(
     """Part of each score in the AUC, or in the true-positive rate at ``fpr``; the members' mean is the value.
 
     Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a non-member there
-    moves it along the curve, by its slope, which is at most the ratio of both rates where the curve is concave.
+    moves it along the curve, by its slope, which is measured from half to twice the false-positive rate.
     """
     if fpr is None:
         ranks, m = stats.rankdata(np.concatenate([members, nonmembers])), len(members)
         others = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
         return (ranks[:m] - stats.rankdata(members)) / len(nonmembers), others
-    threshold = np.sort(nonmembers)[::-1][int(fpr * len(nonmembers))]
-    found, false = (members > threshold).astype(float), (nonmembers >= threshold).astype(float)
-    return found, -false * found.mean() / false.mean()
+    falling, allowed, n = np.sort(nonmembers)[::-1], int(fpr * len(nonmembers)), len(nonmembers)
+    few, many = allowed // 2, min(2 * allowed + 1, n - 1)
+    slope = float(np.mean((members > falling[many]) & (members <= falling[few]))) * n / (many - few)
+    return (members > falling[allowed]).astype(float), -slope * (nonmembers >= falling[allowed])
 
 
-def surely_better(first: Float[np.ndarray, "2 n"], second: Float[np.ndarray, "2 n"], fpr: float | None = None) -> bool:
-    """True if the AUC, or the true-positive rate at ``fpr``, is greater by a paired one-sided test at .05.
+def standard_errors(
+    first: Float[np.ndarray, "2 n"], second: Float[np.ndarray, "2 n"], fpr: float | None = None
+) -> float:
+    """Standard errors by which the AUC, or the true-positive rate at ``fpr``, of one attacker is above that of another.
 
     Args:
-        first: Scores of n members and n non-members by one attacker; NaN for records that it has none for.
-        second: Those of the same records by another.
+        first: Scores of n members and n non-members; NaN for records without one, which are left out.
+        second: Those of the same records by the other attacker.
         fpr: False-positive rate, in (0, 1); None for the AUC.
+
+    Returns:
+        A paired difference over its standard error; 0 where there is no difference, or hardly a record.
     """
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum(axis=1).min() < 2:
-        return False
+        return 0.0
     one, other = (score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second))
     gains = [a - b for a, b in zip(one, other, strict=True)]
     error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
-    return bool(gains[0].mean() > stats.norm.ppf(_CONFIDENCE) * error)
+    return float(gains[0].mean()) / error if error else 0.0
 
 
 def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:
@@ -210,9 +216,12 @@ def proportion_interval(successes: int, trials: int) -> Interval:
     Raises:
         ValueError: If the counts are not 0 <= ``successes`` <= ``trials``, ``trials`` >= 1.
     """
-    result = stats.binomtest(successes, trials)
-    interval = result.proportion_ci(_CONFIDENCE, method="exact")
-    return Interval(float(result.statistic), float(interval.low), float(interval.high))
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} of {trials}: 0 <= successes <= trials and trials >= 1 are required")
+    tail = (1 - _CONFIDENCE) / 2
+    low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
+    high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
+    return Interval(successes / trials, float(low), float(high))
 
 
 def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:

@@ -24,7 +24,8 @@ def nearest(name: str, known: list[str]) -> str:
     """Sentence part that lists ``known`` and, if something is close to ``name``, says so."""
     close = difflib.get_close_matches(name[:_LONGEST], known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    listed = [one if len(one) <= _LONGEST else f"{one[:_LONGEST]}..." for one in sorted(known)]
+    short = (one if len(one) <= _LONGEST else f"{one[:_LONGEST]}..." for one in sorted(known))
+    listed = [one if one.isprintable() else repr(one) for one in short]  # a file may have chosen it
     rest = [f"and {len(listed) - _MOST} more"] if len(listed) > _MOST else []
     return f"known: {', '.join([*listed[:_MOST], *rest]) or 'none'}{hint}"
 

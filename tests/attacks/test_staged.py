@@ -139,6 +139,12 @@ def test_networks_in_a_stack_are_searched_as_each_alone(law, monkeypatch):
         np.testing.assert_allclose(together.residuals, own.residuals, rtol=1e-4)
 
 
+def test_start_that_diverges_is_not_kept(law, monkeypatch):
+    search = Recovering(problem_of(tiny().float(), pictures(1).float(), torch.tensor([2])), Way("staged", 1.0), law, 3)
+    monkeypatch.setattr(staged, "_SPREAD", torch.nan)
+    assert np.isfinite(search.alone().images).all()
+
+
 class Overlapping(Tiny):
     """The same with windows that overlap."""
 

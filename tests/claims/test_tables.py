@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from leakbound import metrics
-from leakbound.claims.selection import EmptySelectionError, SelectionError, select
+from leakbound.claims.selection import EmptySelectionError, SelectionError, both_quantities, select
 from leakbound.claims.tables import COLUMNS, RunResults, accounting_rows, tabulate
 
 
@@ -62,6 +64,36 @@ def test_the_table_has_the_stated_columns_and_types():
     assert tabulate([]).dtypes.equals(table.dtypes)
 
 
+def with_lengths(run: RunResults, **aucs: float) -> RunResults:
+    """The run with several lengths of each training, whose attacks have these areas; the full one was chosen."""
+    tables = {"rates": run.rates, "curves": run.curves, "membership": run.attacks["membership"]}
+    every = {
+        name: pd.concat(rows.assign(length=length) for length in aucs).reset_index(drop=True)
+        for name, rows in tables.items()
+    }
+    rates, attacked = (every[name].assign(chosen=every[name]["length"] == "full") for name in ("rates", "membership"))
+    attacked["value"] = attacked["length"].map(aucs)
+    return replace(run, rates=rates, curves=every["curves"], attacks={"membership": attacked})
+
+
+def test_every_recipe_has_its_rows_and_improvements_are_over_the_chosen_undefended_one():
+    """A run that keeps lengths stands beside one that does not, whose networks are of full length."""
+    natural = with_lengths(NATURAL, half=0.55, full=0.7, best=0.65)
+    table = tabulate([with_lengths(NONE, half=0.6, full=0.8, best=0.7), natural])
+    at = COLUMNS.index("learning_rate") + 1
+    assert list(table.columns) == [*COLUMNS[:at], "length", *COLUMNS[at:]]
+    for length, auc in (("half", 0.55), ("best", 0.65), ("full", 0.7)):
+        own = {"defense": "natural", "length": length}
+        assert value(table, **own, metric="auc") == auc
+        assert value(table, **own, metric="test_accuracy") == 0.5
+        assert value(table, **own, metric="imp_mia") == pytest.approx((0.8 - auc) / 0.8)
+        assert bool(select(table, own)["chosen"].all()) == (length == "full")
+    mixed = tabulate([NONE, natural])
+    assert set(mixed.loc[mixed["defense"] == "none", "length"]) == {"full"}
+    points = both_quantities(table, {"metric": "auc"}, {"metric": "test_accuracy"})
+    assert len(points) == 2 * 2 * 3
+
+
 def test_bounds_of_a_provenance_become_rows_of_all_replicas():
     stated = {
         "count": 2,
@@ -106,6 +138,17 @@ def test_divergence_and_edges_of_the_grid_are_counted_with_training():
 
 def test_model_inversion_is_summarised_by_the_median_over_classes():
     assert value(tabulate([NATURAL]), variant="printed", metric="mse", unit=-1) == pytest.approx(0.08)
+
+
+def test_every_metric_of_an_attack_is_summarised_over_units_but_what_it_has_summarised_itself():
+    found = [
+        attack("guess", name, {(0, unit): 1.0 + unit for unit in range(4)}) for name in ("strokes", "digits", "pixel")
+    ]
+    own = attack("guess", "digits", {(0, -1): 7.0})
+    run = RunResults(**{**vars(NATURAL), "attacks": {"homemade": pd.concat([*found, own])}})
+    table = tabulate([run], {"homemade": "mean"})
+    summed = select(table, {"source": "homemade", "unit": -1})
+    assert dict(zip(summed["metric"], summed["value"], strict=True)) == {"strokes": 2.5, "digits": 7.0}
 
 
 def test_improvements_are_those_of_the_metrics():

@@ -11,6 +11,7 @@ import pytest
 
 import leakbound
 from leakbound import storage
+from leakbound.channels import population_moments
 from leakbound.cli.main import main
 
 MODEL = {
@@ -143,6 +144,44 @@ def test_calibrated_channel_states_what_it_reaches(prepared):
     metadata = storage.read_metadata(out)
     assert 8.0 * (1 - 1e-9) <= float(metadata["reached"]) <= 8.0
     assert metadata["covariance_of"] == storage.read_json(prepared / "channel.json")["covariance_of"] == "aux"
+
+
+def test_moments_are_those_of_the_pixels_that_pass_the_channel(prepared):
+    """Estimated on pixels from 0 to 1 and used on pixels from -1 to 1, a channel has a quarter of its noise."""
+    images = storage.read_arrays(prepared / "digits.safetensors")
+    for of, part in (("aux", "aux_images"), ("members", "pool_images")):
+        out = prepared / f"{of}.safetensors"
+        words = ["--dataset", prepared / "digits.safetensors", "--out", out]
+        run("step", "covariance", "--settings", json.dumps({"covariance": of}), *words)
+        found, rows = storage.read_arrays(out), images[part].reshape(len(images[part]), -1).astype(float)
+        np.testing.assert_allclose(found["mean"], rows.mean(axis=0), atol=1e-9)
+        assert np.trace(found["covariance"]) == pytest.approx(rows.var(axis=0).sum(), rel=1e-9)
+
+
+def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(prepared, capsys):
+    """Once, nothing noticed: capacities of aux and of members were both counted on the wrong scale."""
+    images = storage.read_arrays(prepared / "digits.safetensors")
+    halves = [(images[part].reshape(len(images[part]), -1) + 1) / 2 for part in ("aux_images", "pool_images")]
+    for name, rows in zip(("half", "half-members"), halves, strict=True):
+        storage.write_arrays(prepared / f"{name}.safetensors", population_moments(rows).arrays())
+    shape = {"shape": "natural", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
+    spectrum, channel = prepared / "half-spectrum.safetensors", prepared / "half-4.safetensors"
+    source = ["--moments", prepared / "half.safetensors", "--out", spectrum]
+    run("step", "spectrum", "--settings", json.dumps(shape), *source)
+    settings, read = {"shape": "natural", "capacity": 4.0}, ["--spectrum", spectrum]
+    words = ["--members", prepared / "half-members.safetensors", "--out", channel, "--provenance", prepared / "4.json"]
+    run("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
+    defended = {"defense": {"mechanism": "channel", "shape": "natural"}, "level": 4.0}
+    with pytest.raises(SystemExit):
+        trained(prepared, [0.01], "chosen", "--channel", channel, "--spectrum", spectrum, **defended)
+    assert "accept_capacity" in capsys.readouterr().err
+    words[1] = prepared / "moments.safetensors"
+    with pytest.raises(SystemExit):
+        run("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
+    assert "accept_capacity" in capsys.readouterr().err
+    settings["accept_capacity"] = 4.0
+    run("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
+    trained(prepared, [0.01], "chosen", "--channel", channel, "--spectrum", spectrum, **defended)
 
 
 @pytest.mark.parametrize(

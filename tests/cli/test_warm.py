@@ -1,10 +1,13 @@
 """Commands done by the warm process of a run, beside the same commands started by themselves: with real processes."""
 
 import ast
+import ctypes
 import json
 import os
 import select
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,7 +24,7 @@ START = [sys.executable, "-c", "import sys; sys.argv[0] = 'leakbound'; from leak
 COORDINATE = """
 import os, sys
 from leakbound.cli import warm
-warm.start(["numpy", "leakbound.randomness.sources"])
+warm.start(["numpy", "leakbound.randomness.sources", "readers_for_test"])
 print(os.environ[warm.WARM], flush=True)
 sys.stdin.read()
 """
@@ -106,10 +109,10 @@ class Run:
         return ast.literal_eval(out)
 
 
-def begun(folder: Path) -> Run:
+def begun(folder: Path, *sources: Path) -> Run:
     (folder / "readers_for_test.py").write_text(READERS)
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")}
-    paths = os.pathsep.join([str(folder), *(one for one in sys.path if one.endswith("src"))])
+    paths = os.pathsep.join([str(folder), *map(str, sources), *(one for one in sys.path if one.endswith("src"))])
     environment = os.environ | threads | {"VECLIB_MAXIMUM_THREADS": "1", "PYTHONPATH": paths}
     command = [sys.executable, "-c", COORDINATE]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -230,6 +233,49 @@ def test_nothing_outlives_a_coordinator_that_is_killed(doomed):
 def test_command_under_other_circumstances_starts_by_itself(run, differing):
     given = differing | {"env": run.environment | differing.get("env", {})}
     assert run.told("process", **given)[1] == os.getpid()
+
+
+CONFINED = {
+    "no new privileges": lambda: ctypes.CDLL(None).prctl(38, 1, 0, 0, 0),
+    "no capability to become somebody": lambda: ctypes.CDLL(None).prctl(24, 7, 0, 0, 0),
+    "no network": lambda: ctypes.CDLL(None).unshare(0x40000000),
+    "no host name": lambda: ctypes.CDLL(None).unshare(0x04000000),
+    "filtered calls": lambda: allow_all_calls(),
+}
+
+
+def allow_all_calls() -> None:
+    """Filter system calls, as a sandbox does, by a filter that lets all of them pass."""
+    libc, instruction = ctypes.CDLL(None), struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
+    code = ctypes.create_string_buffer(instruction)
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(code))
+    libc.prctl(38, 1, 0, 0, 0)
+    assert libc.prctl(22, 2, ctypes.create_string_buffer(program), 0, 0) == 0
+
+
+@pytest.mark.parametrize("how", CONFINED)
+def test_job_of_a_confined_caller_is_not_done_by_a_process_that_is_not(run, how):
+    """Whatever it says: an attacker in a sandbox could send any words."""
+    confine = CONFINED[how]
+    if how.startswith("no ") and "privileges" not in how and os.geteuid() != 0:
+        pytest.skip("only root can give that up alone")
+    assert run.told("process", preexec_fn=confine)[1] == os.getpid()
+    assert run.told("process")[1] != os.getpid()
+
+
+def test_code_that_was_edited_during_a_run_is_not_run_as_it_was(tmp_path):
+    """Neither the package's, loaded or not yet, nor that of a plugin: its provenance would name the new commit."""
+    copy = tmp_path / "copy" / "leakbound"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(warm.__file__).parents[1], copy, ignore=ignored)
+    for edited in (copy / "metrics.py", tmp_path / "readers_for_test.py"):
+        one = begun(tmp_path, copy.parent)
+        assert one.told("process")[1] != os.getpid()
+        status, text = edited.stat(), edited.read_text()
+        edited.write_text(text[:-1] + "\t")
+        os.utime(edited, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert one.told("process")[1] == os.getpid()
+        one.process.communicate()
 
 
 def test_folder_of_the_socket_is_closed_to_others(run):

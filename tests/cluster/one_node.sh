@@ -49,6 +49,7 @@ CONF
 
 case ${1:-} in
   start)
+    if [ -L "$folder/slurm.conf" ] && [ ! -e "$folder/slurm.conf" ]; then rm "$folder/slurm.conf"; fi # leads nowhere
     if [ -e "$folder/slurm.conf" ] && ! grep -qF "$written" "$folder/slurm.conf"; then
       echo "$folder/slurm.conf is there already: this machine has a SLURM of its own" >&2
       exit 1

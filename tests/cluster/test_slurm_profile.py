@@ -1,11 +1,14 @@
 """The profile of the cluster against rules and presets; needs no SLURM."""
 
 import re
+import shlex
+import subprocess
 
 import pytest
 import yaml
-from project_copy import ROOT
-from slurm_queue import PROFILE
+from project_copy import ROOT, environment
+from slurm_queue import CONFIGFILE, PROFILE, configured_project
+from test_slurm import CHAIN
 
 from leakbound.config import reading
 
@@ -27,3 +30,16 @@ def test_only_the_profile_repeats_jobs():
 
 def test_gpus_are_not_capped_over_all_jobs():
     assert not [cap for cap in SETTINGS["resources"] if cap.startswith("gpu=")]  # a cap of the one-machine profile
+
+
+def test_groups_that_the_docs_name_can_be_made(tmp_path):
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (command,) = [
+        block for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "--groups" in block
+    ]
+    (tmp_path / "given.yaml").write_text(yaml.safe_dump(CHAIN))
+    made = configured_project(tmp_path, tmp_path / "given.yaml")
+    words = [*shlex.split(command.replace("\\\n", " ")), "--dry-run", "--configfile", CONFIGFILE]
+    found = subprocess.run(words, cwd=made, env=environment(made), capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    assert "Group job run" in found.stdout + found.stderr

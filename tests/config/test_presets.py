@@ -97,6 +97,8 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"device": "gpu"}, "device = 'gpu': should be 'auto', 'cpu' or 'cuda'"),
         ({"training__momentum": 1.0}, "training.momentum = 1.0: should be less than 1"),
         ({"training__learning_rates": []}, "training.learning_rates"),
+        ({"studies__capacity__lengths": "all"}, "lengths = 'all' needs rates: all"),
+        ({"studies__capacity__lengths": "half"}, "lengths = 'half': should be 'full' or 'all'"),
         ({"studies__capacity__models": ["lenett"]}, "studies.capacity.models[0] = 'lenett': unknown model"),
         ({"studies__capacity__datasets": ["digit"]}, "did you mean 'digits'?"),
         ({"studies__capacity__defenses": {"naturl": [1.0]}}, "did you mean 'natural'?"),

@@ -72,6 +72,12 @@ def piped(home):
     os.mkfifo(home / "cat" / "01.png")
 
 
+def linked(home, name):
+    """The same content, outside: beside the folder, whose name begins as its own does."""
+    shutil.move(home / name, away := home.with_name("mine of others"))
+    (home / name).symlink_to(away)
+
+
 def huge(home):
     (home / "cat" / "01.png").unlink()
     Image.new("1", (2**12, 2**11)).save(home / "cat" / "01.png")
@@ -87,6 +93,10 @@ def huge(home):
         (lambda home: (home / "ant").mkdir(), r"mine/ant: is a class without images"),
         (lambda home: (home / "cat" / "kitten.png").mkdir(), r"cat/kitten.png: is no image file"),
         (lambda home: (home / "cat" / "away.png").symlink_to("nowhere"), r"cat/away.png: is no image file"),
+        (lambda home: linked(home, "cat/01.png"), r"cat/01.png: is a link out of .*mine. Put what is meant"),
+        (lambda home: linked(home, "cat"), r"mine/cat: is a link out of .*mine"),
+        (lambda home: (home / "cat" / "a.png").symlink_to(home), r"cat/a.png: is a link out of .*mine"),
+        (lambda home: (home / "cat" / "a.png").symlink_to("a.png"), r"cat/a.png: is no image file"),
         (lambda home: (home / "a\nb").mkdir(), r"holds the name 'a\\nb', which cannot be printed"),
         (lambda home: shutil.rmtree(home), r"mine: there is no such folder"),
         (lambda home: [shutil.rmtree(home / one) for one in ("cat", "dog", "owl")], r"mine: has no subfolders"),
@@ -100,6 +110,15 @@ def test_what_is_no_folder_of_class_folders_is_refused_by_name(mine, change, wor
     change(mine)
     with pytest.raises(DatasetError, match=words):
         prepare("mine", MINE.model_copy(update={"pool": 39}), 0)
+
+
+def test_links_within_a_folder_and_a_link_to_the_folder_itself_are_followed(mine):
+    before = prepare("mine", MINE, 0)
+    shutil.move(mine, mine.with_name("elsewhere"))
+    mine.symlink_to("elsewhere")
+    shutil.move(mine / "cat" / "01.png", mine / "cat" / ".01.png")
+    (mine / "cat" / "01.png").symlink_to(".01.png")
+    assert np.array_equal(prepare("mine", MINE, 0).pool.images, before.pool.images)
 
 
 @pytest.mark.parametrize("setting", [{"source": "hub"}, {"label": "smiling"}])

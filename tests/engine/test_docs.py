@@ -24,7 +24,8 @@ SHOWN = [PAGE, *((ROOT / name).read_text(encoding="utf-8") for name in ("README.
 
 
 @pytest.mark.parametrize("block", [block for page in SHOWN for block in blocks(page)])
-def test_blocks_run_as_written(block, capsys):
+def test_blocks_run_as_written(block, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # a ledger is made there
     moments = population_moments(gaussian(400))
     rows = gaussian(60, 3)
     names = {

@@ -72,6 +72,11 @@ def test_labels_beyond_the_classes_are_refused_and_several_are_counted(label):
     assert engine.leakage().labels == pytest.approx(2 * np.log(10))
 
 
+@pytest.mark.parametrize("label", [3, True, np.int64(3), torch.tensor(3), torch.tensor([3]), np.array([3]), [3], None])
+def test_single_whole_numbers_of_any_type_are_labels(label):
+    _ = engine_of(classes=10).protect([(row, label) for row in ROWS])[0]
+
+
 def test_without_classes_labels_are_said_not_to_be_counted():
     engine = engine_of()
     epoch(engine.protect(batches(private())))
@@ -177,6 +182,9 @@ def test_copies_of_an_engine_that_has_released_are_refused(copied):
         copied(engine)
     with pytest.raises(GuaranteeError, match="would count apart"):
         copied(data)
+    _ = fresh.protect(private())[0]
+    with pytest.raises(GuaranteeError, match="of another run"):
+        engine.load_state_dict(fresh.state_dict())
     shared = copy.copy(engine)  # a shallow copy has the same count
     _ = shared.protect(private(seed=4), name="more")[0]
     assert engine.uses["more"][0] == 1
@@ -357,15 +365,52 @@ def test_a_state_alone_recognises_no_record(monkeypatch, tmp_path):
     held = pickle.dumps(state)
     assert engine._counter.identity.key not in held
     assert not any(one in held for one in engine._counter.identity.contents(ROWS))
+    contents = engine._counter.identity.contents(ROWS)
+    assert not set(engine._counter.identity.of(contents)) & set(engine_of()._counter.identity.of(contents))
     monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "folder" / "other.key"))
     with pytest.raises(GuaranteeError, match="set LEAKBOUND_KEY"):
         engine_of().load_state_dict(state)
     assert (tmp_path / "folder" / "other.key").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "empty.key").touch()
-    for path, told in (("empty.key", "is no key"), ("empty.key/below", "so no state can be saved")):
+    (tmp_path / "empty.key").touch(0o600)
+    (tmp_path / "open.key").touch(0o644)
+    wrong = {"empty.key": "is no key", "empty.key/below": "so no state can be saved", "open.key": "chmod 600"}
+    for path, told in wrong.items():
         monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / path))
         with pytest.raises(GuaranteeError, match=told):
             engine.state_dict()
+
+
+# -- what else people do -----------------------------------------------------------------------------------------------
+def test_counts_and_plans_that_are_written_over_change_nothing():
+    engine = engine_of(Leakage(3.0, uses=1))
+    data = engine.protect(private())
+    _ = data[0]
+    engine.uses["train"][:] = 0
+    engine.target = Leakage(3.0, uses=9)
+    assert engine.uses["train"][0] == 1
+    with pytest.raises(BudgetError, match="its 1 planned uses"):
+        _ = data[0]
+
+
+def test_records_that_are_written_over_between_epochs_are_refused():
+    rows = TensorDataset(ROWS.clone())
+    data = engine_of().protect(rows)
+    _ = data[0]
+    rows.tensors[0].mul_(0.5)
+    with pytest.raises(GuaranteeError, match="other values than at its first use"):
+        _ = data[0]
+
+
+def test_a_new_name_or_object_for_the_same_records_is_no_new_plan():
+    engine = engine_of(Leakage(3.0, uses=2))
+    for number, rows in enumerate((ROWS, ROWS.clone())):
+        engine.protect(TensorDataset(rows), name=str(number)).__getitems__(list(range(20)))
+    with pytest.raises(BudgetError):
+        engine.protect(TensorDataset(ROWS.flip(0)), name="again").__getitems__([3])
+    fresh = engine_of(Leakage(3.0, uses=2))
+    fresh.load_state_dict(engine.state_dict())  # also where a state's records come back under another name
+    with pytest.raises(BudgetError):
+        fresh.protect(TensorDataset(ROWS), name="other").__getitems__([3])
 
 
 # -- the accountant ----------------------------------------------------------------------------------------------------

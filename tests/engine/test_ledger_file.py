@@ -159,6 +159,21 @@ def test_what_is_no_ledger_is_refused_and_stays_as_it_is(path, made):
     assert path.read_bytes() == before
     with pytest.raises(GuaranteeError, match="No such file or directory"):
         engine_of(path.parent / "no folder" / "uses.db")
+    with pytest.raises(GuaranteeError, match="it is no file"):
+        engine_of(path.parent)
+
+
+def test_a_ledger_that_cannot_be_written_releases_nothing(path):
+    engine = engine_of(path)
+    data = engine.protect(DATA)
+    _ = data[0]
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("CREATE TRIGGER full BEFORE UPDATE ON looks BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
+    other.close()
+    with pytest.raises(GuaranteeError, match="disk is full, so no use can be counted"):
+        data.__getitems__([1, 0])
+    assert engine.uses["train"].tolist()[:2] == [1, 0]
+    assert looks(path) == [1]
 
 
 def test_a_ledger_that_is_taken_away_during_a_run_is_missed(path):

@@ -96,6 +96,14 @@ WRONG = {
     "no classes": (lambda: engine_of(classes=0), "or leave it out"),
     "no places": (lambda: engine_of().protect(list(PUBLIC), key=1), "leave key out"),
     "no records": (lambda: engine_of().protect([]), "give it some"),
+    "an autoencoder": (
+        lambda: engine_of().protect(TensorDataset(*private().tensors[:1] * 2)),
+        "place 1 of a record is torch.float32 of shape (4,)",
+    ),
+    "too few classes": (
+        lambda: engine_of(classes=2).protect([(row, 2) for row in PRIVATE[:9]]),
+        "so give their real number",
+    ),
     "clean records": (lambda: engine_of().protect(batches(private())).dataset[0], "iterate over the loader"),
     "state of another": (
         lambda: engine_of(target=Leakage(4.0, uses=2)).load_state_dict(engine_of().state_dict()),
@@ -158,8 +166,8 @@ def test_directions_in_which_no_public_record_varies_are_refused_where_noise_fol
     flat[:, 3], own[:, 3] = flat[:, 0], own[:, 0]
     engine = engine_of(flat, shape=shape, value_range=(-50.0, 50.0))
     rows = torch.from_numpy(own)
-    rows[29, 3] += 0.5
     data = engine.protect(TensorDataset(rows, torch.arange(30)))
+    rows[29, 3] += 0.5  # before, protect would have refused it
     data.__getitems__(list(range(29)))
     if shape in ("natural", "rate_distortion"):  # noise in all directions, or nothing passes
         data[29]

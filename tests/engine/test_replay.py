@@ -62,7 +62,11 @@ def test_differential_privacy_is_computed_anew():
         ({"events": [{"steps": 1}]}, None, "events or bounds of another form"),
         ({"events": ["one"]}, None, "events or bounds of another form"),
         ({"leakage": {"replica": {}, "replicas": {}, "labels": "ten"}}, RATIOS, "events or bounds of another form"),
-        ({"leakage": {"replica": {}, "replicas": {}, "labels": 2.3}}, None, "events or bounds of another form"),
+        (
+            {"leakage": {"replica": {}, "replicas": {}, "labels": math.log(10)}},
+            None,
+            "events or bounds of another form",
+        ),
         ({"leakage": None}, None, "no bound was derived for 'channel'"),
         ({"leakage": {"replica": {}}}, None, "bounds of another form"),
         ({}, 0.9 * RATIOS, "other bounds than its events and its channel give"),
@@ -73,3 +77,20 @@ def test_differential_privacy_is_computed_anew():
 def test_provenances_that_do_not_add_up_are_refused(changed, ratios, told):
     with pytest.raises(ValueError, match=told):
         replay({**channel_record(), **changed}, ratios)
+
+
+@pytest.mark.parametrize("labels", [0.0, -1.0, 0.5, math.log(10) + 1e-3])
+def test_labels_that_no_number_of_classes_gives_are_refused(labels):
+    """A channel leaves labels clean, so they tell something whatever the file says."""
+    record = channel_record()
+    record["leakage"]["labels"] = labels
+    with pytest.raises(ValueError, match="nats for labels; they are ln of the number of classes, of 2 or more"):
+        replay(record, RATIOS)
+
+
+def test_next_to_no_noise_is_refused_in_words():
+    event = PrivacyEvent("dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, noise_multiplier=1.0, max_grad_norm=1.0)
+    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    forged = {**event.to_dict(), "noise_multiplier": 1e-300}
+    with pytest.raises(ValueError, match="the provenance holds events or bounds of another form"):
+        replay({"events": [forged], "leakage": stated})

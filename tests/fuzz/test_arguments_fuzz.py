@@ -322,6 +322,7 @@ def own_records(draw: st.DrawFn) -> list[str]:
     if command == "calibrate":
         return words + draw(st.sampled_from(([], ["--json"], ["--out", "{out}/c.safetensors"])))
     words += draw(st.sampled_from(([], ["--seed", "1"], ["--values", "npy"])))
+    words += draw(st.sampled_from(([] if "--public" in words else ["--calibrate-to-own"], ["--accept-capacity", "9"])))
     return [*words, "--out", draw(st.sampled_from(("{out}/own", "{out}/own", "", ".", "{folder}", "{empty}/x")))]
 
 
@@ -440,8 +441,8 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_computed(
     [
         ["account", "{path}"],
         ["account", "{record}", "--channel", "{path}", "--spectrum", "{path}"],
-        ["protect", "{path}", "--kappa", "1", "--out", "{out}/own"],
-        ["protect", "{pictures}", "--kappa", "1", "--out", "{path}"],
+        ["protect", "{path}", "--kappa", "1", "--calibrate-to-own", "--out", "{out}/own"],
+        ["protect", "{pictures}", "--kappa", "1", "--calibrate-to-own", "--out", "{path}"],
         ["protect", "{pictures}", "--kappa", "1", "--out", "{out}/own", "--public", "{path}"],
         ["calibrate", "{pictures}", "--kappa", "1", "--shape", "white", "--out", "{path}"],
         ["demo", "--out", "{path}"],

@@ -112,6 +112,37 @@ def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_onc
     assert settings_of(jobs, "train", chosen)["rates"] == "chosen"
 
 
+def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobody_else():
+    """A run of two studies keeps them; its settings name them, those of runs without them are what they were."""
+    recipes = QUICK.studies["comparison"].model_copy(update={"lengths": "all"})
+    every = job_list(QUICK.model_copy(update={"studies": {**QUICK.studies, "comparison": recipes}}))
+    plain, networks = job_list(), QUICK.replicas * len(QUICK.training.learning_rates)
+    for slug in every.table.studies["comparison"]:
+        several = every.table.runs[slug].defense not in ("early_stopping", "stopped")
+        assert every.table.kept(every.table.runs[slug]) == networks * (3 if several else 1)
+        for step in ("train", "references"):
+            own, other = settings_of(every, step, slug), settings_of(plain, step, slug)
+            assert own == {**other, **({"lengths": ["half", "best", "full"]} if several else {})}
+    assert PLAIN_RUN in every.table.studies["capacity"]
+    assert settings_of(every, "tabulate", "capacity") == settings_of(plain, "tabulate", "capacity")
+    assert settings_of(every, "tabulate", "comparison")["lengths"] == "all"
+    others = {slug for slug in every.table.runs if slug not in every.table.studies["comparison"]}
+    assert {every.table.lengths[slug] for slug in others} == {("full",)}
+
+
+def test_presets_that_draw_fronts_give_every_arm_the_same_recipes():
+    """Four rates or more at three lengths, for plain SGD as for every level of every defense."""
+    for name in ("pilot.yaml", "small.yaml", "resnet10.yaml", "paper.yaml"):
+        jobs = preset_jobs(name)
+        fronts = [study for study, asked in jobs.table.config.studies.items() if asked.rates == "all"]
+        assert fronts
+        for study in fronts:
+            runs = [jobs.table.runs[slug] for slug in jobs.table.studies[study]]
+            counts = {jobs.table.kept(run) // run.replicas for run in runs if run.defense != "early_stopping"}
+            assert len(counts) == 1
+            assert counts.pop() >= 12
+
+
 def test_untrained_networks_have_no_candidates():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"rates": "all"})
     alone = table(QUICK.model_copy(update={"studies": {"gradient_inversion": study}}))
@@ -399,6 +430,7 @@ SPELT_OUT = {
     ("preset",): "other",
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
+    ("illustrations", "shapes", "covariance"): "aux",
     ("illustrations", "covariance_leak", "covariance"): "members",
     ("illustrations", "reconstructions", "covariance"): "members",
     ("tracking", "uri"): "http://127.0.0.1:5000",
@@ -409,7 +441,7 @@ PLAIN = QUICK.model_dump(mode="json", exclude_defaults=True) | {
 }
 PLAIN |= {
     name: getattr(QUICK, name)
-    for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha")
+    for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha", "accept_capacity")
 }
 MUST_BE_ZERO = {("studies", name, "rounds") for name in ("gradient_inversion", "naming", "audit", "uses")}
 CHANGES = {
@@ -417,6 +449,18 @@ CHANGES = {
     for trail, value in leaves(PLAIN)
     if trail not in MUST_BE_ZERO and (new := SPELT_OUT.get(trail, changed(value))) is not None
 }
+
+
+def test_illustrations_take_the_moments_that_channels_are_made_from_unless_they_name_others():
+    """Those of the members are a statistic of records that may be secret."""
+    for covariance in ("aux", "members"):
+        inputs = {
+            one.name: one.inputs
+            for one in job_list(QUICK.model_copy(update={"covariance": covariance})).of("illustrate")
+        }
+        for name in ("noisy_images", "compression"):
+            assert str(inputs[name]["moments"]).endswith(f"digits/{covariance}.safetensors")
+        assert str(inputs["shapes"]["moments"]).endswith("digits/members.safetensors")
 
 
 def test_settings_that_are_not_changed_are_names_or_empty():

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.attacks import Attack
 from leakbound.config.data import size_of
 from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
@@ -14,6 +16,10 @@ REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
 QUICK = reading.quick()
 ON_DEVICE = {"train", "references", "attack", "measure", "federate"}
+
+
+class Guess(Attack):
+    function = "somewhere:attack"
 
 
 def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:
@@ -128,6 +134,29 @@ def test_plan_as_text_adds_up():
     assert "Wall time with 2 jobs" in text
 
 
+def test_docs_say_of_the_quick_preset_what_its_plan_says():
+    page = (REPOSITORY / "docs" / "performance.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| the quick preset |")]
+    _, _, jobs, cpu, _, wall, *_ = (cell.strip() for cell in row.split("|"))
+    found = list(quick_estimates())
+    assert jobs == str(len(found))
+    assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
+    assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
+
+
+def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_nothing():
+    studies = {"own": QUICK.studies["capacity"].model_copy(update={"attacks": ("guess",)})}
+    attacks = QUICK.attacks.model_copy(update={"custom": {"guess": Guess()}})
+    plugins = QUICK.plugins.model_copy(update={"attacks": {"guess": "somewhere:Guess"}})
+    config = QUICK.model_copy(update={"studies": studies, "attacks": attacks, "plugins": plugins})
+    with pytest.raises(ValueError, match="the table of costs has no attack_guess: add it, see --table"):
+        estimates(config)
+    row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
+    found = [one for one in estimates(config, rows=[*ROWS, row]) if one.job.step == "attack"]
+    fixed = UnitCosts(ROWS, "cpu").start("attack")
+    assert sum(one.cpu_seconds - fixed for one in found) == pytest.approx(5 * len(found) * QUICK.replicas)
+
+
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_committed_preset_can_be_planned(path):
     config = reading.load(path)
@@ -136,6 +165,9 @@ def test_every_committed_preset_can_be_planned(path):
     assert all(one.cpu_seconds > 0 for one in found)
     assert {one.job.purpose for one in found} >= set(config.studies)
     assert not any("start is not measured" in note for note in costs.notes)
+    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    for hours in re.findall(rf"^\| `config/{path.name}` .*\| about (\d+) hours \(planned\) \|$", guide, re.MULTILINE):
+        assert Machine(jobs=2).wall_seconds(found) / 3600 == pytest.approx(int(hours), rel=0.15)
 
 
 def test_sizes_are_those_of_the_configuration_or_of_the_original():

@@ -59,6 +59,11 @@ def test_no_number_is_drawn_twice(drawn):
     assert len(np.unique(drawn)) == drawn.size
 
 
+def test_numbers_beyond_those_of_one_key_repeat_none_of_its_chunks():
+    several = SecureNoise().normal((2**24 + 2**16,)).numpy()
+    assert not (several[2**24 :] == several[: 2**16]).any()
+
+
 def column(*words: int) -> np.ndarray:
     return np.array(words, dtype=np.int64)[:, None]
 

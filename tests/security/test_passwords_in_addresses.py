@@ -17,6 +17,7 @@ import yaml
 from team_server import owned, unprivileged
 from typer.testing import CliRunner
 
+from calling import called
 from leakbound.cli.application import app
 from leakbound.config import reading
 from leakbound.config.execution import TrackingConfig
@@ -143,6 +144,21 @@ def test_live_view_refuses_it(monkeypatch):
     with pytest.raises(ConfigError, match="holds a password") as caught, watching(REFUSED[16]):
         pass
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("address", [one for one in REFUSED if not one.startswith(("http", "HTTP"))])
+def test_server_takes_from_its_command_line_what_the_configuration_takes(tmp_path, monkeypatch, address, same):
+    """A process that is not root would go on to the database; that the variable holds the same changes nothing."""
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.delenv("LEAKBOUND_TRACKING_DATABASE", raising=False)
+    if same:
+        monkeypatch.setenv("LEAKBOUND_TRACKING_DATABASE", address)
+    ended = called("tracking-server", "--database", address, "--folder", tmp_path / "kept")
+    assert ended.code == 2
+    assert "holds a password" in ended.message
+    assert SECRET not in ended.out + ended.err
+    assert not (tmp_path / "kept").exists()
 
 
 REACHED = "import sys; from leakbound.tracking.store import unreachable; print(unreachable(sys.argv[1]))"

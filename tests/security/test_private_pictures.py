@@ -71,7 +71,8 @@ def holding_photos(folder: Path, *kinds: str) -> set[str]:
     for path in (path for path in folder.rglob("*") if path.suffix in kinds):
         if path.suffix == ".parquet":
             rows = pd.read_parquet(path)
-            held = "metric" in rows and bool((rows["metric"] == "pixel").any())
+            measured = {"pixel", "ssim", "ssim_box", "ssim_outside", "mse_box", "mse_outside"}
+            held = "metric" in rows and bool(rows["metric"].isin(measured).any())
         else:
             held = any(map(shows_photos, pictures_in(path.read_bytes())))
         if held:

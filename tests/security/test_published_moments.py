@@ -67,7 +67,7 @@ def _made_channel(
     call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
     read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
     written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
-    call("calibrate", {"shape": "white", "capacity": 8.0}, **read, **written)
+    call("calibrate", {"shape": "white", "capacity": 8.0, "accept_capacity": 100.0}, **read, **written)
     return folder
 
 
@@ -154,7 +154,7 @@ def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_dif
     assert f"lets {own:.4g} nats through, not 8" in record["warning"]
     assert f"{own:.3g}" not in caplog.text  # a statistic of the members
     metadata = storage.read_metadata(tmp_path / "loud" / "channel.safetensors")
-    assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of"}
+    assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of", "accept_capacity"}
 
 
 @pytest.mark.parametrize("shape", [White, Natural])

@@ -61,6 +61,7 @@ FORKING = """
 import json, os, resource, sys
 from leakbound import datasets, storage
 from leakbound.config.data import DatasetConfig
+import leakbound.cli.own_records, leakbound.datasets.collection, leakbound.engine.records
 import leakbound.datasets.images, leakbound.datasets.pixels, pandas, pyarrow.compute, pyarrow.parquet, sklearn
 
 peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024  # of no parent
@@ -123,6 +124,47 @@ def test_millions_of_rows_of_one_image_are_refused_before_they_are_read(grown, t
     assert taken < 100
 
 
+OWN = "from leakbound.cli.own_records import read_both; from pathlib import Path; read_both(Path('{}'), None, 'label')"
+
+
+def sparse(path: Path, shape: tuple[int, ...], kind: type = np.float32) -> int:
+    """An array of zeros, of which the file system keeps the head alone; returns the bytes that it keeps."""
+    np.lib.format.open_memmap(path, "w+", kind, shape).flush()
+    return 512 * path.stat().st_blocks
+
+
+def test_records_that_are_too_large_are_refused_by_the_first_of_them(grown, tmp_path):
+    assert dataset(tmp_path, repeated(image(2000), 530)) < 20_000
+    assert sparse(tmp_path / "mine.npy", (1000, 1_000_000)) < MIB  # of 3.7 GiB
+    for name, width in (("mine_train.parquet", 4_000_000), ("mine.npy", 1_000_000)):
+        taken, said = grown(OWN.format(name), tmp_path)
+        assert f"a record of {width} values" in said
+        assert taken < 100
+
+
+def test_values_that_no_bytes_of_a_file_stand_for_are_not_taken(grown, tmp_path):
+    dataset(tmp_path, repeated(image(100), 100_000), compression_level=20)
+    held = sparse(tmp_path / "mine.npy", (200_000, 10_000), np.uint8)
+    assert max(held, (tmp_path / "mine_train.parquet").stat().st_size) < MIB
+    for name, bytes_ in (("mine_train.parquet", 4 * 10**9), ("mine.npy", 8 * 10**9)):
+        taken, said = grown(OWN.format(name), tmp_path)
+        assert f"has {bytes_} bytes" in said
+        assert "TooLargeError" in said
+        assert taken < 200
+
+
+def test_large_pictures_after_small_ones_are_not_decoded_together(grown, tmp_path):
+    """As many as are decoded at once are small, and the next ones would fit the memory one by one only."""
+    rows = np.ones(768, np.int32)
+    rows[:256] = 0
+    values = pa.DictionaryArray.from_arrays(pa.array(rows), pa.array([image(8), image(2000)])).cast(pa.binary())
+    images = pa.StructArray.from_arrays([values, pa.nulls(len(rows), pa.string())], fields=list(IMAGE))
+    dataset(tmp_path, pa.table({"image": images, "label": pa.array(np.arange(len(rows)) % 2)}))
+    taken, said = grown(OWN.format("mine_train.parquet"), tmp_path)
+    assert "2000×2000 with 1 color, but" in said
+    assert taken < 150
+
+
 @pytest.mark.slow
 def test_bound_can_be_raised_by_the_variable_that_the_message_names(grown, tmp_path):
     dataset(tmp_path, repeated(image(), 1_000_000), groups=16)
@@ -163,7 +205,7 @@ def test_encodings_that_state_counts_inside_a_page_are_refused(grown, tmp_path, 
     options = {"use_dictionary": False, "column_encoding": {"image.bytes": encoding}}
     dataset(tmp_path, repeated(image(), 1_000), **options)
     taken, said = grown(PREPARE, tmp_path)
-    assert f"image.bytes is encoded as {encoding}" in said
+    assert f"column 'image.bytes' is encoded as {encoding}" in said
     assert taken < 100
 
 

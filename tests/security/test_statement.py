@@ -53,7 +53,9 @@ def coverage(releases) -> dict[str, bool]:
 
 
 def test_what_jobs_leave_beside_weights_is_covered_only_where_it_follows_from_settings_or_a_secret():
-    kept = {"mean and covariance of members": False, "pictures of members": False}
+    kept = dict.fromkeys(
+        ("mean and covariance of members", "pictures of members", "claims on pictures of members"), False
+    )
     for secure in (True, False):
         assert coverage(statement.dataset_releases(secure)) == {"hash of prepared images": secure, **kept}
     for targets in (True, False):

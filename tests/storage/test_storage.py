@@ -24,6 +24,22 @@ def test_arrays_come_back_as_they_were(tmp_path):
     assert storage.read_metadata(tmp_path / "x.safetensors") == {"name": "x"}
 
 
+def test_bytes_are_on_the_disk_before_a_name_stands_for_them(tmp_path, monkeypatch):
+    """The seal's and the file's own: else a crash leaves a whole name with half of its bytes."""
+    kept, flushed, flush = tmp_path / "kept.json", {}, os.fsync
+
+    def noted(number: int) -> None:
+        flush(number)
+        status = os.fstat(number)
+        flushed[status.st_ino] = status.st_size, kept.exists()
+
+    monkeypatch.setattr(os, "fsync", noted)
+    storage.write_json(kept, {"x": [1, 2, 3]})
+    for path in (kept, seals.seal_of(kept)):
+        status = path.stat()
+        assert flushed.get(status.st_ino) == (status.st_size, False)
+
+
 def test_arrays_that_are_views_are_stored_by_value(tmp_path):
     array = np.arange(12.0).reshape(3, 4)
     storage.write_arrays(tmp_path / "x.safetensors", {"t": array.T})

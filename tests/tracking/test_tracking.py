@@ -181,6 +181,27 @@ def server(template: Path, tmp_path: Path) -> Iterator[str]:
 # -- records -------------------------------------------------------------------------------------------------------
 
 
+def test_run_without_noise_that_no_accountant_bounds_is_no_failure():
+    """Clipping alone has an infinite ε at every step, and trains as well as any other."""
+    unbounded = curves().assign(metric=lambda rows: rows["metric"].replace("train_loss", "epsilon"))
+    unbounded.loc[unbounded["metric"] == "epsilon", "value"] = np.inf
+    clipped = describe(FACTS, unbounded, {"membership": MEMBERSHIP}, PROVENANCE)
+    assert {one.status for one in (clipped, *clipped.children)} == {"FINISHED"}
+    assert values(clipped).keys() >= {"curves/test_accuracy", "membership/white_box/auc", "brief/accuracy"}
+    assert "diverged" not in " ".join(clipped.tags.values())
+    assert not any("epsilon" in key for key in values(clipped))
+    unbounded.loc[unbounded["metric"] == "test_accuracy", "value"] = np.nan
+    assert describe(FACTS, unbounded, {}, PROVENANCE).status == "FAILED"
+
+
+def test_charts_open_with_the_brief_whatever_the_attacks_are_called():
+    scores = dict.fromkeys(("audit", "aardvark", "membership"), MEMBERSHIP)
+    made = describe(FACTS, curves(), scores, PROVENANCE)
+    for one in (made, *made.children):
+        assert min(values(one)).startswith("brief/")
+    assert "scores/audit/white_box/auc" in values(made)
+
+
 def test_record_has_means_and_spread_over_replicas():
     found = values(record())
     both = np.array([201 / 300, 201 / 310])

@@ -69,7 +69,7 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
             "channel": channel("rate_distortion", 8.0),
             "training": {"max_stack": 2},
         },
-        "dpsgd": {"defense": DPSGD(), "level": 1.0},
+        "dpsgd": {"defense": DPSGD(), "level": 1.0, "lengths": ("half", "best", "full")},
         "early": {"defense": EarlyStopping(), "level": None, "learning_rates": (0.01, 0.05)},
         "noise": {"defense": ParameterNoise(), "level": 0.01},
         "largest": {"defense": GradientCompression(), "level": 0.1, "training": {"max_stack": 2}},

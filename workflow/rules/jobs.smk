@@ -1,6 +1,7 @@
 # The jobs of the configuration in force, and what Snakemake asks about them. No rule here.
 
 import atexit
+import difflib
 import os
 import sys
 from pathlib import Path
@@ -58,7 +59,8 @@ def tell_what_came_out():
     for job in JOBS.of("report"):
         log = Path(ROOT, log_and_benchmark("report")[0].format(name=job.name))
         if log.is_file() and all(Path(path).is_file() for path in job.outputs.values()):
-            atexit.register(print, "\n" + log.read_text(encoding="utf-8"), end="", file=sys.stderr)
+            told = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
+            atexit.register(print, told, end="", file=sys.stderr)
 
 
 def keep_notes_of_secrets():
@@ -78,6 +80,10 @@ def checked_jobs():
         sys.exit(str(error))
 
 
+MORE = (
+    "`make open` shows it. Every figure of the four papers that needs no photographs, on the same digits: "
+    "`make run CONFIG=config/full_digits.yaml`, about a quarter of an hour; on photographs: CONFIG=config/small.yaml\n"
+)
 FEW = 4  # jobs, which take less time to start by themselves than a process that is ready for all of them
 
 in_turn(coordination.join)
@@ -97,9 +103,17 @@ if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
 
 
 def job_of(step, wildcards):
-    """The job of a step that wildcards name; a step whose files have no wildcard has one job."""
-    name = getattr(wildcards, "name", None)
-    return JOBS.job(step.name, name) if name else JOBS.of(step.name)[0]
+    """The job of a step that wildcards name; a step whose files have no wildcard has one job, or none.
+
+    Asked for a file whose path fits the step, but that no job makes, say so in one sentence and end.
+    """
+    name = getattr(wildcards, "name", None) or next((job.name for job in JOBS.of(step.name)), step.name)
+    try:
+        return JOBS.job(step.name, name)
+    except KeyError as error:
+        close = difflib.get_close_matches(name, [job.name for job in JOBS.of(step.name)], n=3, cutoff=0)
+        nearest = f"nearest: {', '.join(close)}" if close else "it has none of these"
+        sys.exit(f"{error.args[0]}; {nearest}")
 
 
 def patterns(step):

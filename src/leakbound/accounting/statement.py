@@ -174,6 +174,7 @@ def dataset_releases(secure: bool) -> list[Release]:
         Release("hash of prepared images", secure, hashed),
         Release("mean and covariance of members", False, "statistics of the members"),
         Release("pictures of members", False, "shown only if the reader says that they may be published"),
+        Release("claims on pictures of members", False, "say how like noisy copies are to them, exactly"),
     ]
 
 

@@ -6,7 +6,7 @@ channel of a defense, it looks at each record through noise of its own.
 """
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -30,10 +30,10 @@ from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
-from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, surely_better, tpr_at_fpr
+from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, standard_errors, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.replay import in_full_precision
-from leakbound.training.stack import finite_slots, free_bytes
+from leakbound.training.stack import CACHE, WORTHWHILE, finite_slots, free_bytes
 
 ALONE = ("white_box", "loss_threshold")
 """Attackers that look at the target alone."""
@@ -47,6 +47,7 @@ STRONGEST = "strongest"
 _FALSE_POSITIVE_RATES: Mapping[str, float | None] = {"auc": None, "tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
+_SURE = 2.33  # standard errors of one-sided tests of five others, .05 in all
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
@@ -152,13 +153,14 @@ def attack(
 
 
 def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
-    """Replicas whose attack networks train as one stack: one on a CPU, on a GPU as many as its memory holds."""
+    """Replicas whose attack networks train as one stack: as many as a CPU's cache or a GPU's memory holds."""
     device = next(network.parameters()).device
-    if device.type != "cuda":
-        return 1
     # Of each replica at most members, as many others and mislabelled ones: features, posteriors, residuals and labels.
     records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
-    return max(1, free_bytes(device) // (4 * _COPIES * records * (features + 4 * len(dataset.classes))))
+    needed = 4 * _COPIES * records * (features + 4 * len(dataset.classes))
+    if device.type == "cuda":
+        return max(1, free_bytes(device) // needed)
+    return CACHE // needed if CACHE // needed >= WORTHWHILE else 1
 
 
 def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
@@ -274,17 +276,23 @@ def _promise(look: Look) -> float:
 def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
     """Attacker that does best on the records that it knows.
 
-    Those that learned from these records stopped where they did best on some of them: they are taken only where they
-    are surely better than the best of the others.
+    One that learned is taken where its AUC is above that of the best of the others by more than a standard error: of
+    two that are alike the simpler. Few records decide about a true-positive rate: at ``fpr`` another is taken only
+    where it is better by paired one-sided tests at .05.
 
     Args:
         known: Attacker to its scores; the first half are members'. Records without a score are left out.
         fpr: False-positive rate at which true ones are compared; None for the AUC.
     """
-    plain = max((name for name in known if name not in LEARNED), key=lambda name: _area(known[name], fpr))
-    best = known[plain].reshape(2, -1)
-    surer = [name for name in LEARNED if name in known and surely_better(known[name].reshape(2, -1), best, fpr)]
-    return max(surer, key=lambda name: _area(known[name], fpr), default=plain)
+
+    def best(names: Iterable[str], other: str, errors: float, fpr: float | None) -> str:
+        pairs = ((name, (known[name].reshape(2, -1), known[other].reshape(2, -1))) for name in names)
+        better = [name for name, pair in pairs if standard_errors(*pair, fpr) > errors]
+        return max(better, key=lambda name: _area(known[name], fpr), default=other)
+
+    plain = max((name for name in known if name not in LEARNED), key=lambda name: _area(known[name]))
+    found = best((name for name in LEARNED if name in known), plain, 1.0, None)
+    return found if fpr is None else best(known, found, _SURE, fpr)
 
 
 def _area(known: Float[np.ndarray, " n"], fpr: float | None = None) -> float:

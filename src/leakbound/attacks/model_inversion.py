@@ -94,11 +94,9 @@ def attack(
     known = class_means(dataset.aux, present)
     start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
     controls = {"start": start, "aux_mean": known}
-    prior = _Prior(dataset.aux, known, present, dataset.drawing.members)
-    words = (seed, dataset.name, "model_inversion")
-    network = (
-        build(model, dataset.colors, len(dataset.classes), torch_generator(*words), dataset.side).to(device).eval()
-    )
+    prior, words = _Prior(dataset.aux, known, present, dataset.drawing.members), (seed, dataset.name, "model_inversion")
+    network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words), dataset.side)
+    network = network.to(device).eval()
     knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
 
     def attacker(slot: int, row: int) -> Asking[Found]:

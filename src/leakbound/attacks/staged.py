@@ -239,23 +239,23 @@ def search(
     """
     like = next(iter(encoder.weights.values()))
     mean, root = law[0].to(like), law[1].to(like).T
-    wanted = [(features.values, 1.0)]
-    names = [f"{stage.name}.weight" for stage in encoder.stages]
-    wanted += [(gradients[name].flatten(1), 1.0) for name in names]
-    if (bias := f"{encoder.stages[0].name}.bias") in gradients:
-        wanted.append((gradients[bias], _BIAS))
-        names.append(bias)
-    wanted = [(torch.cat([one.to(like)] * STARTS), weight) for one, weight in wanted]
-    scales = [weight / one.square().sum(1).clamp(min=torch.finfo(one.dtype).tiny) for one, weight in wanted]
+    shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in encoder.stages}}
+    shares[f"{encoder.stages[0].name}.bias"] = _BIAS
+    wanted = {
+        name: torch.cat([one.flatten(1).to(like)] * STARTS)
+        for name, one in {"": features.values, **gradients}.items()
+        if name in shares
+    }
+    tiny = torch.finfo(like.dtype).tiny
+    scales = {name: shares[name] / one.square().sum(1).clamp(min=tiny) for name, one in wanted.items()}
     slopes = torch.cat([features.slopes.to(like)] * STARTS)
 
     def values(u: Tensor, weight: float, temperature: float) -> Float[Tensor, " rows"]:
         """Value of each row."""
         found, made = encoder((mean + u @ root).view(-1, *image_shape), slopes, temperature)
-        total = 0.5 * u.square().sum(1)
-        for one, (target, _), scale in zip([found, *(made[name] for name in names)], wanted, scales, strict=True):
-            total = total + weight * scale * (one.flatten(1) - target).square().sum(1)
-        return total
+        made[""] = found
+        misfits = [scales[name] * (made[name].flatten(1) - one).square().sum(1) for name, one in wanted.items()]
+        return 0.5 * u.square().sum(1) + weight * torch.stack(misfits).sum(0)
 
     rows = len(features.values)
     moved = torch.randn(len(mean), generator=torch.Generator().manual_seed(1)).to(like)
@@ -270,6 +270,6 @@ def search(
         optimizer.step()
         schedule.step()
     with torch.no_grad():
-        best = values(u, WEIGHT, 0.0).view(STARTS, rows).argmin(0)
+        best = values(u, WEIGHT, 0.0).nan_to_num(nan=torch.inf).view(STARTS, rows).argmin(0)
         chosen = u.view(STARTS, rows, -1)[best, torch.arange(rows, device=u.device)]
         return (mean + chosen @ root).view(-1, *image_shape)

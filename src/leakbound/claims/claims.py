@@ -153,7 +153,7 @@ def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, seed: int) ->
 
 
 def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float) -> dict[str, Any]:
-    """What a claim's verdict over all blocks becomes where its datasets disagree; ``pooled`` has their adjusted p."""
+    """Changes of a claim's row over all blocks where its datasets disagree; ``pooled`` has their adjusted p."""
     delta, reached = claim.smallest_effect(), row["verdict"]
     whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
     if against := opposed(blocks, whole, delta, alpha):

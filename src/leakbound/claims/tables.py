@@ -19,8 +19,7 @@ COLUMNS = (
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 )
 SETTING = ("dataset", "model", "rounds", "batch_size")
-_GAINS = ("gain", "gain_over_aux", "gain_on_others")
-SIMILARITIES = ("mse", "matched_mse", "released_mse", "bounded_mse", "relative_mse", "psnr", "ssim", "cosine", *_GAINS)
+_OF_ONE_UNIT = ("residual", "pixel")  # checks and pictures of a unit: their mean over units says nothing
 _ALL = -1
 _NETWORK = ["replica", "learning_rate", "length"]
 _OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
@@ -59,14 +58,14 @@ def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_U
     A run adds the last value of each training metric of every candidate learning rate, and of the chosen one
     ``at_edge`` (source ``training``; ``epsilon``, of one network, has source ``accounting``, and so have the rows of
     :func:`accounting_rows` that are given with the attacks), its attacks' rows, and summaries over an attack's units
-    with unit −1 as ``over_units`` has them, without units that have no value: the median over classes
-    of model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training
-    minus test accuracy, and for each replica of a run whose undefended counterpart (same setting) is in ``runs``:
-    ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the undefended replicas improve
-    by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same
-    for an attacker who keeps the start of a class where the tuned inversion ends farther off: only gains over the start
-    count. Networks that diverged have no rows but ``diverged`` = 1. Improvements are over the undefended
-    networks at their chosen rates.
+    with unit −1 as ``over_units`` has them, of every metric but ``residual``, ``pixel`` and those that the attack has
+    summarised itself, without units that have no value: the median over classes of model inversion, the mean over
+    images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and for each
+    replica of a run whose undefended counterpart (same setting) is in ``runs``: ``imp_mia``, ``imp_dra`` (with the
+    harmonic mean of the undefended errors, so that the undefended replicas improve by 0 on average, as they do by
+    ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same for an attacker who keeps the
+    start of a class where the tuned inversion ends farther off: only gains over the start count. Networks that diverged
+    have no rows but ``diverged`` = 1. Improvements are over the undefended networks at their chosen rates.
 
     Returns:
         Table with the columns ``COLUMNS``, and ``length`` after the learning rate where a run kept several lengths of
@@ -138,9 +137,9 @@ def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str])
     """Rows of one attack, and their summaries over units; a unit without a value stays out of them."""
     yield rows.assign(source=name)
     if how := over_units.get(name):
-        units = rows[(rows["unit"] >= 0) & rows["metric"].isin(SIMILARITIES)]
-        by = [*_NETWORK, "chosen", "variant", "metric"]
-        summary = units.groupby(by, dropna=False)["value"].agg(how)
+        summarised = {*rows.loc[rows["unit"] < 0, "metric"], *_OF_ONE_UNIT}
+        units = rows[(rows["unit"] >= 0) & ~rows["metric"].isin(summarised)]
+        summary = units.groupby([*_NETWORK, "chosen", "variant", "metric"], dropna=False)["value"].agg(how)
         yield summary.reset_index().assign(unit=_ALL, source=name)
 
 

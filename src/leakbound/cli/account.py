@@ -4,12 +4,14 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from leakbound.cli.files import read_channel
-from leakbound.storage.tables import other_file, read_record
+from leakbound.config.messages import printable
+from leakbound.storage import seal_of
+from leakbound.storage.tables import read_record
 
 _WORDS = {
     "networks": "networks",
@@ -32,7 +34,7 @@ def account(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
     """Show what a training tells of one record: as printed, added up, and the smallest valid bound."""
-    record = read_record(provenance, "train")
+    record = _provenance(provenance)
     found, source = read_channel(channel, spectrum)
     ratios = None
     if found is not None and source is not None:
@@ -44,7 +46,7 @@ def account(
     try:
         rows = [asdict(one) for one in replay(record, ratios)]
     except ValueError as error:
-        raise other_file(provenance, str(error), "train") from error
+        raise typer.BadParameter(f"{provenance}: {printable(str(error))}") from error
     if as_json:
         sys.stdout.write(json.dumps({"provenance": str(provenance), "replay": rows}, indent=2) + "\n")
         return
@@ -53,6 +55,24 @@ def account(
         if rows[0][name] is not None:
             lines.append(f"{words:<48}" + "".join(f"{row[name]:>14.6g}" for row in rows))
     checked = (
-        "computed anew from events and channel" if rows[0]["verified"] else "as stated: give --channel and --spectrum"
+        "computed again from events and channel; labels as stated"
+        if rows[0]["verified"]
+        else "as stated: give --channel and --spectrum"
     )
-    sys.stdout.write("\n".join([*lines, f"joint bound: {checked}"]) + "\n")
+    stated = "events and the number of labels: as the file states them; `leakbound verify` tells if it was altered"
+    sys.stdout.write("\n".join([*lines, f"joint bound: {checked}", stated]) + "\n")
+
+
+def _provenance(path: Path) -> dict[str, Any]:
+    """The provenance of a training.
+
+    Raises:
+        BadParameter: If there is no such file, or no command wrote it.
+        DamagedFileError: If it is not as it was written.
+    """
+    advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
+    if not path.is_file():
+        raise typer.BadParameter(f"{path}: there is no such file; {advice}")
+    if not seal_of(path).exists():
+        raise typer.BadParameter(f"{path}: is no file that a training wrote, for it has no seal beside it; {advice}")
+    return read_record(path, "train")

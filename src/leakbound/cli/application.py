@@ -81,7 +81,10 @@ def run(began: float) -> None:
         if not _explains_itself(error):
             error.add_note(_DEFECT)
             raise
-        sys.stderr.write(f"leakbound: {error}\n")
+        from leakbound.config.messages import printable  # takes long
+
+        lines = [printable(line) for line in str(error).split("\n")]  # some words may be those of a file
+        sys.stderr.write("\n".join(["leakbound: " + lines[0], *lines[1:], ""]))
         raise SystemExit(2) from error
 
 

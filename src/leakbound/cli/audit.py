@@ -13,6 +13,7 @@ from leakbound.cli.files import ConfigOption
 from leakbound.cli.job_list import job_list
 from leakbound.cli.steps.tabulate import membership_scores
 from leakbound.config import reading
+from leakbound.config.messages import printable
 from leakbound.jobs.paths import output
 from leakbound.registry import nearest
 from leakbound.storage.tables import SCORES, read_record, read_table
@@ -72,7 +73,7 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return "inf" if math.isinf(value) else f"{value:.4g}"
-    return str(value)
+    return printable(str(value))
 
 
 def _table(cells: Sequence[Sequence[str]]) -> str:

@@ -1,15 +1,18 @@
-"""Progress on a terminal, on standard error; nothing anywhere else."""
+"""Progress on standard error: a bar on a terminal, else a line now and then."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+_PAUSE = 10.0  # seconds between two lines
 
 
 @contextmanager
 def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Function that moves a bar on by some things; of work whose amount is not known (None) it only shows the time."""
     if not sys.stderr.isatty():
-        yield lambda count: None
+        yield _in_lines(title, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,3 +23,17 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     ) as shown:
         task = shown.add_task(title, total=total)
         yield lambda count: shown.advance(task, count)
+
+
+def _in_lines(title: str, total: int | None) -> Callable[[int], None]:
+    """The same in lines, for a log: one when something is done ten seconds after the last one."""
+    done, last = 0, time.monotonic()
+
+    def tell(count: int) -> None:
+        nonlocal done, last
+        done += count
+        if time.monotonic() - last >= _PAUSE:
+            sys.stderr.write(f"{title}: {done}{f' of {total}' if total else ''}\n")
+            last = time.monotonic()
+
+    return tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -46,6 +47,7 @@ def calibrate(
     ] = None,
     box: own_records.BoxOption = None,
     public: own_records.PublicOption = None,
+    accept_capacity: own_records.AcceptOption = None,
     label: own_records.LabelOption = "label",
     out: Annotated[
         Path | None,
@@ -76,6 +78,12 @@ def calibrate(
             each(1)
     unit = 1 / _STRETCH if law.pictures else 1.0
     rows = [_row(name, one, target, len(own.classes), unit) for name, one in found.items()]
+    if known is not None:
+        for row, one in zip(rows, found.values(), strict=True):
+            row["own"], refused = _compared(one, own, target, accept_capacity)
+            if refused and shape is not None:
+                raise typer.BadParameter(refused)
+            sys.stderr.write(f"leakbound: warning: {refused}\n" if refused else "")
     if out is not None:
         _write(out, *found.values(), covariance_of="members" if known is None else "aux")
     units = own_records.SCALE if own.pictures else "those of the array"
@@ -140,6 +148,30 @@ def _calibrated(shape: str, moments: Moments, target: Target, weights: np.ndarra
         raise typer.BadParameter(f"{target}: {error}") from error
 
 
+def _compared(
+    calibration: Calibration, own: Collection, target: Target, accepted: float | None
+) -> tuple[float | None, str]:
+    """Nats of all copies by the moments of the given records, and why the channel would refuse these, if it would."""
+    from leakbound.engine.own_moments import OwnMoments
+    from leakbound.engine.refusals import GuaranteeError
+
+    values = (_STRETCH * own.values - 1 if own.pictures else own.values).reshape(len(own), -1).astype("float64")
+    refused = ""
+    try:
+        compared = OwnMoments(calibration, target.uses or 1, accepted)
+    except GuaranteeError as error:
+        raise typer.BadParameter(f"--{str(error).replace('_', '-', 1)}") from error
+    with own_records.warned():
+        try:
+            compared.check(compared.chosen(values))
+            calibration.check_directions(values)
+        except GuaranteeError as error:
+            told = str(error).replace("accept_capacity=", "--accept-capacity ")
+            refused = f"{own.origin}: {calibration.channel.shape} noise: {told}"
+    found = compared.capacity
+    return None if found is None or found.nats == math.inf else found.rounded, refused
+
+
 def _row(shape: str, calibration: Calibration, target: Target, classes: int, unit: float) -> dict[str, Any]:
     """Facts of one channel: after all planned uses, of the most told record, in units of ``unit``."""
     from leakbound.accounting.naming import naming_bound
@@ -168,9 +200,12 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
     from leakbound import storage
 
     of = {"covariance_of": covariance_of}
-    storage.write_arrays(_spectrum_of(out), calibration.spectrum.arrays(), {**calibration.spectrum.metadata(), **of})
-    told = {"reached": repr(calibration.information(1)), **of}
-    storage.write_arrays(out, calibration.channel.arrays(), {**calibration.channel.metadata(), **told})
+    with own_records.not_replaced(out):
+        arrays, about = calibration.spectrum.arrays(), {**calibration.spectrum.metadata(), **of}
+        storage.write_arrays(_spectrum_of(out), arrays, about, replace=False)
+        told = {"reached": repr(calibration.information(1)), **of}
+        about = {**calibration.channel.metadata(), **told}
+        storage.write_arrays(out, calibration.channel.arrays(), about, replace=False)
 
 
 def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -179,6 +214,7 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     cells += [[row["shape"], *(f"{row[name]:.5g}" for name in list(_COLUMNS)[1:])] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    own = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     uses = facts["uses"]
     lines += [
         "",
@@ -189,5 +225,6 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f"{facts['mse_mean']:.5g}",
         f"named: probability, at most, of naming the true one of {facts['candidates']} equally likely records",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
+        *([f"all copies by the moments of your own records, to be kept to yourself: {', '.join(own)}"] if own else []),
     ]
     return "\n".join(lines) + "\n"

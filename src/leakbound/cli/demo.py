@@ -51,7 +51,7 @@ def demo(
         raise typer.BadParameter(f"--out {out}: is there already; name another file, nothing is overwritten")
     _check_dataset(dataset)
     images, truth, shown = _attacked(dataset, seed)
-    with storage.atomic(out, sealed=False) as temporary:
+    with own_records.not_replaced(out), storage.atomic(out, sealed=False, replace=False) as temporary:
         temporary.write_text(_page(images, truth, shown), encoding="utf-8")
     sys.stdout.write("\n".join([*_sentences(shown), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n")
 

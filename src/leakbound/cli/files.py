@@ -189,6 +189,47 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
     return stored, found
 
 
+def refuse_excess(exceeds: bool, where: Path, accepted: float) -> None:
+    """Refuse records under whose own moments a channel reveals too much; without numbers, for logs have more readers.
+
+    Raises:
+        typer.BadParameter: If ``exceeds``.
+    """
+    if exceeds:
+        raise typer.BadParameter(
+            f"{where}: by the moments of these images the channel reveals over {accepted:g} times its capacity: they "
+            "are on another scale than the images that it was calibrated to, or of another law; if they are right, "
+            "prepare more of the attacker's records (aux), or set accept_capacity to a larger multiple"
+        )
+
+
+def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Path) -> None:
+    """Refuse images that the channel was not calibrated for: a sample of the pool that passes it, and its directions.
+
+    Raises:
+        typer.BadParameter: If their own moments give more than was accepted, or noise that follows the data of the
+            calibration hides next to nothing of them.
+    """
+    import numpy as np
+
+    from leakbound.channels.channel import signal_to_noise
+    from leakbound.channels.observed import REFUSED, SAMPLE, own_capacity, unspanned
+
+    found, source = read_channel(channel, spectrum)
+    pool = images.pool.images
+    chosen = np.random.default_rng(0).permutation(len(pool))[:SAMPLE]
+    rows = pool[np.sort(chosen)].reshape(len(chosen), -1).astype(np.float64)
+    if found is None or source is None or found.dimension != rows.shape[1]:
+        return  # which whoever uses the channel refuses
+    accepted = float(storage.read_metadata(channel).get("accept_capacity", REFUSED))
+    refuse_excess(own_capacity(rows, found, signal_to_noise(found, source)).exceeds(accepted), where, accepted)
+    if unspanned(rows, found, source):
+        raise typer.BadParameter(
+            f"{where}: an image varies where no calibration image does, and {found.shape} noise hides next to nothing "
+            "there: take shape natural, or prepare more of the attacker's records (aux)"
+        )
+
+
 def read_estimator(path: Path, images: ImageDataset) -> Estimator:
     """Learned estimate as `step estimator` wrote it.
 

@@ -29,8 +29,6 @@ def circumstances() -> dict[str, object]:
     """
     mask = os.umask(0o077)
     os.umask(mask)
-    with open("/proc/self/cgroup", encoding="utf-8") as groups:
-        place = groups.read()
     return {
         "python": [sys.executable, sys.version, str(sys.flags), *sys.warnoptions],
         "code": __file__,
@@ -42,14 +40,13 @@ def circumstances() -> dict[str, object]:
         "limits": [
             (name, resource.getrlimit(kind)) for name, kind in sorted(vars(resource).items()) if "RLIMIT_" in name
         ],
-        "group of processes": place,
-        "root": list(os.stat("/")[:3]),
     }
 
 
-def same_user(link: socket.socket) -> bool:
-    """True if a process of this user is at the other end."""
-    return int(_PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]) == os.geteuid()
+def peer_of(link: socket.socket) -> int | None:
+    """Number of the process at the other end if it is one of this user."""
+    process, user, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(process) if user == os.geteuid() else None
 
 
 def hand_over() -> None:
@@ -72,7 +69,7 @@ def hand_over() -> None:
 def _accepted(link: socket.socket, place: str) -> int | None:
     """Ask for the command to be done; a handle of the process that does it, None if it is refused."""
     link.connect(place)
-    if not same_user(link):
+    if peer_of(link) is None:
         return None
     # Plain values as text: modules that write other forms take longer to load than all else here.
     asked = ascii((circumstances(), sys.argv, sys.path, os.getcwd(), dict(os.environ))).encode()

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,8 +50,17 @@ PublicOption = Annotated[
     typer.Option(
         metavar="PATH",
         parser=path_of,
-        help="Public records of the same law, of the same kinds, which the noise is calibrated to; without them it is "
-        "calibrated to the given records, and is then a statistic of these.",
+        help="Public records of the same law, of the same kinds, which the noise is calibrated to; calibrated to the "
+        "given records it is a statistic of these.",
+    ),
+]
+AcceptOption = Annotated[
+    float | None,
+    typer.Option(
+        "--accept-capacity",
+        metavar="NATS",
+        help="What all planned copies together may reveal of a record by the moments of the given records; by default "
+        "up to 25 % more than by those of the public ones.",
     ),
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
@@ -156,24 +170,25 @@ def read_both(path: Path, public: Path | None, label: str) -> tuple[Collection, 
     from leakbound.datasets.collection import read_collection
 
     if public is not None and public.exists() and path.exists() and public.samefile(path):
-        raise typer.BadParameter(
-            f"--public {public}: these are the records to protect; leave --public out, or name others"
-        )
+        raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
-        own = read_collection(path, label=label, each=each)
+        own = read_collection(path, label=label, each=each, fits=partial(_check_size, path))
     _check_law(own)
     if public is None:
         return own, None
     with counted(f"reading {public}", None) as each:
-        known = read_collection(public, label=label, each=each)
+        known = read_collection(public, label=label, each=each, fits=partial(_check_size, public))
     if known.pictures != own.pictures or known.values.shape[1:] != own.values.shape[1:]:
         raise typer.BadParameter(
             f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one"
         )
-    if np.array_equal(own.values, known.values):
-        raise typer.BadParameter(
-            f"--public {public}: holds the very records of {path}; leave --public out, or name others"
-        )
+    from leakbound.engine.record_uses import refuse_shared
+    from leakbound.engine.refusals import GuaranteeError
+
+    try:
+        refuse_shared(known.values.reshape(len(known), -1), own.values.reshape(len(own), -1))
+    except GuaranteeError as error:
+        raise typer.BadParameter(f"--public {public}: {error}") from error
     _check_law(known)
     if not own.pictures:
         _check_units(own, known)
@@ -197,17 +212,21 @@ def check_reachable(target: Target, law: Collection) -> None:
             )
 
 
-def _check_law(collection: Collection) -> None:
-    """Refuse records that are too large for a covariance, or all equal."""
+def _check_size(origin: Path, shape: tuple[int, ...]) -> None:
+    """Refuse records that are too large for a covariance."""
     import torch
 
     from leakbound.engine.records import Layout
     from leakbound.engine.refusals import GuaranteeError
 
     try:
-        Layout.of(torch.from_numpy(collection.values[:1]))
+        Layout.of(torch.zeros(()).expand(1, *shape))
     except GuaranteeError as error:
-        raise typer.BadParameter(f"{collection.origin}: {error}") from error
+        raise typer.BadParameter(f"{origin}: {error}") from error
+
+
+def _check_law(collection: Collection) -> None:
+    """Refuse records that are all equal."""
     if np.array_equal(collection.values.min(axis=0), collection.values.max(axis=0)):
         raise typer.BadParameter(
             f"{collection.origin}: all records are equal, so there is nothing to hide; give others"
@@ -224,6 +243,32 @@ def _check_units(own: Collection, known: Collection) -> None:
             f"--public {known.origin}: holds values from {low:g} to {high:g}, {own.origin} from {least:g} to "
             f"{largest:g}; allowed is half the width more on both sides: bring both into the same units"
         )
+
+
+@contextmanager
+def warned() -> Iterator[None]:
+    """Say warnings about the records as the command's other ones."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for one in caught:
+        text = str(one.message).replace("accept_capacity=", "--accept-capacity ")
+        sys.stderr.write(f"leakbound: warning: {text}\n")
+
+
+@contextmanager
+def not_replaced(path: Path) -> Iterator[None]:
+    """Turn a file that appeared meanwhile into an error.
+
+    Raises:
+        BadParameter: If there is one.
+    """
+    try:
+        yield
+    except FileExistsError as error:
+        raise typer.BadParameter(
+            f"--out {path}: has appeared meanwhile; name another file, nothing is overwritten"
+        ) from error
 
 
 def candidates(target: Target) -> int:

@@ -26,6 +26,10 @@ _ROUNDED = (
     "gets worse; but the noise that is left in them is no longer the channel's: take --values npy for what was released"
 )
 
+_LAW = (
+    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, with which the noise is a "
+    "statistic of the given records and no bound holds against whoever knows the others of them"
+)
 _SEEDED = "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave --seed out to protect real records"
 
 
@@ -41,6 +45,15 @@ def protect(
     shape: Annotated[own_records.Shape, typer.Option(help="Shape of the noise.")] = "natural",
     box: own_records.BoxOption = None,
     public: own_records.PublicOption = None,
+    calibrate_to_own: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate-to-own",
+            help="Without public records: calibrate to the given ones. No bound holds then against whoever knows the "
+            "others of them.",
+        ),
+    ] = False,
+    accept_capacity: own_records.AcceptOption = None,
     label: own_records.LabelOption = "label",
     values: Annotated[
         Literal["png", "npy"],
@@ -62,6 +75,8 @@ def protect(
     from leakbound.storage.folders import check_new, created
 
     target = own_records.target_of(kappa, leakage, mse, naming)
+    if (public is not None) == calibrate_to_own:
+        raise typer.BadParameter(_LAW)
     try:
         check_new(out)
     except ValueError as error:
@@ -72,13 +87,18 @@ def protect(
     own, known = own_records.read_both(path, public, label)
     own_records.check_reachable(target, known or own)
     weights = own_records.weights_of(box, shape, own)
-    engine = _engine(own, known, target, shape=shape, weights=weights, seed=seed)
+    engine = _engine(own, known, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity)
     noisy = _released(engine, own)
     with created(out) as folder:
         written = _write(folder, own, noisy, values)
         statement = {**_statement(engine, own, known), "written": written, "digest": _digest(folder)}
         storage.write_json(folder / STATEMENT, statement, sealed=False)
     sys.stdout.write(_text(statement, out))
+    if known is not None and (found := engine.own_capacity) is not None:
+        sys.stdout.write(
+            f"by the moments of the given records themselves {found.rounded:g} nats of their values, over all planned "
+            f"copies; this stands in no file, keep it to yourself\n"
+        )
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 
@@ -117,16 +137,16 @@ def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
     from leakbound.engine.refusals import GuaranteeError
 
     noisy = np.empty_like(own.values)
-    loader = engine.protect(DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH))
     at = 0
-    with counted("releasing", len(own)) as each:
+    with counted("releasing", len(own)) as each, own_records.warned():
         try:
-            for (batch,) in loader:
+            for (batch,) in engine.protect(DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH)):
                 noisy[at : at + len(batch)] = batch.numpy()
                 at += len(batch)
                 each(len(batch))
         except GuaranteeError as error:
-            raise typer.BadParameter(f"{own.origin}: of records {at} to {at + _BATCH - 1}: {error}") from error
+            told = str(error).replace("accept_capacity=", "--accept-capacity ")
+            raise typer.BadParameter(f"{own.origin}: of records {at} to {at + _BATCH - 1}: {told}") from error
     return noisy
 
 
@@ -152,21 +172,24 @@ def _statement(engine: ChannelEngine, own: Collection, known: Collection | None)
     """Facts of a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
     from leakbound.accounting.naming import naming_bound
+    from leakbound.channels.observed import rounded_up
 
     calibration, told = engine.calibration, engine.leakage()
     channel, moments = calibration.channel, calibration.moments
     deviations = own_records.deviations(channel)
     target = engine.target
+    # What is calibrated to the records is computed from them, and its digits would single out the true ones.
+    shown = rounded_up if known is None else float
     return {
         "leakbound": __version__,
         "channel": {
             "shape": channel.shape,
-            "capacity": calibration.information(1),
-            "std": {name: float(value) for name, value in deviations.items()},
+            "capacity": shown(calibration.information(1)),
+            "std": {name: shown(float(value)) for name, value in deviations.items()},
             "units": own_records.SCALE if own.pictures else "those of the array",
             "calibrated_to": "the records themselves" if known is None else "public records",
             "records": moments.count,
-            "shrinkage": moments.shrinkage,
+            "shrinkage": shown(moments.shrinkage),
         },
         "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
         "noise": "secure" if engine.secure else "seeded",
@@ -175,13 +198,13 @@ def _statement(engine: ChannelEngine, own: Collection, known: Collection | None)
         "shape": list(own.values.shape[1:]),
         "classes": len(own.classes),
         "leakage": {
-            "record": told.record,
-            "values": told.joint,
+            "record": shown(told.record),
+            "values": shown(told.joint),
             "label": told.labels or 0.0,
-            "all_records": told.dataset,
-            "mse_linear": calibration.linear_error(1),
-            "mse_mean": calibration.linear_error(0),
-            "naming": naming_bound(told.joint, own_records.candidates(target)),
+            "all_records": shown(told.dataset),
+            "mse_linear": shown(calibration.linear_error(1)),
+            "mse_mean": shown(calibration.linear_error(0)),
+            "naming": shown(naming_bound(told.joint, own_records.candidates(target))),
             "candidates": own_records.candidates(target),
         },
         "assumed": list(_assumed(engine, own, known)),
@@ -193,8 +216,8 @@ def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -
     count, target = engine.calibration.moments.count, engine.target
     if known is None:
         yield (
-            f"the noise is calibrated to the mean and covariance of these {count} records: what it tells of them as a "
-            "whole is not counted; --public PATH takes records that an attacker may know"
+            f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
+            "whoever knows the others of them; --public PATH takes records that an attacker may know"
         )
     else:
         yield f"the records have the covariance of the {count} public ones; the nats then hold for every attacker"

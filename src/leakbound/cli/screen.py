@@ -1,4 +1,4 @@
-"""What a run of Snakemake shows: one line of progress, and whatever went wrong."""
+"""Screen of a Snakemake run: one line of progress, and whatever went wrong."""
 
 import logging
 import sys

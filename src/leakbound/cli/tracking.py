@@ -1,7 +1,6 @@
 """Commands: MLflow's store and pages, and a server for a team."""
 
 import os
-import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -53,6 +52,7 @@ def ui(
 ) -> None:
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
     from leakbound.config import reading
+    from leakbound.config.messages import printable
     from leakbound.tracking.store import is_server, sqlite_file
 
     config = reading.load(configfile)
@@ -67,7 +67,7 @@ def ui(
         from leakbound import tracking
 
         runs = tracking.pages(store, config.preset)
-        lines = (f"{name}: {server}{page}\n" for name, page in runs.items())
+        lines = (f"{printable(name)}: {server}{page}\n" for name, page in runs.items())
         return f"Runs: {server}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
 
     _serve(
@@ -92,9 +92,10 @@ def tracking_server(
     workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 4,
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
+    from leakbound.config.settings import without_password
     from leakbound.tracking.server import bracketed
 
-    if re.search(r"://[^/@]*:[^/@]*@|[?&]password=", database) and database != os.environ.get(_DATABASE):
+    if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"

@@ -9,6 +9,7 @@ import typer
 from leakbound import storage
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.messages import printable
 from leakbound.jobs.verification import findings, sealed_files
 
 
@@ -30,7 +31,8 @@ def verify(
         if deleted:
             finding.path.unlink()
             storage.seal_of(finding.path).unlink(missing_ok=True)
-        sys.stdout.write(f"{finding.path}: {finding.kind}{' and removed' if deleted else ''}: {finding.reason}\n")
+        told = f"{finding.path}: {finding.kind}{' and removed' if deleted else ''}: {finding.reason}"
+        sys.stdout.write(printable(told) + "\n")
     wrong = [finding for finding in found if finding.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if removed := [finding.path for finding in found if remove and finding.kind == "damaged"]:

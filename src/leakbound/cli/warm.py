@@ -5,6 +5,10 @@ it takes next to nothing. Each job is a process of its own all the same, with it
 forked while no other thread runs, so that no lock is inherited that somebody holds, and from a process that has loaded
 libraries and done nothing else, so that it knows nothing of any other job.
 
+What a caller may reach is no word of its own: the warm process asks the system, and starts a job only for one that may
+reach exactly what it may itself. It starts none once a file that it has loaded, or would load, is another than when it
+began: a job is not to be done by code that nobody finds any more.
+
 Between the two ends: the caller sends its circumstances, words, module path, folder and environment, and its three
 standard streams. The job answers no, and the caller does the command itself, or yes, with a handle that the caller
 passes its signals on by. When the job ends, the warm process sends its status. A caller that is gone has its job
@@ -24,22 +28,25 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from leakbound.cli.handover import LENGTH, NO, STATUS, WARM, YES, circumstances, same_user
+from leakbound.cli.handover import LENGTH, NO, STATUS, WARM, YES, circumstances, peer_of
 
 _THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
 _BEGIN = "import sys; del sys.path[0]; from leakbound.cli.warm import serve; serve(*map(int, sys.argv[1:]))"
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
 _WAITING = 128  # callers at a time
+_PACKAGE = str(Path(__file__).parents[1])
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _MODULES = "modules"  # file beside the socket: names of what is loaded
 _LATER = {
     "torch": ("torch._dynamo", "torch.func"),  # the former is loaded by the first step of any optimizer
@@ -98,7 +105,7 @@ def serve(coordinator: int, number: int) -> None:
         coordinator: Its process number.
         number: That of the socket that jobs come to.
     """
-    here = circumstances()
+    here, sources = circumstances(), _sources()
     listener = socket.socket(fileno=number)
     folder = Path(listener.getsockname()).parent
     signal.signal(signal.SIGTERM, partial(_leave, folder))
@@ -110,9 +117,40 @@ def serve(coordinator: int, number: int) -> None:
         names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
         sys.stderr.write(f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n")
         return
+    if not sources.items() <= (loaded := _sources()).items():
+        return  # edited meanwhile
     gc.collect()
     gc.freeze()  # what is never freed is not written to either, so that processes share its memory
-    _Warm(listener, here).answer_all()
+    _Warm(listener, here, loaded).answer_all()
+
+
+def _sources() -> dict[str, tuple[int, ...]]:
+    """Files of the package, and of loaded modules that are not installed: place, size and times of change of each."""
+    inside = [os.path.join(folder, file) for folder, _, files in os.walk(_PACKAGE) for file in files]
+    loaded = [str(getattr(module, "__dict__", {}).get("__file__")) for module in list(sys.modules.values())]
+    found: dict[str, tuple[int, ...]] = {}
+    for file in (*inside, *loaded):
+        if not file.endswith(".py") or (file.startswith(_INSTALLED) and not file.startswith(_PACKAGE)):
+            continue
+        with suppress(OSError):
+            known = os.stat(file)
+            found[file] = (known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
+    return found
+
+
+def _confinement(process: int) -> list[str]:
+    """Limits that the system sets a process: capabilities, filters of calls, name spaces, profile, group and root.
+
+    Raises:
+        OSError: If it is gone, in a name space of its own, or may do what this process may not.
+    """
+    home = f"/proc/{process}"
+    with open(f"{home}/status", encoding="utf-8") as status, open(f"{home}/cgroup", encoding="utf-8") as group:
+        found = [*group, *(line for line in status if line.startswith(("Cap", "NoNewPrivs", "Seccomp")))]
+    with suppress(OSError), open(f"{home}/attr/current", encoding="utf-8") as profile:  # where the system has some
+        found += profile
+    spaces = (os.readlink(f"{home}/ns/{name}") for name in sorted(os.listdir(f"{home}/ns")))
+    return [*found, *spaces, str(os.stat(f"{home}/root")[:3])]
 
 
 def _load(modules: Iterable[str]) -> None:
@@ -159,10 +197,11 @@ class _Warm:
     Args:
         listener: Socket that callers come to.
         here: Circumstances under which it was started.
+        sources: Files that it has loaded, as they were.
     """
 
-    def __init__(self, listener: socket.socket, here: dict[str, object]) -> None:
-        self._listener, self._here = listener, here
+    def __init__(self, listener: socket.socket, here: dict[str, object], sources: dict[str, tuple[int, ...]]) -> None:
+        self._listener, self._here, self._sources = listener, here, sources
         self._jobs: dict[int, _Forked] = {}  # by a handle of the process
         self._callers: dict[int, int] = {}  # number of the connection to that handle
         self._poll = select.poll()
@@ -183,7 +222,7 @@ class _Warm:
     def _answer(self) -> None:
         """Fork a process for a caller; it alone reads what that sends, so that nobody has to wait."""
         link, _ = self._listener.accept()
-        if not same_user(link):
+        if (caller := peer_of(link)) is None:
             link.close()
             return
         own = os.getpid()
@@ -191,11 +230,15 @@ class _Warm:
         if process == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._forget()
-            _work(link, self._here, own)
+            _work(link, self._here, own, lambda: self._may_serve(caller))
         handle = os.pidfd_open(process)
         self._jobs[handle], self._callers[link.fileno()] = _Forked(process, link), handle
         self._poll.register(handle, select.POLLIN)
         self._poll.register(link, 0)
+
+    def _may_serve(self, caller: int) -> bool:
+        """True if a caller would do the same by itself: by the same code, and as free to do so."""
+        return _confinement(caller) == _confinement(os.getpid()) and _sources() == self._sources and _has_devices()
 
     def _report(self, handle: int) -> None:
         """Tell a caller how its job has ended."""
@@ -216,13 +259,13 @@ class _Warm:
             job.link.close()
 
 
-def _work(link: socket.socket, here: dict[str, object], parent: int) -> NoReturn:
+def _work(link: socket.socket, here: dict[str, object], parent: int, may_serve: Callable[[], bool]) -> NoReturn:
     """Be the process of a job: do its command as if it had been started by itself."""
     began = time.monotonic()
     _end_after(parent, signal.SIGKILL)
     try:
         (there, words, path, folder, environment), streams = _request(link)
-        if there != here or not _has_devices():
+        if there != here or not may_serve():
             link.sendall(NO)
             os._exit(0)
         os.chdir(folder)

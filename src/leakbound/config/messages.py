@@ -68,6 +68,11 @@ def _line(text: str) -> str:
     """Text in one line of bounded length, what cannot be printed escaped, passwords covered."""
     text = without_password(text[: 2 * _LONGEST])
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal but stand there: what cannot be printed is escaped, line breaks too."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

@@ -49,8 +49,8 @@ class IllustrationConfig(Settings):
     """Images shown."""
     weights: BoxWeights = BoxWeights()
     """β of the personalized shapes."""
-    covariance: CovarianceOf = "members"
-    """Records whose mean and covariance are shown; no channel that leaves is made from them."""
+    covariance: CovarianceOf | None = None
+    """Records whose mean and covariance are shown, by default those that channels are made from."""
     replicas: Replicas = 10
     """Draws of records, where some are drawn."""
 

@@ -31,6 +31,8 @@ class Config(Settings):
     covariance: CovarianceOf = "aux"
     """Records whose mean and covariance channels are made from: aux are the attacker's and nobody's secret; members, as
     published, makes channels that give their members away (docs/guide.md)."""
+    accept_capacity: Annotated[float, Field(ge=1.0, le=1e6)] = 1.25
+    """Multiple of a channel's capacity that the moments of the images themselves may give before a job refuses them."""
     replicas: Replicas = 3
     """Seeds of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -20,7 +20,7 @@ from PIL import Image
 
 from leakbound.datasets.folders import ClassFolders
 from leakbound.datasets.images import read_file
-from leakbound.datasets.records import DatasetError, Records, check_alike
+from leakbound.datasets.records import DatasetError, Records
 from leakbound.storage import limits
 
 Kind = Literal["folders", "parquet", "array"]
@@ -60,7 +60,11 @@ class Collection:
 
 
 def read_collection(
-    path: Path, *, label: str = "label", each: Callable[[int], None] = lambda count: None
+    path: Path,
+    *,
+    label: str = "label",
+    each: Callable[[int], None] = lambda count: None,
+    fits: Callable[[tuple[int, ...]], object] = lambda shape: None,
 ) -> Collection:
     """Records of one's own.
 
@@ -68,6 +72,7 @@ def read_collection(
         path: Folder of class folders, file ``.parquet`` with images in the Hugging Face layout, or file ``.npy``.
         label: Column of the labels, of Parquet.
         each: Told how many images more have been read.
+        fits: Called with the shape of a record before others are read; raises if it is not wanted.
 
     Raises:
         DatasetError: If it is something else, damaged, holds records of different forms, or fewer than two.
@@ -79,38 +84,42 @@ def read_collection(
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DatasetError(f"{path}: two files would both become {twice}. Rename one of them.")
-        pixels = _pixels(found.records(path), each)
+        pixels = _pixels(found.records(path), sum(file.stat().st_size for file in found.files), each, fits)
         return Collection(path, "folders", pixels, found.labels, found.classes, names)
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file or folder.")
     if path.suffix == ".parquet":
         classes, records = read_file(path, label)
-        return Collection(path, "parquet", _pixels(records, each), records.labels, classes, column=label)
+        pixels = _pixels(records, path.stat().st_size, each, fits)
+        return Collection(path, "parquet", pixels, records.labels, classes, column=label)
     if path.suffix == ".npy":
-        return Collection(path, "array", _array(path))
+        return Collection(path, "array", _array(path, fits))
     raise DatasetError(
         f"{path}: give a folder with a subfolder of images for each class, a file .parquet in the Hugging Face layout, "
         "or an array .npy"
     )
 
 
-def _pixels(records: Records, each: Callable[[int], None]) -> Float[np.ndarray, "n colors height width"]:
-    """All images, on [0, 1]."""
-    first = records.decode(np.arange(1)).shape[1:]
-    tall, wide, colors = first
-    limits.check(records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, limits.ARRAYS // 2)
+def _pixels(
+    records: Records, stored: int, each: Callable[[int], None], fits: Callable[[tuple[int, ...]], object]
+) -> Float[np.ndarray, "n colors height width"]:
+    """All images, on [0, 1], of files of so many bytes."""
+    tall, wide, colors = records.decode(np.arange(1)).shape[1:]
+    fits((colors, tall, wide))
+    most = min(max(limits.TABLE, limits.PICTURES * stored), limits.ARRAYS // 2)
+    limits.check(records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, most)
     values = np.empty((len(records), colors, tall, wide), np.float32)
     for start in range(0, len(records), _CHUNK):
-        pixels = records.decode(np.arange(start, min(start + _CHUNK, len(records))))
-        check_alike(pixels.shape[1:], records.place(start), first, records.place(0))
+        pixels = records.like(0, np.arange(start, min(start + _CHUNK, len(records))))
         values[start : start + _CHUNK] = np.moveaxis(pixels, -1, 1) / _WHITE
         each(len(pixels))
     return _several(Path(records.origin), values)
 
 
-def _array(path: Path) -> Float[np.ndarray, "n ..."]:
+def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.ndarray, "n ..."]:
     """An array as float32."""
-    limits.check(path, "bytes", path.stat().st_size, limits.ARRAYS)
+    size = path.stat()
+    limits.check(path, "bytes", size.st_size, limits.ARRAYS)
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError) as error:
@@ -118,6 +127,10 @@ def _array(path: Path) -> Float[np.ndarray, "n ..."]:
     if not isinstance(stored, np.ndarray) or stored.dtype.kind not in "biuf" or stored.ndim < 2 or not stored.size:
         held = f"{stored.dtype} of shape {stored.shape}" if isinstance(stored, np.ndarray) else "several arrays"
         raise DatasetError(f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each")
+    fits(stored.shape[1:])
+    kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a file may have holes, which read as zeros
+    most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
+    limits.check(path, "bytes as float32 to give", 4 * stored.size, most)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32, order="C")
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)

@@ -39,18 +39,18 @@ class ClassFolders:
         """Image files of a folder; hidden files and folders do not count.
 
         Raises:
-            DatasetError: If there are no subfolders, one of them holds no image or something else than image files, or
-                images lie beside them.
+            DatasetError: If there are no subfolders, one of them holds no image or something else than image files,
+                images lie beside them, or a link leads out of the folder.
         """
         if not folder.is_dir():
             raise DatasetError(f"{folder}: there is no such folder. Images lie in subfolders, one for each class.")
-        inside = list(_visible(folder))
+        inside = list(_visible(folder, folder))
         homes = [path for path in inside if path.is_dir()]
         if loose := [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
             raise DatasetError(f"{loose[0]}: lies beside the class folders. Move it into the folder of its class.")
         if not homes:
             raise DatasetError(f"{folder}: has no subfolders. Put images into one subfolder for each class.")
-        held = [_files(home) for home in homes]
+        held = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
         return cls(tuple(home.name for home in homes), tuple(path for files in held for path in files), labels)
 
@@ -110,8 +110,9 @@ class FolderReader:
 read_folders = FolderReader()
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    """Entries of a folder, by name, but for hidden ones."""
+def _visible(folder: Path, top: Path) -> Iterator[Path]:
+    """Entries of a folder, by name, but for hidden ones; no link may lead out of the top one, whose files are meant."""
+    inside = os.path.join(os.path.realpath(top), "")
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -120,12 +121,14 @@ def _visible(folder: Path) -> Iterator[Path]:
         if not name.startswith("."):
             if not name.isprintable():
                 raise DatasetError(f"{folder}: holds the name {name!r}, which cannot be printed. Rename it.")
+            if not os.path.realpath(folder / name).startswith(inside):
+                raise DatasetError(f"{folder / name}: is a link out of {top}. Put what is meant into that folder.")
             yield folder / name
 
 
-def _files(home: Path) -> list[Path]:
+def _files(home: Path, top: Path) -> list[Path]:
     """Image files of a class."""
-    files = list(_visible(home))
+    files = list(_visible(home, top))
     for path in files:
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
             raise DatasetError(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leakbound.config.data import ORIGINALS, DatasetConfig
+from leakbound.config.messages import printable
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
@@ -187,8 +188,8 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
     encoded = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
     if encoded < 0 or not any(is_kind(kind.field(encoded).type) for is_kind in _BINARY):
         raise DatasetError(
-            f"{origin}: column {image!r} is {kind}, expected is struct<bytes: binary, path: string> with encoded "
-            "PNG, WebP or JPEG files, as Hugging Face datasets writes images."
+            f"{origin}: column {image!r} is {printable(str(kind)[:200])}, expected is struct<bytes: binary, "
+            "path: string> with encoded PNG, WebP or JPEG files, as Hugging Face datasets writes images."
         )
     if label not in schema.names:
         raise DatasetError(f"{origin}: has no column {label!r} to use as the label; {nearest(label, schema.names)}")

@@ -32,6 +32,10 @@ class Records:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def like(self, first: int, rows: np.ndarray) -> np.ndarray:
+        """Pixels of some rows, of which none is decoded after one of another form than the row ``first``."""
+        return self.decode(np.concatenate([[first], rows]))[1:]
+
     def place(self, row: int) -> str:
         """Place of a record, for messages."""
         return f"{self.origin}: row {row}" if self.names is None else self.names[row]

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
-from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
+from leakbound.datasets.records import DatasetError, RawDataset, Records
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
@@ -244,9 +244,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
-            pixels = records.decode(rows[start : start + step])
-            check_alike(pixels.shape[1:], records.place(int(rows[start])), first, records.place(int(rows[0])))
-            images[start : start + step] = resized(pixels, side)
+            images[start : start + step] = resized(records.like(int(rows[0]), rows[start : start + step]), side)
         return Split(images, records.labels[rows])
 
     pool, test, aux = split(raw.train, drawn.pool), split(held, drawn.test), split(raw.train, drawn.aux)

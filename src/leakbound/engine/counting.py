@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def once(self) -> bool:
-        """Whether every draw for a record gives the same copy, in whatever run."""
+        """True if every draw for a record gives the same copy, in whatever run."""
         return self.frozen and self.seeded
 
     def exceeded(
@@ -113,7 +113,7 @@ class Counter:
         self._lock, self._process = RLock(), os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy needs.
+        """All but the lock, which a copy makes for itself.
 
         Raises:
             GuaranteeError: If the copy would count apart from this one what both release.
@@ -127,6 +127,9 @@ class Counter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if self.file is None and not self.plan.seeded:  # so that a copy's state is no state of this run
+            self.identity = self.identity.renewed()
+            self._books = {self.identity: self.book}
         self._lock, self._process = RLock(), os.getpid()
 
     @contextmanager
@@ -148,7 +151,7 @@ class Counter:
 
     @property
     def pristine(self) -> bool:
-        """Whether nothing was released or taken up."""
+        """True if nothing was released or taken up."""
         return not any(book.looks.any() for book in self._books.values())
 
     def count(
@@ -201,7 +204,9 @@ class Counter:
 
     def refresh(self) -> None:
         """Take note of what other runs have added to the ledger on disk since."""
-        if self.file is not None and self.book.digests:
+        if self.file is None or not self.book.digests:
+            return
+        with self._lock:
             looks, self.book.others = self.file.looks(self.book.digests)
             self.book.looks = np.maximum(self.book.looks, looks)
             if not self.plan.frozen:

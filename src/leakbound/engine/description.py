@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from leakbound.engine.engine import ChannelEngine
 
 _CANDIDATES = 1000
+_VERSION = 2
 
 
 def describe(engine: ChannelEngine) -> str:
@@ -25,6 +26,20 @@ def describe(engine: ChannelEngine) -> str:
         *(f"  - {one}" for one in _assumptions(engine)),
     ]
     return "\n".join(lines)
+
+
+def law(engine: ChannelEngine) -> dict[str, Any]:
+    """Facts that a state and an engine must share."""
+    channel = engine.calibration.channel
+    return {
+        "version": _VERSION,
+        "shape": channel.shape,
+        "nats": float(engine.calibration.information(1)),
+        "power": channel.noise_power,
+        "noise": engine.noise,
+        "seed": engine._seed,
+        "inputs": list(engine.layout.shape),
+    }
 
 
 def _guarantee(engine: ChannelEngine) -> Iterator[str]:
@@ -45,6 +60,11 @@ def _guarantee(engine: ChannelEngine) -> Iterator[str]:
     else:
         planned = f"{looks} uses"
         yield f"{looks} uses tell at most {together:.6g} nats together ({looks * one:.6g} if added up)"
+    if (own := engine.own_capacity) is not None and own.records > 1:
+        yield (
+            f"{own.rounded:g} nats by the moments of the private records ({own.records} of them were compared): a "
+            "statistic of these, so keep it to yourself"
+        )
     error, blind = calibration.linear_error(looks), calibration.linear_error(0)
     yield f"after {planned}:"
     yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
@@ -57,8 +77,8 @@ def _assumptions(engine: ChannelEngine) -> Iterator[str]:
     moments = engine.calibration.moments
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
     yield (
-        f"private records have the covariance of the {moments.count} calibration records{shrunk}; whatever their law, "
-        "nats and naming then hold for every attacker"
+        f"private records have the covariance of the {moments.count} calibration records{shrunk}; compared are some "
+        "of them, on average; whatever their law, nats and naming then hold for every attacker"
     )
     yield (
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "

@@ -15,16 +15,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from leakbound.channels.covariance import population_moments
-from leakbound.channels.sampling import ChannelSampler
+from leakbound.channels.observed import OwnCapacity
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
 from leakbound.engine.counting import Counted, Counter, Plan
-from leakbound.engine.description import describe
+from leakbound.engine.description import describe, law
 from leakbound.engine.identity import Identity
 from leakbound.engine.ledger import Ledger, checked_state
 from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader, check_batches
-from leakbound.engine.noise import RecordNoise
+from leakbound.engine.noise import CentredSampler, RecordNoise
+from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
 from leakbound.engine.ranks import in_ranks, together
 from leakbound.engine.records import Key, Layout, as_tensor, count_labels, dataset_of, gathered, replaced, taken
@@ -33,7 +34,6 @@ from leakbound.engine.targets import Calibration, Reconstruction, Target, as_tar
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 from leakbound.registry import SHAPES
 
-_VERSION = 2
 _LARGE = 500  # values of a record, from which calibration takes seconds to a minute
 
 
@@ -67,14 +67,16 @@ class ChannelEngine:
         seed: int | None = None,
         classes: int | None = None,
         key: Key = None,
+        accept_capacity: float | int | None = None,
         identity: Identity,
         ledger: LedgerFile | None = None,
         public: Collection[bytes] | None = None,
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
         self.steps, self.classes, self._seed, self._key = 0, classes, seed, key
-        shape, frozen = (1, 1, calibration.channel.dimension), noise == "frozen"
-        self._sampler = ChannelSampler(calibration.channel, shape, on_grid=seed is None)
+        frozen = noise == "frozen"
+        self._sampler = CentredSampler(calibration.channel, calibration.moments.mean, on_grid=seed is None)
+        self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         adds = not isinstance(target, Reconstruction)  # of several channels, nats have a sum; errors have none
         self._counter = Counter(Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger)
@@ -97,6 +99,7 @@ class ChannelEngine:
         seed: int | None = None,
         classes: int | None = None,
         value_range: tuple[float | int, float | int] | None = None,
+        accept_capacity: float | int | None = None,
         ledger: str | Path | None = None,
         calibrate_to_own: bool = False,
     ) -> ChannelEngine:
@@ -114,15 +117,14 @@ class ChannelEngine:
             classes: Number of labels, which are released without noise; without it they are not counted.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
+            accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
             ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses of
                 records together; without it only this engine's are known. Its owner alone may read it: it holds the key
                 that recognises records.
-            calibrate_to_own: Allow to protect these very records, though the channel is then a statistic of them, which
-                is not counted.
+            calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
 
         Raises:
-            GuaranteeError: If the data are no inputs of one form, the target cannot be met, or the ledger cannot be
-                used.
+            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
         asked = as_target(target)
@@ -152,8 +154,8 @@ class ChannelEngine:
         spectrum = form.decompose(moments, weights=weights)
         calibration = asked.solve(form, spectrum, moments, looks)
         public = None if calibrate_to_own else identity.contents(inputs)
-        given: dict[str, Any] = {"noise": noise, "seed": seed, "classes": classes, "key": key}
-        return cls(calibration, layout, asked, **given, identity=identity, ledger=file, public=public)
+        given: dict[str, Any] = {"classes": classes, "key": key, "accept_capacity": accept_capacity, "public": public}
+        return cls(calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given)
 
     def protect(
         self,
@@ -165,6 +167,8 @@ class ChannelEngine:
         uncounted: Collection[str | int] = (),
     ) -> Any:
         """The same loader or dataset with noisy inputs.
+
+        Some records are read first, to compare their moments with the calibration's; a stop can be seen by others.
 
         Args:
             data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``; or a map-style
@@ -181,7 +185,7 @@ class ChannelEngine:
 
         Raises:
             GuaranteeError: If the records are not as those of the calibration, are these themselves, are not the same
-                at each reading, hold more than input and labels, or lack some that a loaded state has counted.
+                at each reading, hold more than input and labels, lack some of a loaded state, or reveal too much.
         """
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
@@ -194,6 +198,7 @@ class ChannelEngine:
         self._checked(as_tensor(taken(first, place))[None])
         self.check_labels([replaced(first, place, None)], uncounted)
         refuse_random(dataset, place)
+        self._own.read(dataset, place, self.layout)
         gate = Gate(self, places, self._registered(places, name, place), place, after, tuple(uncounted))
         return (
             ProtectedLoader(data, gate, place) if isinstance(data, DataLoader) else ProtectedDataset(data, gate, place)
@@ -223,19 +228,21 @@ class ChannelEngine:
 
         Raises:
             BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before; or this is
-                a process that was forked from that of the engine.
+            GuaranteeError: If an input has another form than calibrated for, or other values than before; if those so
+                far reveal over 25 % more than promised by their moments; or in a process forked from the engine's.
         """
 
         def contents() -> list[bytes]:
             checked()
             if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
                 raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
-            return self._checked(inputs)
+            found = self._checked(inputs)
+            self._own.show(inputs.reshape(len(inputs), -1).double().numpy(), found)
+            return found
 
         with self._counter.turn():
             counted = self._counter.count(ledgers, which, records, contents)
-            released = self._drawn(counted, inputs.reshape(len(inputs), 1, 1, -1).to(torch.float32))
+            released = self._drawn(counted, inputs.reshape(len(inputs), 1, 1, -1).double())
             self.steps += 1
         return released.reshape(inputs.shape)
 
@@ -265,6 +272,11 @@ class ChannelEngine:
         """
         self._labels = max([self._labels, *(count_labels(rest, self.classes, uncounted) for rest in rests)])
         self._uncounted.update(uncounted)
+
+    @property
+    def own_capacity(self) -> OwnCapacity | None:
+        """Nats by the moments of the private records, which stay with their owner; None before some were read."""
+        return self._own.capacity
 
     def accountant(self) -> LeakageAccountant:
         """Accountant of all uses so far, to which uses of other channels can be added."""
@@ -318,7 +330,7 @@ class ChannelEngine:
             GuaranteeError: If the key of your account can be neither read nor made.
         """
         with self._counter.turn():
-            return {"law": self._law(), "steps": self.steps, **self._counter.state()}
+            return {"law": law(self), "steps": self.steps, **self._counter.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
@@ -345,6 +357,7 @@ class ChannelEngine:
         """
         self.steps = 0
         self._counter.leave()
+        self._own.forget()
         if state is not None:
             self._load(state, adds=True)
 
@@ -364,7 +377,7 @@ class ChannelEngine:
     def _checked(self, inputs: Tensor) -> list[bytes]:
         """Refuse inputs that the channel is not for; what recognises the others."""
         self.layout.check(inputs)
-        self.calibration.check_directions(inputs.reshape(len(inputs), -1).to(torch.float32).numpy())
+        self.calibration.check_directions(inputs.reshape(len(inputs), -1).double().numpy())
         contents = self._counter.identity.contents(inputs)
         if not self._public.isdisjoint(contents):
             raise GuaranteeError(
@@ -378,15 +391,15 @@ class ChannelEngine:
         if self._seed is not None:
             digests = [self._counter.book.digests[row][:8] for row in counted.rows[counted.own]]
             words = np.frombuffer(b"".join(digests), np.uint64)
-            return self._sampler.apply(clean, RecordNoise(self._seed, "release", words, counted.numbers))
+            return self._sampler.apply(clean, RecordNoise(self._seed, "release", words, counted.numbers)).float()
         source: NoiseSource = SecureNoise()
         if self.noise == "fresh":
-            return self._sampler.apply(clean, source)
+            return self._sampler.apply(clean, source).float()
         book, begin = self._counter.book, counted.own.start
         mine = counted.new[(counted.new >= begin) & (counted.new < counted.own.stop)]
-        copies, _ = together(lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source))
+        copies, _ = together(lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float())
         book.keep(counted.rows[counted.new].tolist(), torch.cat(copies))
-        return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean
+        return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean.float()
 
     def _registered(self, places: Places, name: str, key: Key) -> tuple[Ledger, ...]:
         """Ledgers of the collections of a dataset; those that are known keep theirs."""
@@ -398,23 +411,10 @@ class ChannelEngine:
             found.append(ledger)
         return tuple(found)
 
-    def _law(self) -> dict[str, Any]:
-        """Facts that a state and an engine must share."""
-        channel = self.calibration.channel
-        return {
-            "version": _VERSION,
-            "shape": channel.shape,
-            "nats": float(self.calibration.information(1)),
-            "power": channel.noise_power,
-            "noise": self.noise,
-            "seed": self._seed,
-            "inputs": list(self.layout.shape),
-        }
-
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Go on from a state; ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, kept = checked_state(state, self._law(), self.calibration.channel.dimension, copied)
+        key, steps, kept = checked_state(state, law(self), self.calibration.channel.dimension, copied)
         with self._counter.turn():
             self._counter.load(key, kept, adds=adds)
             self.steps = steps

@@ -46,6 +46,10 @@ class Identity:
         double = bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
         return cls(os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double)
 
+    def renewed(self) -> Identity:
+        """Another random key."""
+        return Identity(os.urandom(_KEY), self.double)
+
     @property
     def name(self) -> str:
         """Name of the key, from which nobody learns the key."""
@@ -58,7 +62,7 @@ class Identity:
     def contents(self, inputs: Tensor) -> list[bytes]:
         """Digests without the key of inputs (n, ...), which are kept in memory alone."""
         rows = inputs.reshape(len(inputs), -1).to(torch.float64 if self.double else torch.float32)
-        return [blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).numpy()]  # -0 is 0
+        return [blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).contiguous().numpy()]  # -0 is 0
 
     def sealed(self) -> str:
         """The key for a state: whoever lacks the owner's key learns nothing from it."""
@@ -113,11 +117,13 @@ def _owner_key() -> bytes:
                 pass
             finally:
                 part.unlink()
-        key = path.read_bytes()
+        key, mode = path.read_bytes(), path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
             f"{path}: {error.strerror}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of your own"
         ) from error
+    if mode & 0o077:
+        raise GuaranteeError(f"{path}: its mode is {mode:o}, so others can read the key: chmod 600 it first")
     if len(key) != _KEY:
         raise GuaranteeError(
             f"{path} holds {len(key)} bytes and is no key of {_KEY}: set LEAKBOUND_KEY to another file"

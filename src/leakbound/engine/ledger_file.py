@@ -22,6 +22,7 @@ from leakbound.engine.refusals import GuaranteeError
 
 _APPLICATION = 0x6C65616B  # "leak", in the header of the file
 _WAIT = 60.0  # seconds for other processes
+_AT_ONCE = 512  # records asked for in one query
 _ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
 _TABLES = (
     "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
@@ -65,6 +66,8 @@ class LedgerFile:
             raise GuaranteeError(
                 f"ledger = {self.path}: {error.strerror}, so give a file in a folder of yours"
             ) from error
+        if not self.path.is_file():
+            raise GuaranteeError(f"ledger = {self.path}: it is no file, so give the path of one")
         if (mode := self.path.stat().st_mode & 0o777) & 0o077:
             raise GuaranteeError(
                 f"ledger = {self.path}: its mode is {mode:o}, so others can read it: chmod 600 it first"
@@ -147,14 +150,17 @@ class LedgerFile:
     def _looks(self, connection: sqlite3.Connection, digests: Sequence[bytes]) -> Looks:
         """Rows of the file for some records."""
         own, others = np.zeros(len(digests), np.int64), np.zeros(len(digests))
-        for place, digest in enumerate(digests):
-            for channel, looks in connection.execute("SELECT channel, looks FROM looks WHERE digest = ?", (digest,)):
+        places = {digest: place for place, digest in enumerate(digests)}
+        for begin in range(0, len(digests), _AT_ONCE):
+            some = digests[begin : begin + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            for digest, channel, looks in connection.execute(f"SELECT * FROM looks WHERE digest IN ({marks})", some):
                 if channel == self._channel:
-                    own[place] = looks
+                    own[places[digest]] = looks
                     continue
                 if channel not in self._ratios:
                     self._read_channels(connection)
-                others[place] += joint_information(self._ratios[channel][1], looks)
+                others[places[digest]] += joint_information(self._ratios[channel][1], looks)
         return own, others
 
     def _read_channels(self, connection: sqlite3.Connection) -> None:
@@ -186,7 +192,7 @@ class LedgerFile:
         if self._connection is not None:
             self._left.append(self._connection)
         self._connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
         self._process = os.getpid()
         self._place = self._place or self._inode()
         return self._connection

@@ -4,14 +4,50 @@ Philox is a counter-based generator: a key and a 256-bit counter give its number
 counter holds a word of the record's digest and its use, so no state has to be kept and no two uses share a stream.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from leakbound.channels.channel import Channel
+from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.seeding import derive_seed
+from leakbound.randomness.sources import NoiseSource
+
+
+class CentredSampler:
+    """Noise on records whose public mean is off, in float64, so that no record is rounded before its noise.
+
+    Float32 numbers near 2³⁰ are 128 apart; rounding to them is no noise, and differs from record to record.
+
+    Args:
+        channel: A calibrated channel.
+        mean: (d,) of the records that it was calibrated to.
+        on_grid: Release on a grid, as secure noise needs it; the mean is rounded to its points.
+    """
+
+    def __init__(self, channel: Channel, mean: Float[np.ndarray, " d"], *, on_grid: bool) -> None:
+        plain = ChannelSampler(channel, (1, 1, channel.dimension), on_grid=on_grid)
+        off = torch.from_numpy(mean)
+        if plain.spacing is not None:
+            spacing = torch.where(plain.spacing > 0, plain.spacing, 1.0)
+            off = torch.where(plain.spacing > 0, torch.round(off / spacing) * spacing, off)
+        self._mean, self._type = off, torch.float64 if on_grid else torch.float32
+        left = None if channel.mean is None else channel.mean - off.numpy()
+        self._sampler = (
+            plain if left is None else ChannelSampler(replace(channel, mean=left), plain.image_shape, on_grid=on_grid)
+        )
+
+    def apply(self, clean: Float[Tensor, "rows *ones d"], source: NoiseSource) -> Float[Tensor, "rows *ones d"]:
+        """One use of the channel for each row; in and out float64."""
+        centred = (clean - self._mean).to(self._type)
+        noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, len(self._mean)), source)
+        return noisy.reshape(clean.shape).double() + self._mean
 
 
 class RecordNoise:

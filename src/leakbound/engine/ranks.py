@@ -14,7 +14,7 @@ _groups: dict[Any, Any] = {}  # of the default group, one that gathers objects w
 
 
 def together(own: Callable[[], T]) -> tuple[list[T], int]:
-    """What each rank computes, in the order of ranks, and the number of this one; alone, what this process computes.
+    """Results of all ranks, in their order, and the number of this one; alone, the result of this process.
 
     Raises:
         GuaranteeError: On all ranks, if one is refused, or does not come.

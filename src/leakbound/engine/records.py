@@ -61,6 +61,14 @@ class Layout:
             raise GuaranteeError(f"values from {low:g} to {high:g} leave value_range = {value_range}: widen it")
         return cls(shape, is_whole(inputs), float(value_range[0]), float(value_range[1]))
 
+    def fits(self, inputs: Tensor) -> bool:
+        """True of inputs (batch, ...) that :meth:`check` does not refuse."""
+        try:
+            self.check(inputs)
+        except GuaranteeError:
+            return False
+        return True
+
     def check(self, inputs: Tensor) -> None:
         """Refuse inputs (batch, ...) of another form.
 
@@ -86,7 +94,7 @@ class Layout:
         if low < self.low or high > self.high:
             raise GuaranteeError(
                 f"values from {low:g} to {high:g} leave the range from {self.low:g} to {self.high:g} that the channel "
-                "was calibrated for: scale the data as the calibration data were, or give for_data their value_range"
+                "was calibrated for: scale the data as the calibration data were; only if they are, widen value_range"
             )
 
 
@@ -188,9 +196,9 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:
             f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
             f"without noise: leave it out, or allow it by protect(..., uncounted=[{place!r}]), which does not count it"
         )
-    if classes is not None and not 0 <= int(form) < classes:
+    if classes is not None and not 0 <= form.item() < classes:
         raise GuaranteeError(
-            f"place {place!r}{inside} of a record is the label {int(form)}: classes = {classes} counts labels from 0 "
+            f"place {place!r}{inside} of a record is the label {form.item()}: classes = {classes} counts labels from 0 "
             f"to {classes - 1}, so give their real number"
         )
     return 1

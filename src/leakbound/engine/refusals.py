@@ -7,3 +7,7 @@ class GuaranteeError(ValueError):
 
 class BudgetError(GuaranteeError):
     """Refusal of a batch whose records have no uses left; nothing of it was released or counted."""
+
+
+class CapacityWarning(UserWarning):
+    """Records whose own moments give a channel a larger capacity than the promised one, by 5 % to 25 %."""

@@ -66,7 +66,7 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
     """
     try:
         return _replayed(record, ratios)
-    except (AttributeError, KeyError, OverflowError, TypeError) as error:  # values of other types than were written
+    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:  # values of other types than were written
         raise ValueError("the provenance holds events or bounds of another form: train anew") from error
 
 
@@ -117,6 +117,10 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
     needed = {"replica", "replicas", "labels"}
     if not isinstance(stated, dict) or not needed <= stated.keys() or len({event.bound for event in events}) != 1:
         raise ValueError("the provenance states bounds of another form: give that of a training")
+    classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
+    if (classes > 1) != channel or not _agree(math.log(classes), stated["labels"]):
+        labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
+        raise ValueError(f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train anew")
     return stated, events
 
 

@@ -20,12 +20,11 @@ from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covarian
 from leakbound.accounting.naming import identification_information
 from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
 from leakbound.channels.covariance import Moments
+from leakbound.channels.observed import unspanned
 from leakbound.engine.accountant import joint_information
 from leakbound.engine.refusals import GuaranteeError
 
 _STEPS = 200  # doublings or halvings of κ until the root lies between two
-_BARE = 1e-9  # share of the largest variance, below which data do not vary
-_ROUNDING = 1e-8  # share of it, in squared units, above which a coordinate is more than rounding
 _SAFE = 1e-12  # by which κ is lowered, and then twice that, …, until the target is met
 
 
@@ -48,28 +47,17 @@ class Calibration:
         """Variance ratios of signal and noise of one use, along axes that decouple both."""
         return signal_to_noise(self.channel, self.spectrum)
 
-    @cached_property
-    def _bare(self) -> Float[np.ndarray, "d bare"]:
-        """Directions in which the data do not vary and noise that follows their variance is next to none."""
-        variances, basis = self.spectrum.data_eigenvalues, self.channel.basis
-        if variances is None or basis is None:
-            return np.zeros((self.channel.dimension, 0))
-        passing = np.ones(len(variances), bool) if self.channel.gain is None else self.channel.gain > 0
-        return basis[:, passing & (variances < _BARE * variances.max())]
-
     def check_directions(self, records: Float[np.ndarray, "n d"]) -> None:
-        """Refuse records that vary in directions in which the data do not.
+        """Refuse records (float64) that vary where the data do not, by more than the noise hides there.
 
         Raises:
-            GuaranteeError: If one does by more than rounding, and the noise of this shape is next to none there.
+            GuaranteeError: If one does (:func:`leakbound.channels.observed.unspanned`).
         """
-        if not self._bare.shape[1] or self.spectrum.data_eigenvalues is None:
-            return
-        along = (records - self.moments.mean) @ self._bare
-        if np.square(along).max(initial=0.0) > _ROUNDING * self.spectrum.data_eigenvalues.max():
+        if unspanned(records, self.channel, self.spectrum):
             raise GuaranteeError(
                 f"a record varies in directions in which no calibration record does, and {self.channel.shape} noise "
-                "hides next to nothing there: take shape='natural', or more varied calibration records"
+                "hides next to nothing there: take shape='natural', calibrate to records that vary there too, or leave "
+                "out the columns in which these do not"
             )
 
     def information(self, looks: int) -> float:

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, _clone_parametrized
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from leakbound.channels.covariance import population_moments
-from leakbound.channels.sampling import ChannelSampler
-from leakbound.engine.noise import RecordNoise
+from leakbound.engine.noise import CentredSampler, RecordNoise
+from leakbound.engine.own_moments import OwnMoments
+from leakbound.engine.record_uses import RecordUses, refuse_shared
+from leakbound.engine.records import Layout
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
@@ -24,8 +26,12 @@ from leakbound.registry import SHAPES
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Adds noise to records so that what follows in a pipeline tells a bounded number of nats of each.
 
-    ``fit`` calibrates, ``transform`` releases: each call is one use of each row. A calibrated channel without this
-    interface is a :class:`leakbound.channels.Channel`.
+    ``fit`` calibrates, ``transform`` releases: each call is one use of each row, also that of ``fit_transform``. Uses
+    are counted by the values of a row, over all fits, copies and clones of a channel in this process (folds and
+    candidates of a search, a score after a fit), and refused beyond the plan of the target; in other processes a
+    channel with a plan refuses to work. What is released is compared with the calibration: range, directions, and the
+    capacity that the rows' own moments give. A calibrated channel without this interface is a
+    :class:`leakbound.channels.Channel`.
 
     Args:
         target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity in nats per use.
@@ -33,12 +39,17 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         weights: (n_features,), relative noise variances, for the shape ``personalized``.
         auxiliary: (n, n_features), public or auxiliary records of the same law to calibrate to. Without them ``fit``
             takes the records that it is given, and the channel is then a statistic of these, which nobody should
-            publish.
+            publish, neither noise nor attributes; a pickle of it holds their exact mean and covariance.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the seed and
             of the record: equal records get equal noise, which makes experiments repeatable and protects nobody.
+        value_range: Least and largest value that a record may have; by default half the width of the calibration
+            records more than they show on both sides.
+        accept_capacity: Nats of all planned uses together that the moments of the rows may give; by default up to 25 %
+            more than the calibration's are released, with a warning from 5 %.
 
     Attributes:
         calibration_: The channel, with the moments that it was calibrated to.
+        layout_: Number and range of the values of a record.
         n_features_in_: Number of features.
     """
 
@@ -50,12 +61,22 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         weights: Any = None,
         auxiliary: Any = None,
         random_state: Any = None,
+        value_range: Any = None,
+        accept_capacity: Any = None,
     ) -> None:
         self.target = target
         self.shape = shape
         self.weights = weights
         self.auxiliary = auxiliary
         self.random_state = random_state
+        self.value_range = value_range
+        self.accept_capacity = accept_capacity
+
+    def __sklearn_clone__(self) -> Channel:
+        """A clone, whose uses are counted with those of this channel."""
+        other = _clone_parametrized(self)
+        other._uses = self._counted()
+        return other
 
     def fit(self, X: Any, y: Any = None) -> Channel:  # noqa: N803
         """Calibrate the channel to ``X``, or to the auxiliary records.
@@ -65,23 +86,31 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             y: Ignored.
 
         Raises:
-            GuaranteeError: If all records are equal, the auxiliary ones have other features, or no channel meets the
-                target.
+            GuaranteeError: If all records are equal, the auxiliary ones have other features or are those of X, or no
+                channel meets the target.
         """
         asked, form = as_target(self.target), SHAPES.get(self.shape)
+        if asked.uses is not None:
+            self._counted().check_process()
         known = self.auxiliary is not None
-        records = validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if known else 2)
+        records = np.array(validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if known else 2), order="C")
         if known:
-            records = np.asarray(self.auxiliary, dtype=np.float64)
+            given, records = records, np.array(self.auxiliary, dtype=np.float64, order="C")
             if records.ndim != 2 or records.shape[1] != self.n_features_in_:
                 raise GuaranteeError(
                     f"auxiliary of shape {records.shape}: give rows of {self.n_features_in_} features, as X has"
                 )
+            refuse_shared(records, given)
+        if self.value_range is not None and len(np.atleast_1d(self.value_range)) != 2:
+            raise GuaranteeError(f"value_range = {self.value_range!r}: give the least and the largest value, or None")
+        self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         moments = population_moments(records)
         if not moments.total_variance > 0:
             raise GuaranteeError("all records are equal, so there is nothing to hide: calibrate to others")
         spectrum = form.decompose(moments, weights=None if self.weights is None else np.asarray(self.weights))
         self.calibration_ = asked.solve(form, spectrum, moments, asked.uses or 1)
+        self._plan = asked.uses
+        self._own = OwnMoments(self.calibration_, asked.uses or 1, self.accept_capacity)
         self._seed = None
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -94,34 +123,63 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X: (n_samples, n_features), clean.
 
         Returns:
-            Float64 values of float32 precision, not clipped.
+            Float64, not clipped.
 
         Raises:
-            GuaranteeError: If a row varies in directions in which no calibration record does, and noise that follows
-                these does not hide it.
+            BudgetError: If a row has no uses left.
+            GuaranteeError: If a value is out of range, if a row varies in directions in which no calibration record
+                does, and noise that follows these does not hide it, or if the moments of the rows give over 25 % more
+                capacity than promised.
         """
         check_is_fitted(self)
-        records = validate_data(self, X, dtype=np.float64, reset=False)
+        records = np.array(validate_data(self, X, dtype=np.float64, reset=False), order="C")
+        self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
+        self._own.show(records, [row.tobytes() for row in records])
         channel = self.calibration_.channel
-        sampler = ChannelSampler(channel, (1, 1, channel.dimension), on_grid=self._seed is None)
-        clean = torch.from_numpy(records.astype(np.float32)).reshape(len(records), 1, 1, -1)
+        copy = None if self._seed is None else _name_of(self._seed, channel)
+        self._counted().take(records, self._plan, copy)
         source: NoiseSource = SecureNoise()
-        if self._seed is not None:
+        if self._seed is not None and copy is not None:
             words = np.array([_words(row) for row in records], dtype=np.uint64).reshape(-1, 2)
-            source = RecordNoise(self._seed, "transform", words[:, 0], words[:, 1])
-        return sampler.apply(clean, source).reshape(records.shape).double().numpy()
+            source = RecordNoise(self._seed, copy.hex(), words[:, 0], words[:, 1])
+        sampler = CentredSampler(channel, self.calibration_.moments.mean, on_grid=self._seed is None)
+        return sampler.apply(torch.from_numpy(records), source).numpy()
 
-    def leakage(self, uses: int = 1) -> float:
-        """Nats that some uses with fresh noise tell together of one record, at most; with a seed one use is all.
+    def leakage(self, uses: int | None = None) -> float:
+        """Nats that some uses reveal together of one record, at most; by default those so far of the most used one.
+
+        Uses of other fits and clones count as uses of this channel. Equal copies, with a seed, are one use.
 
         Raises:
             GuaranteeError: If ``uses`` is negative.
         """
         check_is_fitted(self)
-        if uses < 0:
+        if uses is not None and uses < 0:
             raise GuaranteeError(f"uses = {uses}: give the calls of transform that a record takes part in, at least 0")
-        return self.calibration_.information(uses)
+        return self.calibration_.information(max(1, self._counted().most) if uses is None else uses)
+
+    @property
+    def own_capacity_(self) -> float | None:
+        """Nats of all planned uses by the moments of the rows that were released; a statistic that stays with them."""
+        check_is_fitted(self)
+        found = self._own.capacity
+        return None if found is None else found.nats
+
+    def _counted(self) -> RecordUses:
+        """Uses of all channels that this one was cloned from or to."""
+        if not hasattr(self, "_uses"):
+            self._uses = RecordUses()
+        return self._uses
+
+
+def _name_of(seed: int, channel: Any) -> bytes:
+    """Name of a seed and a channel: noise of one draw on two scales would be solved for the record."""
+    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, channel.basis)
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())
+    return digest.digest()
 
 
 def _words(row: Float[np.ndarray, " n_features"]) -> Any:

@@ -100,6 +100,7 @@ _LOOKS = {
     "tuned": Look("tuned attacker", "#AA3377", "D"),
     "attack": Look("attack", "#AA3377", "D"),
     "linear": Look("attack, linear estimate", "#66CCEE", "v"),
+    "unstaged": Look("attack without stages", "#66CCEE", "v"),
     "geiping": Look("Geiping et al., tuned", "#4477AA", "o"),
     "released": Look("as the network saw it", "#555555", "s"),
     "train_accuracy": Look("training", "#CC6677", "s"),

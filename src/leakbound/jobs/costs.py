@@ -78,7 +78,7 @@ class UnitCosts:
             self.notes.add(f"{unit.removeprefix('step_')} with {model}: taken as {ratio:.2g} times SGD")
             return ratio * steps
         if name in ("", _REFERENCE):
-            raise ValueError(f"the table of costs has no {unit}{f' of {name}' if name else ''}")
+            raise ValueError(f"the table of costs has no {unit}{f' of {name}' if name else ''}: add it, see --table")
         self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, see tests/benchmarks/unit_costs.py")
         return self._cpu(unit, _REFERENCE, colors)
 

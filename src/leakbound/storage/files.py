@@ -52,6 +52,7 @@ def write_arrays(
     metadata: Mapping[str, str] | None = None,
     *,
     private: bool = False,
+    replace: bool = True,
 ) -> None:
     """Write named arrays, and strings about them, as one safetensors file; equal contents give equal bytes.
 
@@ -61,7 +62,7 @@ def write_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    with atomic(path, private=private) as temporary:
+    with atomic(path, private=private, replace=replace) as temporary:
         try:
             save_file(
                 {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},

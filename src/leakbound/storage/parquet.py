@@ -73,10 +73,10 @@ class ParquetSource:
         ]
         for leaf in (leaves.column(index) for index in chosen):
             if leaf.max_repetition_level:
-                raise ValueError(f"column {leaf.path} holds lists, each of any length")
+                raise ValueError(f"column {leaf.path!r} holds lists, each of any length")
             if columns is None and leaf.name != leaf.path:
                 name = leaf.path.partition(".")[0]
-                raise ValueError(f"column {name} holds structures, of which each row would become many objects")
+                raise ValueError(f"column {name!r} holds structures, of which each row would become many objects")
         most = max(limits.TABLE, limits.EXPANSION * self._source.size())
         groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
         rows = max(described.num_rows, sum(group.num_rows for group in groups))
@@ -106,7 +106,8 @@ class ParquetSource:
                 raise ValueError("a page has no header")
             encoding = kinds[0].get(2, kinds[1].get(4))
             if isinstance(encoding, int) and encoding in _COUNTED_INSIDE:
-                raise ValueError(f"{chunk.path_in_schema} is encoded as {_COUNTED_INSIDE[encoding]}; encode it plainly")
+                kind = _COUNTED_INSIDE[encoding]
+                raise ValueError(f"column {chunk.path_in_schema!r} is encoded as {kind}; encode it plainly")
             longest, pages, at = max(longest, size), pages + 1, at + length + packed
             limits.check(self._path, "pages or more in one column", pages, _MOST_PAGES)
         return longest

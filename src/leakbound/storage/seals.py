@@ -27,7 +27,7 @@ _REPLACING = 0.1  # seconds within which a writer that has replaced a seal has r
 
 
 @contextmanager
-def atomic(path: Path | str, *, sealed: bool = True, private: bool = False) -> Iterator[Path]:
+def atomic(path: Path | str, *, sealed: bool = True, private: bool = False, replace: bool = True) -> Iterator[Path]:
     """Temporary path that replaces ``path`` when the block ends well and vanishes when it does not.
 
     Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole new one.
@@ -38,8 +38,10 @@ def atomic(path: Path | str, *, sealed: bool = True, private: bool = False) -> I
         path: The file to write.
         sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold their own.
         private: Whether nobody but its owner may read it; else the umask says who may.
+        replace: Whether a file that is there is replaced, also one that appears meanwhile.
 
     Raises:
+        FileExistsError: If one is there that may not be replaced.
         FullDiskError: If there is no room for the file.
     """
     path = Path(path)
@@ -54,9 +56,12 @@ def atomic(path: Path | str, *, sealed: bool = True, private: bool = False) -> I
             os.umask(mask)
             temporary.chmod(0o600 if private else 0o666 & ~mask)
             if sealed:
-                with atomic(seal_of(path), sealed=False) as seal:
+                with atomic(seal_of(path), sealed=False, replace=replace) as seal:
                     seal.write_text(_seal_text(path, file_hash(temporary)), encoding="utf-8")
-            temporary.replace(path)
+            if replace:
+                temporary.replace(path)
+            else:
+                os.link(temporary, path, follow_symlinks=False)  # unlike a rename it fails where something is
     except OSError as error:
         if error.errno in _FULL:
             raise FullDiskError(path, os.strerror(error.errno)) from error

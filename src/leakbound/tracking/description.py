@@ -13,12 +13,13 @@ import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
 from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord, RunStatus
-from leakbound.tracking.summary import headlines, summary
+from leakbound.tracking.summary import BRIEF, headlines, summary
 
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _DIGEST = 16  # hexadecimal digits, as in the report
 _SO_FAR = {"leakage": "so_far", "epsilon": "epsilon_so_far"}
 """Curves of the accountant, which stand with its bounds."""
+_ACCOUNTED = {f"leakage/{name}" for name in _SO_FAR.values()}
 _LEVELS = {
     "channel": "{} nats",
     "dpsgd": "noise {}",
@@ -87,6 +88,11 @@ class _Value(NamedTuple):
         """True for a measurement."""
         return math.isfinite(self.point.value)
 
+    @property
+    def diverged(self) -> bool:
+        """True of a training that went astray; a bound is infinite without noise, however training goes."""
+        return self.kind == "curve" and not self.finite and self.point.key not in _ACCOUNTED
+
 
 def describe(
     facts: RunFacts,
@@ -124,7 +130,7 @@ def describe(
         *(one for source in sorted(scores) for one in _score_values(source, scores[source], end, over_units or {})),
     ]
     diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
-    diverged |= {one.replica for one in values if one.kind == "curve" and not one.finite}
+    diverged |= {one.replica for one in values if one.diverged}
     replicas = sorted({one.replica for one in values} - {-1}) or list(range(facts.replicas))
     rates = {one["replica"]: one["learning_rate"] for one in provenance.get("rates", ()) if one["chosen"]}
 
@@ -249,7 +255,7 @@ def _score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping
         summed = group if whole.empty else whole
         for column, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
             if column in summed and (column == "value" or not whole.empty):
-                above = "spread" if suffix else ""
+                above = "spread" if suffix else "scores" if source < BRIEF else ""  # which is the first group
                 value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
                 # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
                 point = Point(metric_name(above, source, str(variant), f"{metric}{suffix}"), 0, end, value)

@@ -4,10 +4,13 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from leakbound.storage import file_hash
-from leakbound.tracking.records import DataInput, Point, RunRecord
+from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord
 from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
 from leakbound.tracking.summary import BRIEF, HEADLINES
 
@@ -142,22 +145,51 @@ class _Push:
 
 
 def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
-    """Send a run's files; a server takes them itself, and names no folder of this machine, or others', to write to.
+    """Send a run's files; a server takes them itself, and names no folder of this machine, and no other server.
 
     Raises:
-        mlflow.exceptions.MlflowException: If it names one.
+        mlflow.exceptions.MlflowException: If it names one, or does not take a file.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     place = str(client.get_run(run_id).info.artifact_uri)
-    if is_server(uri) and not place.startswith("mlflow-artifacts:"):
+    if is_server(uri) and not _is_on(uri, place):
         told = f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself"
         raise MlflowException(f"{told} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
     repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was looked at
     for artifact in record.artifacts:
-        repository.log_artifact(str(artifact.path), artifact.folder or None)
+        if is_server(uri):
+            _put(repository.artifact_uri, artifact)
+        else:
+            repository.log_artifact(str(artifact.path), artifact.folder or None)
+
+
+def _is_on(uri: str, place: str) -> bool:
+    """True if a server's own folder is meant, read as MLflow reads it; false for what it cannot read."""
+    with suppress(ValueError):
+        named = urlsplit(place)
+        return named.scheme == "mlflow-artifacts" and named.netloc in ("", urlsplit(uri).netloc)
+    return False
+
+
+def _put(home: str, artifact: Artifact) -> None:
+    """Send a file to a server.
+
+    MLflow's own way sends large ones wherever the server says, and takes a redirection that it does not follow for
+    success.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import augmented_raise_for_status, http_request
+
+    with artifact.path.open("rb") as content:
+        name = "/".join(("", *filter(None, (artifact.folder, artifact.path.name))))
+        answer = http_request(get_default_host_creds(home), name, "PUT", data=content, allow_redirects=False)
+    augmented_raise_for_status(answer)
+    if answer.status_code != HTTPStatus.OK:
+        raise MlflowException(f"the server answers {answer.status_code} to a file, and redirections are not followed")
 
 
 def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:

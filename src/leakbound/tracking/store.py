@@ -14,6 +14,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _BUSY = "60"  # seconds for an answer of a server that lives: it may have many writers
 _ENVIRONMENT = {
+    "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",  # runs, and the password of the server, go nowhere else
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the default waits four minutes for a dead server
     _TIMEOUT: "15",  # seconds that a server which hangs may cost; one with many writers takes some of them
@@ -174,9 +175,10 @@ def unreachable(uri: str) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """First line of an error, short, without a password that an address may hold."""
+    """First line of an error, short, printable, without a password that an address may hold."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return re.sub(r"//[^@\s]+@", "//", lines[0])[:500]
+    text = re.sub(r"//[^@\s]+@", "//", lines[0])[:500]
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)  # a server chose it
 
 
 def _quieten() -> None:

@@ -20,8 +20,8 @@ from leakbound.training.written_out import by_record, written_out
 
 Parameters = dict[str, Tensor]
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last
-_CACHE = 8 * 2**20  # bytes of a CPU's cache that a stack may take: larger ones were slower
-_WORTHWHILE = 4  # networks in a stack
+CACHE = 8 * 2**20  # bytes of a CPU's cache that a stack may take: larger ones were slower
+WORTHWHILE = 4  # networks in a stack on a CPU, at least
 _PREDICTED = {"cpu": 500, "cuda": 4000}  # images of all slots in one forward pass without gradients
 
 
@@ -225,8 +225,8 @@ def stack_size(
     if max_stack != "auto":
         return min(max_stack, slots)
     if torch.device(device).type != "cuda":
-        together = _CACHE // slot_bytes(model, image_shape, batch_size, kept_images)
-        return max(1, min(slots, together)) if together >= _WORTHWHILE else 1
+        together = CACHE // slot_bytes(model, image_shape, batch_size, kept_images)
+        return max(1, min(slots, together)) if together >= WORTHWHILE else 1
     left = free_bytes(device) - predict_bytes(model, image_shape)
     return max(1, min(slots, left // slot_bytes(model, image_shape, batch_size, kept_images)))
 

@@ -111,7 +111,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 
 
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
-    """Iterations of the built-in attacks on all replicas; that of others is not known."""
+    """Iterations of the built-in attacks on all replicas; of others a table of costs must know a replica's seconds."""
     config, size, replicas = table.config.attacks, table.size(run.dataset), table.kept(run)
     stacked = run.model, size.colors, replicas
     if attack == "membership":
@@ -151,6 +151,8 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     elif attack == "audit":
         coins = config.audit.canaries * config.audit.clients * config.audit.steps
         yield Work("step_dpsgd", replicas * coins / STEP_RECORDS, "mlp", size.colors)
+    else:
+        yield Work(f"attack_{attack}", replicas)
 
 
 def attack(

@@ -12,13 +12,14 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, covariance_of, read_moments, read_spectrum, write_provenance
+from leakbound.cli.files import JobSettings, covariance_of, read_moments, read_spectrum, refuse_excess, write_provenance
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.work import Work
 
 logger = logging.getLogger("leakbound")
+REFUSED = 1.25  # as leakbound.channels.observed says, which loads too much for a list of jobs
 _TOLERANCE = 0.02  # share of κ by which the members' own law may differ without a warning
 
 
@@ -27,6 +28,7 @@ class CalibrateSettings(JobSettings):
 
     shape: Name
     capacity: Annotated[Level, Field(gt=0)]
+    accept_capacity: Annotated[float, Field(ge=1.0)] = REFUSED
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -37,7 +39,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "calibrate",
             name,
-            {"shape": defense.shape, "capacity": capacity},
+            {"shape": defense.shape, "capacity": capacity, "accept_capacity": table.config.accept_capacity},
             inputs={"spectrum": table.file("spectrum", spectrum), "members": table.moments(dataset, "members")},
             uses={"shapes": [defense.shape]},
             purpose="data and channels",
@@ -76,6 +78,9 @@ def calibrate(
         logger.warning(
             "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
         )
+    refuse_excess(own > asked.accept_capacity * asked.capacity, members, asked.accept_capacity)
+    if asked.accept_capacity != REFUSED:
+        told["accept_capacity"] = repr(asked.accept_capacity)
     storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **told})
     write_provenance(
         provenance,

@@ -65,8 +65,8 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
     chosen = with_epsilon(rows_of(figure, table), table)
     if chosen.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
-    if private := withheld(chosen, asked.readers):
-        chosen = chosen[chosen["metric"] != "pixel"]
+    if private := withheld(table, asked.readers):  # what is measured on such a picture names it, too
+        chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
     draw(figure, with_stated_strength(chosen, asked.stronger_with), stem, private, notes(figure, table))
     storage.write_rows(shown, chosen)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.files import covariance_of, device_name, read_channel, write_provenance
+from leakbound.cli.files import check_passing, covariance_of, device_name, read_channel, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
@@ -83,6 +83,8 @@ def train(
         request = training_request(
             asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
+        if channel is not None and spectrum is not None:
+            check_passing(request.dataset, channel, spectrum, dataset)
         result = train_run(replace(request, told=told_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
     kept = tried["kept"].to_numpy()

@@ -98,7 +98,7 @@ class Report:
 
     @property
     def sentences(self) -> list[str]:
-        """What came out, in the sentences that open the page."""
+        """Sentences that open the page: verdicts, accuracy, attacks."""
         return opening.sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
 
 

@@ -1,0 +1,159 @@
+"""Records that pass a channel compared with its calibration: the capacity that their own moments give.
+
+A channel states its capacity under the covariance that it was calibrated to. Records on another scale, or of another
+law, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹), which is estimated here from the records that pass. The result is
+a statistic of these records, so it stays with whoever owns them.
+
+The covariance of few records is too small in most directions. So the eigenvalues s of the own covariance, in units of
+the noise, are mixed with those of the calibration, r, brought to the own scale: (1 − w) s + w (Σs/Σr) r, w = d/(d + n).
+Where the law is that of the calibration, this is at most the promised capacity in expectation, for any number of
+records (½ ln det is concave); where only the scale differs, a dozen records show it; with many records it becomes the
+capacity that their covariance gives. The statement is never below the latter, and never above the sum over the axes of
+the noise, ½ Σ ln(1 + k own variance/noise variance), which bounds it (Hadamard). For another law with few records it
+errs above.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import linalg, stats
+
+from leakbound.channels.channel import Channel, Spectrum
+
+WARNED, REFUSED = 1.05, 1.25  # times the promised capacity
+SAMPLE = 512  # records that are enough for the comparison
+_FALSE_ALARM = 1e-4  # of one comparison, about
+_BARE = 1e-12  # share of the largest variance, below which noise does not follow that of the data (channels.shapes)
+_HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden, 5e-7 nats
+
+
+@dataclass(frozen=True)
+class OwnCapacity:
+    """Capacity of a channel, for all planned uses together, by the moments of the records that pass.
+
+    Attributes:
+        records: Number of records that it was estimated from.
+        nats: The estimate; 0 with fewer than two records.
+        certain: What remains of it when the variances are lowered by what chance explains; only this raises an alarm.
+        promised: Capacity under the moments that the channel was calibrated to.
+    """
+
+    records: int
+    nats: float
+    certain: float
+    promised: float
+
+    def exceeds(self, share: float, accepted: float | int | None = None) -> bool:
+        """True if more than ``share`` times the promised capacity leaks, beyond chance, and more than was accepted."""
+        return self.certain > max(share * self.promised, accepted or 0.0)
+
+    def sentence(self, option: str = "accept_capacity=") -> str:
+        """The excess and its remedies, in one sentence; a statistic of the records."""
+        return (
+            f"by the moments of {self.records} records that pass the channel it reveals {self.rounded:g} nats of each, "
+            f"not {self.promised:.4g}: bring them to the scale of the calibration records, or calibrate to records "
+            f"like them; if they are right, accept this amount with {option}{self.rounded:g}"
+        )
+
+    @property
+    def rounded(self) -> float:
+        """Nats to two digits, rounded up."""
+        return rounded_up(self.nats)
+
+
+def unspanned(records: Float[np.ndarray, "n d"], channel: Channel, spectrum: Spectrum) -> bool:
+    """True if a record varies where the calibration data do not, by more than noise that follows these hides there.
+
+    Args:
+        records: Float64.
+        channel: Calibrated from the spectrum.
+        spectrum: Of the calibration data.
+
+    Returns:
+        Whether one lies farther from the mean than a thousandth of the noise's standard deviation along such an axis.
+    """
+    variances, basis = spectrum.data_eigenvalues, channel.basis
+    if variances is None or basis is None:
+        return False
+    passing = np.ones(len(variances), bool) if channel.gain is None else channel.gain > 0
+    bare = passing & (variances < _BARE * variances.max())
+    if not bare.any():
+        return False
+    centred = records - spectrum.mean
+    along = np.abs(centred @ basis[:, bare])
+    # The axes are known, and the records written, to float64.
+    sizes = np.hypot(len(bare) * np.linalg.norm(centred, axis=1), np.linalg.norm(records, axis=1))
+    hidden = np.maximum(_HIDDEN * np.sqrt(channel.variances[bare]), np.finfo(np.float64).eps * sizes[:, None])
+    return bool(np.any(along > hidden))
+
+
+def rounded_up(value: float) -> float:
+    """A number >= 0 to two digits, rounded up."""
+    if not 0 < value < math.inf:
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.6g}")
+
+
+def own_capacity(
+    records: Float[np.ndarray, "n d"],
+    channel: Channel,
+    ratios: Float[np.ndarray, " d"],
+    uses: int = 1,
+    *,
+    calibrated: float | int = math.inf,
+) -> OwnCapacity:
+    """Capacity of all uses of a channel together under the moments of the records that pass it.
+
+    Args:
+        records: Some of them, float64, each once, in the units of the channel.
+        channel: A calibrated channel.
+        ratios: Variance ratios of one use under the calibration (:func:`leakbound.channels.signal_to_noise`).
+        uses: k >= 1, uses with independent noise.
+        calibrated: Number of records that the channel was calibrated to, whose own error counts as chance, too.
+    """
+    count, promised = len(records), _capacity(uses * ratios)
+    if count < 2:
+        return OwnCapacity(count, 0.0, 0.0, promised)
+    seen = _in_noise(records - records.mean(axis=0), channel)
+    if seen is None:
+        return OwnCapacity(count, math.inf, math.inf, promised)
+    power = np.einsum("ij,ij->i", seen, seen)
+    gram = seen @ seen.T if count < seen.shape[1] else seen.T @ seen
+    own = np.zeros(max(len(ratios), len(gram)))
+    own[: len(gram)] = np.maximum(linalg.eigvalsh(gram)[::-1], 0.0) / count
+    law = np.zeros_like(own)
+    law[: len(ratios)] = np.sort(ratios)[::-1]
+    weight = len(ratios) / (len(ratios) + count)
+    mixed = (1.0 - weight) * own + weight * (own.sum() / law.sum()) * law if law.sum() > 0 else own
+    # The dispersion of total variances: that of the records, at least that of Gaussian ones.
+    gaussian = math.sqrt(2.0) * float(np.linalg.norm(law)) / float(law.sum()) if law.sum() > 0 else 0.0
+    spread = max(float(power.std() / power.mean()), gaussian) if power.any() else 0.0
+    quantile = float(stats.t.isf(_FALSE_ALARM, min(count, calibrated) - 1))
+    kept = math.exp(-quantile * spread * math.sqrt(1.0 / count + 1.0 / calibrated))
+    axes = np.einsum("ij,ij->j", seen, seen) / count
+    nats, certain = (
+        min(max(_capacity(uses * share * one) for one in (mixed, own)), _capacity(uses * share * axes))
+        for share in (1.0, kept)
+    )
+    return OwnCapacity(count, nats, certain, promised)
+
+
+def _capacity(ratios: Float[np.ndarray, " d"]) -> float:
+    """½ Σ ln(1 + ratio)."""
+    return 0.5 * float(np.log1p(ratios).sum())
+
+
+def _in_noise(centred: Float[np.ndarray, "n d"], channel: Channel) -> Float[np.ndarray, "n axes"] | None:
+    """Records along the axes of the noise, in units of its deviation; None if they vary where there is none."""
+    along = centred if channel.basis is None else centred @ channel.basis
+    if channel.gain is not None:
+        along = along * channel.gain
+    noisy = (channel.variances > 0) & np.isfinite(channel.variances)
+    if np.any(along[:, channel.variances == 0]):
+        return None
+    return along[:, noisy] / np.sqrt(channel.variances[noisy])

@@ -1,0 +1,123 @@
+"""Moments of records that pass a channel, compared with those of its calibration before they are released."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from leakbound.channels.observed import REFUSED, SAMPLE, WARNED, OwnCapacity, own_capacity
+from leakbound.engine.records import Key, Layout, as_tensor, taken
+from leakbound.engine.refusals import CapacityWarning, GuaranteeError
+
+if TYPE_CHECKING:
+    from leakbound.engine.targets import Calibration
+
+_READ = 256  # records of a dataset that are read before the first release
+_FIRST = 16  # records at which it is made first; then whenever their number has quadrupled
+
+
+class OwnMoments:
+    """Capacity that the records' own moments give, from a uniform sample of them that stays in memory.
+
+    A stop can be seen by others, and reveals that the records' moments were too large.
+
+    Args:
+        calibration: The channel, with the moments that it was calibrated to.
+        uses: Planned uses of a record with independent noise.
+        accepted: Nats of all planned uses together that the user accepts; None for those of the calibration.
+
+    Raises:
+        GuaranteeError: If ``accepted`` is not positive.
+    """
+
+    def __init__(self, calibration: Calibration, uses: int, accepted: Any) -> None:
+        numeric = isinstance(accepted, int | float) and not isinstance(accepted, bool)
+        if accepted is not None and not (numeric and 0 < accepted < math.inf):
+            raise GuaranteeError(
+                f"accept_capacity = {accepted!r}: give a finite number of nats above 0, or leave it out"
+            )
+        self._calibration, self._uses, self._accepted = calibration, uses, accepted
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without any records, also of another client."""
+        self._rows: list[Float[np.ndarray, " d"]] = []
+        self._shown, self._next, self._warned = 0, _FIRST, False
+        self._names: set[int] = set()
+        self._random = np.random.default_rng()
+        self._checked: OwnCapacity | None = None
+
+    def read(self, dataset: Any, key: Key, layout: Layout) -> None:
+        """Compare some records of a dataset with the calibration, before the first release.
+
+        Raises:
+            GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of another form
+                are left to whoever releases them.
+        """
+        some = self._random.permutation(len(dataset))[:_READ]
+        inputs = [as_tensor(taken(dataset[int(index)], key)) for index in some]
+        fitting = [one.double().flatten().numpy() for one in inputs if layout.fits(one[None])]
+        if fitting:
+            self._calibration.check_directions(np.stack(fitting))
+            self.check(np.stack(fitting))
+
+    def chosen(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "sample d"]:
+        """As many of some records, by chance, as are compared."""
+        return rows if len(rows) <= SAMPLE else rows[self._random.choice(len(rows), SAMPLE, replace=False)]
+
+    def show(self, rows: Float[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
+        """Take up records whose names were not shown before, and compare when their number has quadrupled.
+
+        Raises:
+            GuaranteeError: As :meth:`check`; the rows then count as not shown.
+        """
+        new = {name: row for row, name in enumerate(names) if hash(name) not in self._names}
+        rows = rows[list(new.values())]
+        before = list(self._rows), self._shown
+        places = self._random.integers(0, self._shown + 1 + np.arange(len(rows)))  # Vitter's algorithm R
+        room = SAMPLE - len(self._rows)
+        self._rows += list(rows[:room].copy())
+        for row in room + np.flatnonzero(places[room:] < SAMPLE):
+            self._rows[places[row]] = rows[row].copy()
+        self._shown += len(rows)
+        if self._shown >= self._next:
+            try:
+                self.check(np.stack(self._rows))
+            except GuaranteeError:
+                self._rows, self._shown = before
+                raise
+            self._next = 4 * self._shown
+        self._names.update(map(hash, new))
+
+    def check(self, rows: Float[np.ndarray, "n d"]) -> None:
+        """Compare records, each there once, with the calibration; warn from 5 % more capacity, refuse from 25 % more.
+
+        Raises:
+            GuaranteeError: If their own moments give more than a quarter above what was promised, beyond chance, and
+                more than was accepted.
+        """
+        self._checked = found = self._found(rows)
+        if found.exceeds(REFUSED, self._accepted):
+            raise GuaranteeError(found.sentence())
+        if found.exceeds(WARNED, self._accepted) and not self._warned:
+            self._warned = True
+            warnings.warn(found.sentence(), CapacityWarning, stacklevel=3)
+
+    @property
+    def capacity(self) -> OwnCapacity | None:
+        """By the records shown so far or those checked last, whichever are more; None before the first."""
+        if not self._checked or len(self._rows) > self._checked.records:
+            self._checked = self._found(np.stack(self._rows)) if self._rows else None
+        return self._checked
+
+    def _found(self, rows: Float[np.ndarray, "n d"]) -> OwnCapacity:
+        """Capacity by the moments of some records."""
+        own = self._calibration
+        return own_capacity(
+            np.asarray(rows, np.float64), own.channel, own.ratios, self._uses, calibrated=own.moments.count
+        )
