@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CHANCE_DASHES = (1, 2)
-_NAME = 12  # characters of a line of a name under its point
+_NAME = 8  # characters of a line of a name under its point, but for longer words
 
 
 class LevelsOptions(Settings):
@@ -109,7 +109,7 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     if single:
         level = f"{options.x_label or style.axis_label(options.x)}: {names.get(0.0) or f'{lines[options.x].iloc[0]:g}'}"
         options = options.model_copy(update={"x_label": level})
-        names = {float(n): textwrap.fill(one.look.label, _NAME) for n, one in enumerate(known)}
+        names = {float(n): textwrap.fill(one.look.label, _NAME, break_long_words=False) for n, one in enumerate(known)}
         lines = pd.concat([one.of(lines).assign(**{options.x: float(n)}) for n, one in enumerate(known)])
     controls: dict[str, _Extent] = {}
     extents: dict[Axes, list[_Extent]] = {}
