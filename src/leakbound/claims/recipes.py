@@ -104,8 +104,8 @@ def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[t
 def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
     """Utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
 
-    Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in all pairs of
-    different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
+    Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in all pairs
+    of different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
     that of all pairs: a jackknife, so that the luck of a choice counts where numbers are compared with their spread. A
     pair of replicas counts by the range of leakages that both fronts reach in it.
 
