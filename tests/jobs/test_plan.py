@@ -139,6 +139,8 @@ def test_plan_as_text_adds_up():
     assert sum(Counter(job.step for job in jobs).values()) == len(jobs)
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
+    for name in QUICK.datasets:
+        assert f"* dataset {name}: networks are taken to be those for images of side 32" in text.splitlines()
 
 
 def test_docs_say_of_the_quick_preset_what_its_plan_says():

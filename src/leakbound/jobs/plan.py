@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leakbound.config.data import IMAGE_SIDE
 from leakbound.jobs.costs import UnitCosts
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.schedule import makespan
@@ -91,8 +92,11 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
         if shared := sum(jobs.table.first_study[slug] != study for slug in slugs):
             lines.append(f"{study}: {shared} of its {len(slugs)} runs are those of studies above, and count there")
     for job in jobs.of("prepare"):
-        if not jobs.table.size(job.name).known:
+        size = jobs.table.size(job.name)
+        if not size.known:
             costs.notes.add(f"dataset {job.name}: colors, classes and sizes that are not configured are guessed")
+        if size.side != IMAGE_SIDE:
+            costs.notes.add(f"dataset {job.name}: networks are taken to be those for images of side {IMAGE_SIDE}")
     side = f"{machine.jobs} jobs side by side"
     if costs.device == "cuda":
         side += f", {machine.gpu_jobs} of them on the GPU"
