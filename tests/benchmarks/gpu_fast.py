@@ -78,7 +78,7 @@ def cases(asked: Asked) -> Iterator[Case]:
 def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
     """A run of ``count`` replicas on random images."""
     asked = requests("lenet", batch, [defense])[defense]
-    config = asked.config.model_copy(update={"max_stack": count})  # on a CPU it would be one
+    config = asked.config.model_copy(update={"max_stack": count})  # on a CPU it would be what fits its cache
     return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device, config=config)
 
 

@@ -110,8 +110,8 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"studies__capacity__attacks": ["membrship"]}, "did you mean 'membership'?"),
         ({"studies__capacity__rounds": [0]}, "give rounds of at least 1"),
         ({"studies__gradient_inversion__rounds": [5]}, "give rounds: [0]"),
-        ({"studies__capacity__batch_sizes": [401]}, "batch_sizes[0] = 401: digits has only 400 members"),
-        ({"studies__gradient_inversion__batch_sizes": [401]}, "batch_sizes[0] = 401: digits has only 400 members"),
+        ({"studies__capacity__batch_sizes": [101]}, "batch_sizes[0] = 101: digits has only 100 members"),
+        ({"studies__gradient_inversion__batch_sizes": [101]}, "batch_sizes[0] = 101: digits has only 100 members"),
         ({"studies__capacity__defenses": {"large_batch": [2.0, 13.0]}}, "large_batch[1] = 13.0: makes batches of 416"),
         ({"studies__capacity__defenses": {"large_batch": [1.5]}}, "large_batch[0] = 1.5: large_batch needs a factor"),
         (

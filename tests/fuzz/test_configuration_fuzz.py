@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calling import assert_refused, called
@@ -104,6 +104,7 @@ def test_every_text_is_refused_or_makes_a_plan(tmp_path, monkeypatch):
 
     @tried("configuration text")
     @given(damaged(TEXTS, WORDS))
+    @example(TEXTS[0][:-1])  # of few damaged ones all may be refused; this one is not
     def check(content):
         nonlocal planned
         count("configuration text")
@@ -114,7 +115,7 @@ def test_every_text_is_refused_or_makes_a_plan(tmp_path, monkeypatch):
             lines_of(error, str(path))
         else:
             planned += 1
-            if planned % 10:
+            if planned % 10 != 1:
                 return
         outcome = called("plan", "--configfile", path)
         if outcome.code:
@@ -224,8 +225,8 @@ def test_values_that_nobody_means_are_refused_by_name(changes, message):
 
 
 def test_more_clients_than_members_are_refused():
-    federated = {"models": {"digits": "mlp"}, "n_clients": 401}
-    with pytest.raises(ConfigError, match="401 clients of at least 1 records each need 401, but digits has only 400"):
+    federated = {"models": {"digits": "mlp"}, "n_clients": 101}
+    with pytest.raises(ConfigError, match="101 clients of at least 1 records each need 101, but digits has only 100"):
         reading.check({**TREES[0], "federated": {**federated, "sweeps": ["means"]}}, SOURCE)
 
 

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +22,7 @@ import pandas as pd
 import pytest
 import torch
 
+from leakbound.config.training import TrainingConfig
 from leakbound.training import inputs, train
 from leakbound.training.loop import members_of
 
@@ -80,9 +83,12 @@ def test_ratio_is_taken_within_a_turn_and_counts_networks():
 
 
 def test_learners_are_those_that_training_makes():
-    """One stack of all replicas; under DP on a CPU one for each."""
-    for defense, sizes in (("none", [3]), ("dpsgd", [1, 1, 1])):
-        learners = gpu_fast.learners_of(gpu_fast.request("small", 8, "cpu", defense, 3))
+    """One stack of all replicas, under DP too; by itself a CPU takes networks on images of this size one by one."""
+    for defense, largest in product(("none", "dpsgd"), (3, "auto")):
+        asked = gpu_fast.request("small", 8, "cpu", defense, 3)
+        assert asked.config.max_stack == 3
+        learners = gpu_fast.learners_of(replace(asked, config=TrainingConfig(max_stack=largest)))
+        sizes = [3] if largest == 3 else [1, 1, 1]
         assert [len(next(iter(one.params.values()))) for one in learners] == sizes
         before = [{name: value.clone() for name, value in one.params.items()} for one in learners]
         for one in learners:

@@ -17,6 +17,7 @@ from leakbound.config.defenses import DPSGD, ChannelDefense
 from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
+from leakbound.config.training import LENGTHS
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList
 from leakbound.jobs.paths import OUTPUTS, names_of
@@ -24,7 +25,7 @@ from leakbound.jobs.runs import Run, level_text, runs_of
 from leakbound.jobs.table import RunTable
 
 QUICK = reading.quick()
-PLAIN_RUN = f"digits/lenet/none/n{QUICK.studies['capacity'].rounds[0]}-b32"
+PLAIN_RUN = f"digits/mlp/none/n{QUICK.studies['capacity'].rounds[0]}-b32"
 """The undefended run of several studies."""
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 
@@ -88,10 +89,11 @@ def test_study_is_the_product_of_its_lists():
 
 def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
     studies = dict(QUICK.studies)
-    studies["comparison"] = studies["comparison"].model_copy(update={"replicas": 7})
+    most = QUICK.replicas + 5
+    studies["comparison"] = studies["comparison"].model_copy(update={"replicas": most})
     shared = table(QUICK.model_copy(update={"studies": studies}))
     slug = PLAIN_RUN
-    assert shared.runs[slug].replicas == 7
+    assert shared.runs[slug].replicas == most
     assert slug in shared.studies["capacity"]
     assert slug in shared.studies["comparison"]
 
@@ -102,7 +104,9 @@ def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_onc
     assert shared in set(jobs.table.studies["capacity"]) & set(jobs.table.studies["comparison"])
     assert {QUICK.studies[name].rates for name in ("capacity", "comparison")} == {"chosen", "all"}
     assert settings_of(jobs, "train", shared)["rates"] == "all"
-    assert jobs.table.kept(jobs.table.runs[shared]) == QUICK.replicas * len(QUICK.training.learning_rates)
+    assert jobs.table.kept(jobs.table.runs[shared]) == QUICK.replicas * len(QUICK.training.learning_rates) * len(
+        LENGTHS
+    )
     assert [settings_of(jobs, "tabulate", study)["rates"] for study in ("capacity", "comparison")] == ["chosen", "all"]
     attack = jobs.job("attack", f"{shared}/membership")
     assert {"weights", "rates"} <= set(attack.inputs)
@@ -114,9 +118,16 @@ def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_onc
 
 def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobody_else():
     """A run of two studies keeps them; its settings name them, those of runs without them are what they were."""
-    recipes = QUICK.studies["comparison"].model_copy(update={"lengths": "all"})
-    every = job_list(QUICK.model_copy(update={"studies": {**QUICK.studies, "comparison": recipes}}))
-    plain, networks = job_list(), QUICK.replicas * len(QUICK.training.learning_rates)
+    studies = {name: study.model_copy(update={"lengths": "full"}) for name, study in QUICK.studies.items()}
+    arms = {**studies["comparison"].defenses, "early_stopping": (), "stopped": (0.5,)}
+    plain, every = (
+        job_list(QUICK.model_copy(update={"studies": {**studies, "comparison": recipes}}))
+        for recipes in (
+            studies["comparison"].model_copy(update={"defenses": arms, "lengths": lengths})
+            for lengths in ("full", "all")
+        )
+    )
+    networks = QUICK.replicas * len(QUICK.training.learning_rates)
     for slug in every.table.studies["comparison"]:
         several = every.table.runs[slug].defense not in ("early_stopping", "stopped")
         assert every.table.kept(every.table.runs[slug]) == networks * (3 if several else 1)
@@ -132,7 +143,7 @@ def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobod
 
 def test_presets_that_draw_fronts_give_every_arm_the_same_recipes():
     """Four rates or more at three lengths, for plain SGD as for every level of every defense."""
-    for name in ("pilot.yaml", "small.yaml", "resnet10.yaml", "paper.yaml"):
+    for name in ("config.yaml", "full_digits.yaml", "pilot.yaml", "small.yaml", "resnet10.yaml", "paper.yaml"):
         jobs = preset_jobs(name)
         fronts = [study for study, asked in jobs.table.config.studies.items() if asked.rates == "all"]
         assert fronts
@@ -267,7 +278,7 @@ def test_inversion_behind_a_channel_reads_the_learned_estimate_of_its_dataset_al
 def test_attack_on_gradients_is_told_the_size_of_a_batch():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"batch_sizes": (1, 8), "defenses": {"none": ()}})
     jobs = job_list(QUICK.model_copy(update={"studies": {"batch": study, "capacity": QUICK.studies["capacity"]}}))
-    one, eight = (f"digits/lenet_sigmoid/none/n0-b{size}/gradient_inversion" for size in (1, 8))
+    one, eight = (f"digits/mlp/none/n0-b{size}/gradient_inversion" for size in (1, 8))
     assert settings_of(jobs, "attack", eight)["batch_size"] == 8
     assert "batch_size" not in settings_of(jobs, "attack", one)
     assert "batch_size" not in settings_of(jobs, "attack", f"{PLAIN_RUN}/membership")
@@ -342,7 +353,7 @@ def test_every_name_has_the_form_that_its_rule_accepts_and_no_other_rule_writes_
 def test_only_jobs_that_a_final_one_needs_are_made():
     unused = QUICK.datasets["digits"].model_copy(update={"reader": "digits"})
     jobs = job_list(QUICK.model_copy(update={"datasets": {**QUICK.datasets, "unused": unused}}))
-    assert [job.name for job in jobs.of("prepare")] == ["digits"]
+    assert [job.name for job in jobs.of("prepare")] == list(QUICK.datasets)
 
 
 def test_references_are_trained_for_runs_whose_members_are_attacked_and_for_no_others():
@@ -435,6 +446,11 @@ SPELT_OUT = {
     ("illustrations", "reconstructions", "covariance"): "members",
     ("tracking", "uri"): "http://127.0.0.1:5000",
     ("tracking", "ui"): "http://127.0.0.1:5001",
+    ("datasets", "digits", "side"): 12,
+    ("datasets", "digits_canaries", "side"): 12,
+    ("datasets", "digits_canaries", "reader"): "mnist",
+    ("studies", "comparison", "lengths"): "full",
+    ("studies", "canaries", "lengths"): "full",
 }
 PLAIN = QUICK.model_dump(mode="json", exclude_defaults=True) | {
     name: getattr(QUICK, name).model_dump(mode="json") for name in ("training", "attacks", "tracking", "resources")

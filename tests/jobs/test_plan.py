@@ -8,7 +8,8 @@ import pytest
 from leakbound.cli.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.attacks import Attack
-from leakbound.config.data import size_of
+from leakbound.config.data import DatasetConfig, size_of
+from leakbound.config.training import LENGTHS
 from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.plan import Estimate, Machine, estimate, plan_text
 
@@ -68,13 +69,15 @@ def test_training_time_is_proportional_to_rounds_and_replicas(factor):
 
 
 def test_weights_take_the_disk_of_their_parameters():
-    parameters = UnitCosts(ROWS, "cpu").parameters("lenet", 1)
+    parameters = UnitCosts(ROWS, "cpu").parameters("mlp", 1)
     table = quick_jobs().table
+    recipes = [name for name, study in QUICK.studies.items() if study.rates == study.lengths == "all"]
+    assert recipes
     kept = {one.job.name: one.disk / (4 * parameters) for one in quick_estimates() if one.job.step == "train"}
     candidates = len(QUICK.training.learning_rates)
     for slug, networks in kept.items():
-        every = slug in table.studies["comparison"]  # which asks for all rates
-        assert networks == pytest.approx(QUICK.replicas * (candidates if every else 1))
+        every = any(slug in table.studies[name] for name in recipes)
+        assert networks == pytest.approx(QUICK.replicas * (candidates * len(LENGTHS) if every else 1))
     assert len(set(kept.values())) == 2
 
 
@@ -88,14 +91,18 @@ def test_attacks_on_replicas_share_the_stacks_of_a_gpu():
     stacks = [*on_gpu(), *({**row, "slots": 100} for row in on_gpu() if row["device"] == "cuda")]
     wide = QUICK.model_copy(update={"replicas": 4 * QUICK.replicas})
     once, longer = Counter(), Counter()
+    costs = UnitCosts(stacks, "cuda")
     for config, found in ((QUICK, once), (wide, longer)):
         for one in estimates(config, "cuda", stacks):
             if one.job.step == "attack":
-                found[one.job.settings["attack"]] += one.gpu_seconds
+                attack = one.job.settings["attack"]
+                found[attack] += one.gpu_seconds
+                found.update({(attack, work.kind): costs.seconds(work) for work in one.job.work() if work.model})
     assert once.keys() == longer.keys()
     ratios = {attack: longer[attack] / seconds for attack, seconds in once.items() if seconds}
     assert ratios["model_inversion"] == ratios["uses"] == 1
-    assert 1 < ratios["membership"] < 2  # looks at records
+    assert ratios["membership", "membership"] == 1
+    assert 1 < ratios["membership"] < ratios["membership", "predict"] < 4  # records, of references no more of them
     assert 1 <= ratios["gradient_inversion"] < 2  # L-BFGS
     assert ratios["naming"] == 4
 
@@ -172,8 +179,10 @@ def test_every_committed_preset_can_be_planned(path):
 
 def test_sizes_are_those_of_the_configuration_or_of_the_original():
     digits = size_of("digits", QUICK.datasets["digits"])
-    assert (digits.pool, digits.validation) == (997, 100)
-    assert (digits.members, digits.test, digits.aux, digits.pixels) == (400, 300, 500, 1024)
-    whole = size_of("cifar10", QUICK.datasets["digits"].model_copy(update={"members": None, "test": None, "aux": 2000}))
-    assert (whole.pool, whole.aux, whole.test) == (48_000, 2000, 10_000)
+    assert (digits.pool, digits.validation) == (997, 300)
+    assert (digits.members, digits.test, digits.aux, digits.pixels) == (100, 300, 500, 64)
+    usual = size_of("digits", DatasetConfig(members=400, test=300, aux=500))
+    assert (usual.pool, usual.validation, usual.pixels) == (997, 100, 1024)
+    whole = size_of("cifar10", DatasetConfig(aux=2000))
+    assert (whole.pool, whole.aux, whole.test, whole.pixels) == (48_000, 2000, 10_000, 3072)
     assert (whole.members, whole.validation) == (21_333, 5333)

@@ -39,7 +39,7 @@ def measure_steps(
 
     The learners are those of training. Before the first repetition every defense has a turn that does not count, and
     each second repetition goes through them backwards. All replicas of a request take the step: as one stack, or
-    one after another under DP on a CPU, which is trained so. A CPU works with one thread meanwhile.
+    one after another under DP on a CPU, as large networks are trained there. A CPU works with one thread meanwhile.
 
     Args:
         requests: Defense to its run; ``rounds`` is not used.

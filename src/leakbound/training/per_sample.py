@@ -1,4 +1,4 @@
-"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting; on a CPU slots one after another.
+"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting; large networks on a CPU one after another.
 
 Sums of clipped gradients come from :mod:`leakbound.training.weighted_sums`, most of them without the gradients of
 single records. They are equal to those of Opacus' optimizer (tested), whose noise, scaling and privacy accountant these
