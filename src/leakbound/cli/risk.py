@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,9 +90,9 @@ def _words(facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk],
         asked = [most.get(limit, "-") for limit in limits]
         cells.append([str(row.candidates), _up(1 / row.candidates), *bounds, *asked])
         if row.epsilon is None:
-            told = f"say nothing about identification among {row.candidates}: {_up(math.log(row.candidates))} suffice"
+            none = f"among {row.candidates}, nor do any from {_up(math.log(row.candidates))} on"
             advice = [f"; ask for at most {one} to keep it at or below {limit:g}" for limit, one in most.items()]
-            lines.append(f"{nats} {told}{''.join(advice[:1])}")
+            lines.append(f"{nats} say nothing about identification {none}{''.join(advice[:1])}")
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     told = f"membership is recognised with TPR - FPR <= {_up(members['advantage'])} and AUC <= {_up(members['auc'])}"
@@ -102,8 +103,8 @@ def _words(facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk],
     if errors is not None:
         left, share = _down(errors["mse"]), _down(100 * errors["mse"] / errors["mse_mean"])
         lines.append(
-            f"{errors['records']}, reconstructed from natural noise: the best linear estimate errs by {left} squared per "
-            f"value ({errors['units']}), {share} % of guessing the mean; if not Gaussian, other attacks can err less"
+            f"{errors['records']} behind natural noise: the best linear estimate errs by {left} squared per value, "
+            f"{share} % of guessing the mean\n  ({errors['units']}; if not Gaussian, other attacks can err less)"
         )
     return "\n".join([*table, "", *lines]) + "\n" + _MEANING
 
@@ -114,6 +115,4 @@ def _up(value: float, rounding: str = ROUND_CEILING) -> str:
     return format(Context(3, rounding).create_decimal_from_float(safe).normalize(), "f")
 
 
-def _down(value: float) -> str:
-    """Three digits, not above it."""
-    return _up(value, ROUND_FLOOR)
+_down = partial(_up, rounding=ROUND_FLOOR)
