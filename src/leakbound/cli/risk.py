@@ -31,11 +31,10 @@ def risk(
     nats: Annotated[float, typer.Option(help="What all uses of a record together reveal of it, at most.")],
     records: Annotated[list[int], typer.Option(metavar="M", help="Candidates for the record; may be repeated.")],
     probability: Annotated[
-        list[float] | None, typer.Option(metavar="P", help="Of identification, to keep; by default 0.5, 0.1 and 0.01.")
+        list[float] | None, typer.Option(metavar="P", help="Chance of identification to keep; 0.5, 0.1 and 0.01.")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", parser=own_records.path_of, help=f"To reconstruct. {own_records.DATA}"),
+        Path | None, typer.Option(metavar="PATH", parser=own_records.path_of, help=f"Own records. {own_records.DATA}")
     ] = None,
     label: own_records.LabelOption = "label",
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of words.")] = False,
