@@ -39,9 +39,9 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def channel(nats: float) -> Channel:
-    """A natural channel of the public digits, with noise that can be repeated."""
-    public, _, _ = digits()
-    return Channel(Capacity(nats), auxiliary=public, random_state=0).fit(public)
+    """A natural channel for the private digits, calibrated to the public ones, with noise that can be repeated."""
+    public, private, _ = digits()
+    return Channel(Capacity(nats), auxiliary=public, random_state=0).fit(private)
 
 
 def gradient(record: np.ndarray, label: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ __all__ = [
     "Channel",
     "ChannelEngine",
     "GuaranteeError",
+    "Identification",
     "Leakage",
     "LeakageAccountant",
     "Naming",
@@ -20,7 +21,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Account", "LeakageAccountant"), "accountant"),
     **dict.fromkeys(("BudgetError", "GuaranteeError"), "refusals"),
-    **dict.fromkeys(("Capacity", "Leakage", "Naming", "Reconstruction"), "targets"),
+    **dict.fromkeys(("Capacity", "Identification", "Leakage", "Naming", "Reconstruction"), "targets"),
     "Channel": "transformer",
     "ChannelEngine": "engine",
 }

@@ -4,6 +4,7 @@ from leakbound.engine.engine import ChannelEngine as ChannelEngine
 from leakbound.engine.refusals import BudgetError as BudgetError
 from leakbound.engine.refusals import GuaranteeError as GuaranteeError
 from leakbound.engine.targets import Capacity as Capacity
+from leakbound.engine.targets import Identification as Identification
 from leakbound.engine.targets import Leakage as Leakage
 from leakbound.engine.targets import Naming as Naming
 from leakbound.engine.targets import Reconstruction as Reconstruction

@@ -200,14 +200,13 @@ def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, "
     Raises:
         ValueError: If ``fpr`` is out of range, there are fewer than two scores of a kind, or one is not finite.
     """
-    from sklearn.metrics import roc_curve
-
     if not 0 <= fpr < 1:
         raise ValueError(f"fpr = {fpr}: a false-positive rate must be in [0, 1)")
-    labels, scores = _scored(members, nonmembers)
-    false_rates, true_rates, _ = roc_curve(labels, scores, drop_intermediate=False)
-    rate = true_rates[false_rates <= fpr].max()
-    return proportion_interval(round(rate * len(members)), len(members))
+    _scored(members, nonmembers)
+    count = len(nonmembers)
+    allowed = max(k for k in range(math.floor(fpr * count) + 2) if k / count <= fpr)
+    least = np.partition(nonmembers, count - 1 - allowed)[count - 1 - allowed]  # a threshold lies above it
+    return proportion_interval(int((members > least).sum()), len(members))
 
 
 def proportion_interval(successes: int, trials: int) -> Interval:

@@ -260,7 +260,7 @@ def test_networks_are_compared_with_references_of_their_own_recipe(digits):
                 (References(Networks(alone.weights, alone.rates), network, digits), "full"),
             )
         )
-        assert np.array_equal(found.confidence, expected.confidence)
+        np.testing.assert_allclose(found.confidence, expected.confidence, rtol=1e-4, atol=1e-5)  # stacks of other sizes
 
     def attacked(weights, replicas, learning_rates, lengths):
         seen.append([*zip(replicas, learning_rates, lengths, strict=True), weights["head.weight"]])

@@ -47,7 +47,7 @@ def test_help_shows_the_commands_for_people_and_one_line_for_the_steps(capsys):
     run("--help")
     lines = [words for line in capsys.readouterr().out.splitlines() if (words := line.strip("│ ").split())]
     heads = {line[0] for line in lines}
-    assert {"protect", "calibrate", "account", "audit", "demo", "publish", "plan", "report", "step"} <= heads
+    assert {"protect", "calibrate", "risk", "account", "audit", "demo", "publish", "plan", "report", "step"} <= heads
     assert not heads & {"prepare", "covariance", "train", "log-figures"}
     run("step", "--help")
     assert {"prepare", "log-figures", "report"} <= set(capsys.readouterr().out.split())

@@ -372,7 +372,8 @@ def test_a_state_alone_recognises_no_record(monkeypatch, tmp_path):
         engine_of().load_state_dict(state)
     assert (tmp_path / "folder" / "other.key").stat().st_mode & 0o777 == 0o600
     (tmp_path / "empty.key").touch(0o600)
-    (tmp_path / "open.key").touch(0o644)
+    (tmp_path / "open.key").touch()
+    (tmp_path / "open.key").chmod(0o644)
     wrong = {"empty.key": "is no key", "empty.key/below": "so no state can be saved", "open.key": "chmod 600"}
     for path, told in wrong.items():
         monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / path))

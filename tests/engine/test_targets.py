@@ -1,13 +1,14 @@
 """Targets are reached as independent computations see it: dense matrices, and attackers on real releases."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from gaussians import WIDTH, gaussian
 
-from leakbound import Capacity, ChannelEngine, GuaranteeError, Leakage, Naming, Reconstruction
+from leakbound import Capacity, ChannelEngine, GuaranteeError, Identification, Leakage, Naming, Reconstruction
 from leakbound.accounting import naming_bound
 from leakbound.channels import population_moments
 from leakbound.registry import SHAPES
@@ -67,6 +68,20 @@ def test_naming_allows_exactly_the_nats_of_its_probability():
     nats = dense_nats(engine, 4)
     assert naming_bound(nats, 1000) == pytest.approx(0.5, rel=1e-7)
     assert nats == pytest.approx(0.5 * math.log(500) + 0.5 * math.log(0.5 / 0.999), rel=1e-7)
+
+
+def test_identification_is_naming_in_words():
+    words = Identification(0.5, among=1000, uses=4)
+    assert made(words).calibration.channel.noise_power == made(Naming(0.5, 1000, 4)).calibration.channel.noise_power
+    assert isinstance(words, Naming)
+    assert (words.candidates, words.nats) == (1000, Naming(0.5, 1000).nats)
+    assert eval(repr(words)) == replace(Identification(0.5, among=1000), uses=4) == words
+    with pytest.raises(GuaranteeError, match=r"Identification\(among=1\): naming takes at least 2"):
+        Identification(0.5, among=1)
+    with pytest.raises(GuaranteeError, match=r"Identification\(probability=0.05\): give one between 0.1"):
+        Identification(0.05, among=10)
+    with pytest.raises(GuaranteeError, match=r"Identification\(uses=0\): give a whole number"):
+        Identification(0.5, among=10, uses=0)
 
 
 def test_frozen_noise_is_calibrated_for_one_look():

@@ -42,7 +42,7 @@ def test_names_in_a_parquet_file_do_nothing_to_a_terminal(tmp_path, monkeypatch,
     about = {"huggingface": json.dumps({"info": {"features": {"label": label}}})} if name == "classes" else None
     pq.write_table(pa.table(TABLES[name]).replace_schema_metadata(about), "mine.parquet")
     for words in (
-        ("protect", "mine.parquet", "--kappa", 4, "--out", "out"),
+        ("protect", "mine.parquet", "--calibrate-to-own", "--kappa", 4, "--out", "out"),
         ("calibrate", "mine.parquet", "--kappa", 4),
     ):
         done = called(*words)

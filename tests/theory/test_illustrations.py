@@ -343,4 +343,4 @@ def test_published_covariance_tells_its_own_records_shrunk_or_not_and_that_of_ot
 
 def test_a_covariance_leak_is_that_of_channels_and_needs_enough_records(digits, moments):
     with pytest.raises(ValueError, match=r"covariance_leak.covariance = 'members': must be 'aux'"):
-        illustrations.covariance_leak(IllustrationConfig(), dataset=digits, moments=moments)
+        illustrations.covariance_leak(IllustrationConfig(covariance="members"), dataset=digits, moments=moments)

@@ -1,5 +1,7 @@
 """Geometry of fronts: areas that they dominate, hulls of recipes, and the height of one above another."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float
 

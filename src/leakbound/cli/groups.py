@@ -41,6 +41,7 @@ class Place:
 COMMANDS: Mapping[str, Place] = {
     "protect": Place("protect", "protect", PEOPLE),
     "calibrate": Place("calibrate", "calibrate", PEOPLE),
+    "risk": Place("risk", "risk", PEOPLE),
     "account": Place("account", "account", PEOPLE),
     "audit": Place("audit", "audit", PEOPLE),
     "demo": Place("demo", "demo", PEOPLE),

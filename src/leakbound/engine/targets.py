@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -248,20 +248,22 @@ class Naming(Target):
         uses: Planned uses of each record, >= 1; None for frozen noise.
     """
 
+    word: ClassVar[str] = "candidates"
     probability: float | int
     candidates: int
     uses: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that are out of range."""
+        name = type(self).__name__
         if self.candidates < 2:
-            raise GuaranteeError(f"Naming(candidates={self.candidates}): naming takes at least 2, so give more")
+            raise GuaranteeError(f"{name}({self.word}={self.candidates}): naming takes at least 2, so give more")
         if not 1.0 / self.candidates < self.probability < 1.0:
             raise GuaranteeError(
-                f"Naming(probability={self.probability:g}): give one between {1 / self.candidates:g}, which guessing "
+                f"{name}(probability={self.probability:g}): give one between {1 / self.candidates:g}, which guessing "
                 "reaches, and 1"
             )
-        _check_uses("Naming", self.uses)
+        _check_uses(name, self.uses)
 
     @property
     def nats(self) -> float:
@@ -271,6 +273,20 @@ class Naming(Target):
     def excess(self, calibration: Calibration, looks: int) -> float:
         """Nats of all looks above those that the probability allows."""
         return calibration.information(looks) - self.nats
+
+
+@dataclass(frozen=True)
+class Identification(Naming):
+    """:class:`Naming` in words: ``Identification(0.01, among=1000, uses=10)``."""
+
+    word: ClassVar[str] = "among"
+    candidates: int = field(init=False, repr=False)
+    among: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Take the number of candidates; refuse values that are out of range."""
+        object.__setattr__(self, "candidates", self.among)
+        super().__post_init__()
 
 
 def as_target(given: Any) -> Target:
@@ -285,7 +301,7 @@ def as_target(given: Any) -> Target:
         return Capacity(float(given))
     raise GuaranteeError(
         f"target = {given!r}: give Capacity(nats), Leakage(nats, uses), Reconstruction(mse, uses) or "
-        "Naming(probability, candidates, uses)"
+        "Identification(probability, among=M, uses=K)"
     )
 
 

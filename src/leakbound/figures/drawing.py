@@ -55,7 +55,8 @@ def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
             rows = rows[rows[column] == style.ordered(rows[column], style.NAMES)[0]]
     options = dict(figure.options)
     for several in {"rows", "leakages"} & options.keys():
-        options[several] = dict(list(options[several].items())[:1])
+        kept = options[several]
+        options[several] = dict([*kept.items()][:1]) if isinstance(kept, dict) else kept[:1]
     drawn = BytesIO()
     with style.applied():
         picture = PLOTS.get(figure.plot)(rows, options=options)
