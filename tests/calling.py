@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from leakbound import registry, storage
-from leakbound.cli.main import main
+from leakbound.cli.launch.main import main
 from leakbound.jobs.job import Job
 
 REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]

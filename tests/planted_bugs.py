@@ -61,7 +61,7 @@ BUGS = (
     ),
     Bug(
         "noise of private training halved",
-        "training/per_sample.py",
+        "training/dp/per_sample.py",
         "noise_multiplier=self._client.level",
         "noise_multiplier=0.5 * self._client.level",
         "tests/training/test_per_sample.py::"
@@ -100,7 +100,7 @@ BUGS = (
     ),
     Bug(
         "generator repeated: private training draws the same noise at each step",
-        "training/per_sample.py",
+        "training/dp/per_sample.py",
         "        pieces = self._batches.draw()",
         "        self._noise.generator.manual_seed(0)\n        pieces = self._batches.draw()",
         "tests/training/test_noise_of_its_own.py::test_two_steps_of_private_training_have_independent_noise",
@@ -172,7 +172,7 @@ BUGS = (
     ),
     Bug(
         "secure noise of private training left to Opacus' generator",
-        "training/per_sample.py",
+        "training/dp/per_sample.py",
         "if self._secure is None:",
         "if True:",
         "tests/training/test_secure_training.py::test_secure_noise_of_dp_is_on_the_grid_of_the_sum",
@@ -201,21 +201,21 @@ BUGS = (
     ),
     Bug(
         "clipping after the sum in training",
-        "training/weighted_sums.py",
+        "training/dp/weighted_sums.py",
         "[part.squares for part in parts.values()]).sum(0).sqrt())",
         "[part.squares for part in parts.values()]).sum().sqrt()[None]).expand(len(labels))",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
     ),
     Bug(
         "records that fill up a batch counted in a stack",
-        "training/private_stack.py",
+        "training/dp/private_stack.py",
         "return self._weights(norms.flatten()).view(norms.shape) * drawn",
         "return self._weights(norms.flatten()).view(norms.shape)",
         "tests/training/test_private_stack.py::test_stack_of_private_training_equals_one_by_one[dpsgd]",
     ),
     Bug(
         "bias left out of the norm that a record is clipped by",
-        "training/weighted_sums.py",
+        "training/dp/weighted_sums.py",
         "(given.square().sum(1) + (layer.bias is not None))",
         "given.square().sum(1)",
         "tests/training/test_per_sample.py::test_clipped_sums_equal_those_of_opacus[lenet-0.3]",
@@ -243,7 +243,7 @@ BUGS = (
     ),
     Bug(
         "sum divided by the records drawn, not by those expected",
-        "training/per_sample.py",
+        "training/dp/per_sample.py",
         "        self._optimizer.step()\n\n    def state",
         "        self._optimizer.expected_batch_size = max(1, len(indices))\n"
         "        self._optimizer.step()\n\n    def state",
@@ -259,7 +259,7 @@ BUGS = (
     # -- accounting --------------------------------------------------------------------------------------------------
     Bug(
         "shuffled batches with the ε of Poisson sampling",
-        "training/per_sample.py",
+        "training/dp/per_sample.py",
         'self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))',
         "from leakbound.training.batches import ShuffledBatches\n"
         "        self._batches = ShuffledBatches(\n"
@@ -276,7 +276,7 @@ BUGS = (
     ),
     Bug(
         "accountant told half of the sample rate",
-        "training/per_sample.py",
+        "training/dp/per_sample.py",
         "get_optimizer_hook_fn(sample_rate=self._rate)",
         "get_optimizer_hook_fn(sample_rate=0.5 * self._rate)",
         "tests/training/test_per_sample.py::test_epsilon_equals_the_accountant_called_on_its_own[rdp-RDPAccountant]",
@@ -326,21 +326,21 @@ BUGS = (
     # -- attacks -----------------------------------------------------------------------------------------------------
     Bug(
         "attacker tuned on the members",
-        "attacks/model_inversion.py",
+        "attacks/model_inversion/attack.py",
         "known = class_means(dataset.aux, present)",
         "known = class_means(dataset.members(0), present)",
         "tests/attacks/test_model_inversion.py::test_attacks_depend_on_no_member_beyond_the_network",
     ),
     Bug(
         "stack of attack networks that memory did not hold goes on with other draws",
-        "attacks/white_box.py",
+        "attacks/membership/network.py",
         "pupil.generator.set_state(pupil.state) for pupil in pupils",
         "pupil.generator for pupil in pupils",
         "tests/attacks/test_stacked_membership.py::test_a_stack_that_memory_does_not_hold_is_halved_and_draws_anew",
     ),
     Bug(
         "half of a stack of inversions solves what the other half has solved",
-        "attacks/searches.py",
+        "attacks/gradient_inversion/searches.py",
         "[self.rows[place][middle:] for place in above]",
         "[self.rows[place][:middle] for place in above]",
         "tests/attacks/test_stacked_inversion.py::test_halves_of_a_part_hold_its_problems_once",
@@ -376,14 +376,14 @@ BUGS = (
     ),
     Bug(
         "networks compared with references of another length",
-        "attacks/references.py",
+        "attacks/membership/reference_scores.py",
         'alike = rates["length"] == length if',
         'alike = rates["length"] == "full" if',
         "tests/attacks/test_references.py::test_networks_are_compared_with_references_of_their_own_recipe",
     ),
     Bug(
         "strongest attacker chosen on the records that it is judged on",
-        "attacks/membership.py",
+        "attacks/membership/attack.py",
         "known = {name: scores[0] for name, scores in found.items()}",
         "known = {name: scores[1] for name, scores in found.items()}",
         "tests/attacks/test_strongest.py::test_rows_of_the_strongest_are_those_of_the_choice_on_known_records",
@@ -397,7 +397,7 @@ BUGS = (
     ),
     Bug(
         "kinks of a staged search that stay soft",
-        "attacks/staged.py",
+        "attacks/gradient_inversion/staged.py",
         "max(0.0, 1.0 - done / _SOFT) ** 2",
         "max(0.0, 1.0 - done / _SOFT) ** 0",
         "tests/attacks/test_staged.py::test_staged_search_errs_less_than_with_kinks_throughout_"
@@ -405,14 +405,14 @@ BUGS = (
     ),
     Bug(
         "records of a staged search compared in terms of the norms of all of them",
-        "attacks/staged.py",
+        "attacks/gradient_inversion/staged.py",
         "shares[name] / one.square().sum(1)",
         "shares[name] / one.square().sum()",
         "tests/attacks/test_staged.py::test_networks_in_a_stack_are_searched_as_each_alone",
     ),
     Bug(
         "staged search taken without a comparison on the attacker's own records",
-        "attacks/gradient_inversion.py",
+        "attacks/gradient_inversion/attack.py",
         "if errors.mean() < least:",
         'if errors.mean() < least or way.name == "staged":',
         "tests/attacks/test_staged.py::"

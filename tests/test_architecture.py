@@ -27,10 +27,10 @@ TORCH_FREE = (
         "randomness.seeding",
         "randomness.origin",
         "cli.steps",
-        "cli.plan",
-        "cli.main",
+        "cli.runs.plan",
+        "cli.launch.main",
         "cli.application",
-        "cli.warm",
+        "cli.launch.warm",
     ),
 )
 PLAIN_DECORATORS = {

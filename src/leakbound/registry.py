@@ -196,7 +196,7 @@ ILLUSTRATIONS = Registry(
         "personalized_cost": "leakbound.theory.illustrations.costs:personalized_cost",
         "leakage": "leakbound.theory.illustrations.costs:leakage",
         "covariance_leak": "leakbound.theory.illustrations.leaks:covariance_leak",
-        "reconstructions": "leakbound.attacks.reconstructions:reconstructions",
+        "reconstructions": "leakbound.attacks.gradient_inversion.pictures:reconstructions",
     },
 )
 

@@ -3,7 +3,7 @@ import pytest
 
 from leakbound import datasets
 from leakbound.accounting import gaussian_epsilon, poisson_epsilon
-from leakbound.attacks.uploads import audit, guess
+from leakbound.attacks.lower_bounds.dp_audit import audit, guess
 from leakbound.channels import Moments
 from leakbound.config.attacks import AuditConfig
 from leakbound.config.data import DatasetConfig

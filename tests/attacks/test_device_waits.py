@@ -6,8 +6,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from leakbound import models
-from leakbound.attacks import geiping, inverting, recursive
-from leakbound.attacks.matching import GradientMatching
+from leakbound.attacks.gradient_inversion import closed_form as recursive
+from leakbound.attacks.gradient_inversion import published as geiping
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.model_inversion import queries as inverting
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.factors import strided_windows

@@ -6,9 +6,9 @@ import torch
 from scipy.fft import dctn
 
 from leakbound import storage
-from leakbound.attacks.denoiser import BANDS, band_of
-from leakbound.attacks.estimator import Estimator, view_of
-from leakbound.attacks.estimator_training import scene_of, train
+from leakbound.attacks.learned_estimate.denoiser import BANDS, band_of
+from leakbound.attacks.learned_estimate.estimator import Estimator, view_of
+from leakbound.attacks.learned_estimate.training import scene_of, train
 from leakbound.channels import Channel, Moments, estimate_moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler

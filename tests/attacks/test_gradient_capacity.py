@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from leakbound import datasets
 from leakbound.accounting import dp_capacity
-from leakbound.attacks import gradient_capacity
-from leakbound.attacks.gradient_capacity import covariance_spectrum, measure
+from leakbound.attacks.lower_bounds import gradient_capacity
+from leakbound.attacks.lower_bounds.gradient_capacity import covariance_spectrum, measure
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, Undefended

@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
-from leakbound.attacks import recursive
-from leakbound.attacks.geiping import invert
-from leakbound.attacks.gradient_inversion import attack
+from leakbound.attacks.gradient_inversion import closed_form as recursive
+from leakbound.attacks.gradient_inversion.attack import attack
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
+from leakbound.attacks.gradient_inversion.published import invert
 from leakbound.attacks.images import total_variation
-from leakbound.attacks.matching import GradientMatching, problems_at_once
 from leakbound.channels import Channel, Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig

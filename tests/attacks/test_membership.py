@@ -12,11 +12,11 @@ from torch.func import functional_call, grad, vmap
 
 from images import repooled
 from leakbound import models
-from leakbound.attacks.division import divide
-from leakbound.attacks.membership import ALONE, STRONGEST, Look, attack, scores_of
-from leakbound.attacks.side_by_side import side_by_side
-from leakbound.attacks.signals import Signals, read_signals
-from leakbound.attacks.white_box import FOLDS, Lesson, white_box_scores
+from leakbound.attacks.membership.attack import ALONE, STRONGEST, Look, attack, scores_of
+from leakbound.attacks.membership.known_records import divide
+from leakbound.attacks.membership.network import FOLDS, Lesson, white_box_scores
+from leakbound.attacks.membership.signals import Signals, read_signals
+from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import prepare

@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from leakbound import datasets
-from leakbound.attacks import model_inversion
 from leakbound.attacks.images import image_values
-from leakbound.attacks.inverting import Asked, invert
-from leakbound.attacks.model_inversion import attack, class_means, stopping_times
-from leakbound.attacks.side_by_side import side_by_side
+from leakbound.attacks.model_inversion import attack as model_inversion
+from leakbound.attacks.model_inversion.attack import attack, class_means, stopping_times
+from leakbound.attacks.model_inversion.queries import Asked, invert
+from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split

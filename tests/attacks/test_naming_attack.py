@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leakbound import datasets
-from leakbound.attacks.naming import attack
+from leakbound.attacks.lower_bounds.identification import attack
 from leakbound.channels import Channel, Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.config.data import DatasetConfig

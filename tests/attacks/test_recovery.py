@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
+from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Way, ways
+from leakbound.attacks.gradient_inversion.several_uses import attack as attack_uses
 from leakbound.attacks.images import COLUMNS
-from leakbound.attacks.recovery import Law, Problem, Recovering, Way, ways
-from leakbound.attacks.recursive import descend, solvable
-from leakbound.attacks.uses import attack as attack_uses
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig

@@ -11,11 +11,18 @@ from scipy import stats
 
 from images import repooled
 from leakbound import models
-from leakbound.attacks.division import asked_records
-from leakbound.attacks.membership import ALONE, COMPARING, STRONGEST, attack
-from leakbound.attacks.networks import Networks, attack_networks
-from leakbound.attacks.references import Compared, References, lira_offline, lira_online, rmia, shared_laws
-from leakbound.attacks.signals import Queries, read_confidences, read_signals
+from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, attack
+from leakbound.attacks.membership.known_records import asked_records
+from leakbound.attacks.membership.reference_scores import (
+    Compared,
+    References,
+    lira_offline,
+    lira_online,
+    rmia,
+    shared_laws,
+)
+from leakbound.attacks.membership.signals import Queries, read_confidences, read_signals
+from leakbound.attacks.trained_networks import Networks, attack_networks
 from leakbound.channels import estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig

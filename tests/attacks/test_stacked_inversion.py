@@ -9,12 +9,17 @@ import torch
 from torch import nn
 
 from leakbound import datasets
-from leakbound.attacks import geiping, gradient_inversion, recovery, recursive, searches, staged, uses
-from leakbound.attacks.geiping import Inversion, invert
-from leakbound.attacks.matching import GradientMatching, Matching
-from leakbound.attacks.recovery import Law, Problem, Recovering, StackedProblem, Way
-from leakbound.attacks.recursive import Solving
-from leakbound.attacks.searches import Part, beside, parts
+from leakbound.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound.attacks.gradient_inversion import closed_form as recursive
+from leakbound.attacks.gradient_inversion import map_estimate as recovery
+from leakbound.attacks.gradient_inversion import published as geiping
+from leakbound.attacks.gradient_inversion import searches, staged
+from leakbound.attacks.gradient_inversion import several_uses as uses
+from leakbound.attacks.gradient_inversion.closed_form import Solving
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, StackedProblem, Way
+from leakbound.attacks.gradient_inversion.published import Inversion, invert
+from leakbound.attacks.gradient_inversion.searches import Part, beside, parts
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
 from leakbound.config.data import DatasetConfig

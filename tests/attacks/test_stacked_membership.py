@@ -6,12 +6,13 @@ import numpy as np
 import torch
 
 from leakbound import datasets, models
-from leakbound.attacks import membership, white_box
-from leakbound.attacks.membership import Look, scores_of
-from leakbound.attacks.references import Compared
-from leakbound.attacks.side_by_side import side_by_side
-from leakbound.attacks.signals import Signals
-from leakbound.attacks.white_box import Lesson, white_box_scores
+from leakbound.attacks.membership import attack as membership
+from leakbound.attacks.membership import network as white_box
+from leakbound.attacks.membership.attack import Look, scores_of
+from leakbound.attacks.membership.network import Lesson, white_box_scores
+from leakbound.attacks.membership.reference_scores import Compared
+from leakbound.attacks.membership.signals import Signals
+from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from leakbound import datasets, models
-from leakbound.attacks import model_inversion
-from leakbound.attacks.inverting import Asked, Inversion, Slopes, invert
+from leakbound.attacks.model_inversion import attack as model_inversion
+from leakbound.attacks.model_inversion.queries import Asked, Inversion, Slopes, invert
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.stack import stacked
-from leakbound.training.written_out import written_out
+from leakbound.training.stacked_layers import written_out
 from operations import Operations, waits
 
 

@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakbound import datasets
-from leakbound.attacks import gradient_inversion, recovery, searches, staged
-from leakbound.attacks.recovery import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound.attacks.gradient_inversion import map_estimate as recovery
+from leakbound.attacks.gradient_inversion import searches, staged
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Recovery, Way, ways
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig

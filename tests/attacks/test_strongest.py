@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.attacks.division import Asked, Group
-from leakbound.attacks.membership import LEARNED, STRONGEST, _Case, _told, strongest
-from leakbound.attacks.signals import Queries
+from leakbound.attacks.membership.attack import LEARNED, STRONGEST, _Case, _told, strongest
+from leakbound.attacks.membership.known_records import Asked, Group
+from leakbound.attacks.membership.signals import Queries
 from leakbound.metrics import auc_interval, standard_errors, tpr_at_fpr
 
 PLAIN = ("loss_threshold", "lira_offline", "lira_online", "rmia")

@@ -10,11 +10,14 @@ from pydantic import ValidationError
 from torch import nn
 
 from leakbound import datasets
-from leakbound.attacks import geiping, gradient_inversion, model_inversion, recursive
-from leakbound.attacks.inverting import Asked
-from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.side_by_side import side_by_side
-from leakbound.attacks.validity import EXTENSIONS, jittered, largest_binds
+from leakbound.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound.attacks.gradient_inversion import closed_form as recursive
+from leakbound.attacks.gradient_inversion import published as geiping
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.model_inversion import attack as model_inversion
+from leakbound.attacks.model_inversion.queries import Asked
+from leakbound.attacks.scheduling import side_by_side
+from leakbound.attacks.status import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
 from leakbound.claims.tables import RunResults, tabulate
 from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig

@@ -14,10 +14,10 @@ from scipy import linalg
 from training_step import requests
 
 from leakbound import models
-from leakbound.attacks.geiping import invert
-from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.recursive import solved_images
-from leakbound.attacks.signals import Queries, read_confidences
+from leakbound.attacks.gradient_inversion.closed_form import solved_images
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.gradient_inversion.published import invert
+from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.channels import Moments
 from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler

@@ -24,9 +24,14 @@ from gpu import OK, WRONG, Asked, Case, Values
 from torch import Tensor
 
 from leakbound import models
-from leakbound.attacks import gradient_inversion, membership, model_inversion, naming, uploads, uses
-from leakbound.attacks.networks import Networks
-from leakbound.attacks.references import References
+from leakbound.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound.attacks.gradient_inversion import several_uses as uses
+from leakbound.attacks.lower_bounds import dp_audit as uploads
+from leakbound.attacks.lower_bounds import identification as naming
+from leakbound.attacks.membership import attack as membership
+from leakbound.attacks.membership.reference_scores import References
+from leakbound.attacks.model_inversion import attack as model_inversion
+from leakbound.attacks.trained_networks import Networks
 from leakbound.channels import estimate_moments
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments

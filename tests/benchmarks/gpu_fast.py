@@ -27,16 +27,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training_step import requests
 
 from leakbound import models
-from leakbound.attacks.geiping import Inversion, invert
-from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.searches import answered
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.gradient_inversion.published import Inversion, invert
+from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load
 from leakbound.training import TrainingRequest, loop, stack
 from leakbound.training.client_steps import record_gradients
+from leakbound.training.cuda_graph import cuda_graph
 from leakbound.training.loop import Learner, build, sgd
-from leakbound.training.replay import cuda_graph
 
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)

@@ -48,7 +48,7 @@ _SIZES = {"members": 2000, "validation": 500, "pool": 12000, "test": 2000, "aux"
 _PREPARED = 1.0  # of its own time in addition, at most, for images, covariances and channels
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")}
 _ONE_THREAD |= {"VECLIB_MAXIMUM_THREADS": "1"}  # as Snakemake has it for jobs of one thread
-_COMMAND = "from leakbound.cli.main import main; main()"
+_COMMAND = "from leakbound.cli.launch.main import main; main()"
 
 
 def cases(asked: Asked) -> Iterator[Case]:
@@ -262,9 +262,9 @@ class Phase:
 
     def run(self) -> None:
         """Do them."""
-        from leakbound.cli import warm
-        from leakbound.cli.handover import WARM
-        from leakbound.jobs import coordination
+        from leakbound.cli.launch import warm
+        from leakbound.cli.launch.handover import WARM
+        from leakbound.jobs.processes import coordination
         from leakbound.storage.fingerprint import modules_behind
 
         os.environ |= _ONE_THREAD | {coordination.COORDINATOR: str(os.getpid())}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-COMMAND = [sys.executable, "-c", "from leakbound.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from leakbound.cli.launch.main import main; main()"]
 PATIENCE = 600.0  # seconds for a start: a busy machine needs minutes
 _CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -22,20 +22,20 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.geiping import Inversion
-from leakbound.attacks.inverting import invert
-from leakbound.attacks.membership import Look, scores_of
-from leakbound.attacks.searches import answered
-from leakbound.attacks.side_by_side import side_by_side
-from leakbound.attacks.signals import read_signals
-from leakbound.attacks.white_box import white_box_scores
+from leakbound.attacks.gradient_inversion.published import Inversion
+from leakbound.attacks.gradient_inversion.searches import answered
+from leakbound.attacks.membership.attack import Look, scores_of
+from leakbound.attacks.membership.network import white_box_scores
+from leakbound.attacks.membership.signals import read_signals
+from leakbound.attacks.model_inversion.queries import invert
+from leakbound.attacks.scheduling import side_by_side
 from leakbound.channels.channel import Channel
-from leakbound.cli.files import check_outputs, device_label, device_name
+from leakbound.cli.inputs import check_outputs, device_label, device_name
 from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.jobs.costs import COLUMNS, PACKAGED, read_costs
+from leakbound.jobs.plan.costs import COLUMNS, PACKAGED, read_costs
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import clock_of, measure_steps

@@ -12,7 +12,7 @@ import pytest
 import leakbound
 from leakbound import storage
 from leakbound.channels import population_moments
-from leakbound.cli.main import main
+from leakbound.cli.launch.main import main
 
 MODEL = {
     "dataset": "digits",
@@ -55,10 +55,16 @@ def test_help_shows_the_commands_for_people_and_one_line_for_the_steps(capsys):
 
 def test_a_command_imports_no_other_one():
     """So that a job starts as fast whatever commands there are."""
-    code = "import sys; from leakbound.cli.groups import STEPS; STEPS['theory'].function(); print(*sys.modules)"
+    code = "import sys; from leakbound.cli.command_table import STEPS; STEPS['theory'].function(); print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
     assert {name for name in loaded if name.startswith("leakbound.cli.steps.")} == {"leakbound.cli.steps.theory"}
-    assert not loaded & {"torch", "pandas", "leakbound.cli.protect", "leakbound.cli.plan", "leakbound.cli.tracking"}
+    assert not loaded & {
+        "torch",
+        "pandas",
+        "leakbound.cli.people.protect",
+        "leakbound.cli.runs.plan",
+        "leakbound.cli.runs.tracking",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,9 @@ from leakbound import storage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.naming import identification_information
 from leakbound.accounting.statement import stated_bounds
-from leakbound.cli import bars, calibrate, demo
-from leakbound.cli.files import read_channel
+from leakbound.cli import bars
+from leakbound.cli.inputs import read_channel
+from leakbound.cli.people import calibrate, demo
 from leakbound.datasets.collection import read_collection
 
 COUNT = 120
@@ -397,7 +398,7 @@ class Hidden:
         if name.partition(".")[0] in ("matplotlib", "jinja2", "datasets", "mlflow", "snakemake", "pynvml"):
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
 sys.meta_path.insert(0, Hidden())
-from leakbound.cli.main import main
+from leakbound.cli.launch.main import main
 main()
 """
 

@@ -17,13 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.cli import warm
+from leakbound.cli.launch import warm
 
 pytestmark = pytest.mark.skipif(not warm.available(), reason="this system has no warm process")
-START = [sys.executable, "-c", "import sys; sys.argv[0] = 'leakbound'; from leakbound.cli.main import main; main()"]
+START = [
+    sys.executable,
+    "-c",
+    "import sys; sys.argv[0] = 'leakbound'; from leakbound.cli.launch.main import main; main()",
+]
 COORDINATE = """
 import os, sys
-from leakbound.cli import warm
+from leakbound.cli.launch import warm
 warm.start(["numpy", "leakbound.randomness.sources", "readers_for_test"])
 print(os.environ[warm.WARM], flush=True)
 sys.stdin.read()
@@ -267,7 +271,7 @@ def test_code_that_was_edited_during_a_run_is_not_run_as_it_was(tmp_path):
     """Neither the package's, loaded or not yet, nor that of a plugin: its provenance would name the new commit."""
     copy = tmp_path / "copy" / "leakbound"
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(warm.__file__).parents[1], copy, ignore=ignored)
+    shutil.copytree(Path(warm.__file__).parents[2], copy, ignore=ignored)
     for edited in (copy / "metrics.py", tmp_path / "readers_for_test.py"):
         one = begun(tmp_path, copy.parent)
         assert one.told("process")[1] != os.getpid()
@@ -327,10 +331,10 @@ def test_run_without_room_for_a_socket_goes_on_and_says_so(tmp_path, monkeypatch
 
 
 def test_start_of_a_command_loads_little():
-    code = "import sys; from leakbound.cli import handover, main; print(*sorted(sys.modules))"
+    code = "import sys; from leakbound.cli.launch import handover, main; print(*sorted(sys.modules))"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
     heavy = {"asyncio", "importlib.metadata", "json", "pathlib", "re", "subprocess", "typer", "typing", "numpy"}
-    assert {"leakbound.cli.main", "socket"} <= loaded
+    assert {"leakbound.cli.launch.main", "socket"} <= loaded
     assert not heavy & loaded
 
 

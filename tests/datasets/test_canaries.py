@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from images import gathered
-from leakbound.cli.files import read_dataset
+from leakbound.cli.inputs import read_dataset
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, Split, prepare
 from leakbound.storage import write_arrays

@@ -72,7 +72,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     }
     names = {figure.illustration for figure in CATALOGUE.figures if figure.illustration}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leakbound.attacks.reconstructions._ITERATIONS", 60)
+        patch.setattr("leakbound.attacks.gradient_inversion.pictures._ITERATIONS", 60)
         return {
             name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
             for name in names

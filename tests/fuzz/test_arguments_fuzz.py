@@ -181,7 +181,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     made.keep("weights", (made.out / "weights").read_bytes())
     made.keep("rates", (made.out / "rates").read_bytes())
     made.keep("table", (made.out / "rows").read_bytes())
-    made.keep("costs", (REPOSITORY / "src/leakbound/jobs/costs.csv").read_bytes())
+    made.keep("costs", (REPOSITORY / "src/leakbound/jobs/plan/costs.csv").read_bytes())
     made.keep("configuration", yaml.safe_dump(SMALL).encode())
     made.keep("empty", b"")
     made.keep("noise", bytes(range(256)) * 20)
@@ -547,7 +547,7 @@ def test_the_program_itself_ends_with_a_message(place, words):
     named = {kind: str(place.file(kind)) for kind in (*KINDS, *WRONG)} | {"out": str(place.out / "out")}
     for kind, path in named.items():
         words = [word.replace(f"{{{kind}}}", path) for word in words]
-    command = [sys.executable, "-c", "from leakbound.cli.main import main; main()", *words]
+    command = [sys.executable, "-c", "from leakbound.cli.launch.main import main; main()", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode not in (0, -6, -9, -11)
     assert done.stderr.strip()

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from calling import assert_refused, called
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import changed, damaged, odd_values
-from leakbound.cli.files import JobSettings
+from leakbound.cli.inputs import JobSettings
 from leakbound.cli.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.messages import ConfigError, parse
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
-from leakbound.jobs.costs import UnitCosts, read_costs
 from leakbound.jobs.job import Job, JobList, Step
-from leakbound.jobs.plan import estimate
+from leakbound.jobs.plan.costs import UnitCosts, read_costs
+from leakbound.jobs.plan.plan import estimate
 from leakbound.jobs.table import RunTable
 
 REPOSITORY = Path(__file__).parents[2]

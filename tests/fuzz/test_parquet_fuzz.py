@@ -20,7 +20,7 @@ from PIL import Image
 from calling import Outcome, assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import damaged
-from leakbound.cli.files import read_dataset
+from leakbound.cli.inputs import read_dataset
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 NAMED = {

@@ -1,9 +1,9 @@
 import pytest
 from unit_costs import write_costs
 
-from leakbound.jobs.costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.paths import OUTPUTS
-from leakbound.jobs.work import Work
+from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
+from leakbound.jobs.plan.work import Work
 
 
 def row(unit, model="lenet", colors=3, value=1.0, device="cpu", slots=1):

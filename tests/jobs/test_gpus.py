@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from leakbound.jobs import gpus
+from leakbound.jobs.processes import gpus
 
 TAKE = """
 import os, sys
 from pathlib import Path
-from leakbound.jobs.gpus import take_gpu
+from leakbound.jobs.processes.gpus import take_gpu
 print(take_gpu(Path(sys.argv[1])), take_gpu(Path(sys.argv[1])), os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.read()
 """

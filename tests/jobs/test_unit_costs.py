@@ -4,8 +4,8 @@ import pytest
 import unit_costs
 
 from leakbound import models
-from leakbound.jobs.costs import UnitCosts
-from leakbound.jobs.work import Work
+from leakbound.jobs.plan.costs import UnitCosts
+from leakbound.jobs.plan.work import Work
 from leakbound.randomness.seeding import torch_generator
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from leakbound import storage
-from leakbound.jobs import usage
+from leakbound.jobs.processes import usage
 
 
 def test_usage_counts_processes_that_were_waited_for(tmp_path):

@@ -9,9 +9,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound import models
-from leakbound.attacks.inverting import invert
-from leakbound.attacks.matching import GradientMatching
-from leakbound.attacks.signals import read_signals
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.membership.signals import read_signals
+from leakbound.attacks.model_inversion.queries import invert
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
 from leakbound.training import stack

@@ -17,8 +17,8 @@ from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import Channel, Moments, composed_capacity, estimate_moments, signal_to_noise
 from leakbound.config.data import DatasetConfig
-from leakbound.jobs.composition import composed
-from leakbound.jobs.summary import summary
+from leakbound.jobs.results.composition import composed
+from leakbound.jobs.results.summary import summary
 from leakbound.registry import SHAPES
 
 CHANNEL = PrivacyEvent("channel", "shuffled", 400, 32, 300, 24, shape="natural", capacity=4.0, noise="fresh")

@@ -12,9 +12,9 @@ from safetensors.numpy import save
 
 from images import repooled
 from leakbound import storage
-from leakbound.cli.commands import as_command
-from leakbound.cli.files import read_dataset, write_provenance
+from leakbound.cli.inputs import read_dataset, write_provenance
 from leakbound.cli.job_list import all_steps
+from leakbound.cli.step_command import as_command
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig

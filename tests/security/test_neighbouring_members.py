@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 from calling import called
 from leakbound import datasets, models
 from leakbound.accounting import record_information
-from leakbound.cli.files import read_dataset
+from leakbound.cli.inputs import read_dataset
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig

@@ -24,7 +24,7 @@ from PIL import Image
 from leakbound import storage
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError
-from leakbound.jobs.costs import read_costs
+from leakbound.jobs.plan.costs import read_costs
 from leakbound.storage import TooLargeError, limits
 from leakbound.storage.parquet import ParquetSource
 from leakbound.training.checkpoint import Checkpoint
@@ -61,7 +61,7 @@ FORKING = """
 import json, os, resource, sys
 from leakbound import datasets, storage
 from leakbound.config.data import DatasetConfig
-import leakbound.cli.own_records, leakbound.datasets.collection, leakbound.engine.records
+import leakbound.cli.people.own_records, leakbound.datasets.collection, leakbound.engine.records
 import leakbound.datasets.images, leakbound.datasets.pixels, pandas, pyarrow.compute, pyarrow.parquet, sklearn
 
 peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024  # of no parent
@@ -124,7 +124,8 @@ def test_millions_of_rows_of_one_image_are_refused_before_they_are_read(grown, t
     assert taken < 100
 
 
-OWN = "from leakbound.cli.own_records import read_both; from pathlib import Path; read_both(Path('{}'), None, 'label')"
+OWN = "from pathlib import Path; from leakbound.cli.people.own_records import read_both; "
+OWN += "read_both(Path('{}'), None, 'label')"
 
 
 def sparse(path: Path, shape: tuple[int, ...], kind: type = np.float32) -> int:

@@ -24,7 +24,7 @@ from mlflow.exceptions import MlflowException
 from stored_rows import expected_rows, server_store, stored_rows
 from team_server import COMMAND, TeamServer, free_port, installed, unprivileged
 
-from leakbound.cli.main import main
+from leakbound.cli.launch.main import main
 from leakbound.tracking import Artifact, Point, RunRecord, log, push, sync
 
 SEARCH = "api/2.0/mlflow/experiments/search"

@@ -10,8 +10,8 @@ from images import gathered
 from leakbound.channels import Channel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.datasets import Split
+from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.loop import StackLearner
-from leakbound.training.per_sample import PerSampleLearner
 
 pytestmark = pytest.mark.slow
 NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, np.full(3072, 0.04))}

@@ -12,8 +12,8 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense
 from leakbound.models import build
 from leakbound.training import train
 from leakbound.training.client_steps import client_step
+from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.loop import StackLearner
-from leakbound.training.per_sample import PerSampleLearner
 
 INDICES = torch.arange(20).repeat(2, 1)
 

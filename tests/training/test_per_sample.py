@@ -12,10 +12,11 @@ from opacus.optimizers import DPOptimizer
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import accounted, per_sample, train
+from leakbound.training import train
 from leakbound.training.client_steps import client_step, record_gradients
-from leakbound.training.per_sample import PrivateOptimizer
-from leakbound.training.weighted_sums import divisible, weighted_sums
+from leakbound.training.dp import accounted, per_sample
+from leakbound.training.dp.per_sample import PrivateOptimizer
+from leakbound.training.dp.weighted_sums import divisible, weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 

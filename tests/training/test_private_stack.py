@@ -11,11 +11,12 @@ from torch import nn
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import loop, private_stack, stack, train
-from leakbound.training import weighted_sums as weighted_sums_module
+from leakbound.training import loop, stack, train
 from leakbound.training.client_steps import client_step
-from leakbound.training.private_stack import PrivateStackLearner, padded
-from leakbound.training.weighted_sums import stacked_sums, weighted_sums
+from leakbound.training.dp import private_stack
+from leakbound.training.dp import weighted_sums as weighted_sums_module
+from leakbound.training.dp.private_stack import PrivateStackLearner, padded
+from leakbound.training.dp.weighted_sums import stacked_sums, weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 

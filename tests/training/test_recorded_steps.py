@@ -8,8 +8,8 @@ import torch
 
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
+from leakbound.training.cuda_graph import Replayed, full_precision, in_full_precision
 from leakbound.training.loop import StackLearner
-from leakbound.training.replay import Replayed, full_precision, in_full_precision
 
 
 class Recorder:

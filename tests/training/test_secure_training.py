@@ -18,9 +18,9 @@ from leakbound.randomness.sources import SecureNoise
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import client_step
+from leakbound.training.dp.per_sample import PerSampleLearner, PrivateOptimizer
 from leakbound.training.inputs import FreshInputs, FrozenInputs
 from leakbound.training.loop import StackLearner, StackUploads
-from leakbound.training.per_sample import PerSampleLearner, PrivateOptimizer
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])

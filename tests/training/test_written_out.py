@@ -12,7 +12,7 @@ from leakbound.config.defenses import GradientCompression, ParameterNoise
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
 from leakbound.training import loop, stack
-from leakbound.training.written_out import written_out
+from leakbound.training.stacked_layers import written_out
 from operations import Operations
 
 LARGE = ("alexnet", "vgg16")

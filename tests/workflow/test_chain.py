@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from leakbound import storage
-from leakbound.cli import warm
+from leakbound.cli.launch import warm
 
 from .conftest import FORKS, WHOLE
 

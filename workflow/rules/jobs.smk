@@ -8,12 +8,12 @@ from pathlib import Path
 
 from snakemake.logging import logger
 
-from leakbound.cli import warm
-from leakbound.cli.handover import WARM
+from leakbound.cli.launch import warm
+from leakbound.cli.launch.handover import WARM
 from leakbound.cli.job_list import job_list
-from leakbound.cli.screen import Screen
+from leakbound.cli.launch.screen import Screen
 from leakbound.config import messages, reading
-from leakbound.jobs import coordination
+from leakbound.jobs.processes import coordination
 from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of
 from leakbound.storage.fingerprint import code_fingerprint, modules_behind
 

@@ -18,8 +18,8 @@ from jaxtyping import Float
 
 from leakbound import metrics
 from leakbound.accounting.naming import naming_bound
+from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.images import LARGEST_PIXEL
-from leakbound.attacks.recursive import solved_images
 from leakbound.channels.channel import channel_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate

@@ -50,7 +50,7 @@ def rows(
         variant: Which attacker or control.
         units: Class or image index of each value.
         values: Metric name to one value per unit.
-        status: Of all units or of each, of :mod:`leakbound.attacks.validity`; empty for a valid one.
+        status: Of all units or of each, of :mod:`leakbound.attacks.status`; empty for a valid one.
     """
     table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(["unit", "status"], var_name="metric")
     table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from leakbound import __version__
-from leakbound.cli.groups import WORKFLOW, AllCommands, StepCommands
-from leakbound.jobs import coordination
-from leakbound.jobs.usage import write
+from leakbound.cli.command_table import WORKFLOW, AllCommands, StepCommands
+from leakbound.jobs.processes import coordination
+from leakbound.jobs.processes.usage import write
 
 app = typer.Typer(
     cls=AllCommands,
@@ -52,7 +52,7 @@ def _leakbound(
 ) -> None:
     """Measure and bound how much a federated client's uploads tell about its data."""
     if usage is not None:
-        from leakbound.cli.files import check_outputs
+        from leakbound.cli.inputs import check_outputs
 
         check_outputs(usage)
     _USAGE.set(usage)

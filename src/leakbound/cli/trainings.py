@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
 
-from leakbound.cli.files import JobSettings, device_name, read_dataset
+from leakbound.cli.inputs import JobSettings, device_name, read_dataset
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Level, Line, Listed, Name, Records, Replicas, Seed, Steps
 from leakbound.config.training import Length, TrainingConfig

@@ -64,7 +64,7 @@ def _unknown_upload(attack: str, defense: Defense) -> str | None:
 class MembershipConfig(Attack):
     """Membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1), reference networks and the channel."""
 
-    function: ClassVar[str] = "leakbound.attacks.membership:attack"
+    function: ClassVar[str] = "leakbound.attacks.membership.attack:attack"
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
         """Weights, the channel, and reference networks if there are to be some."""
@@ -95,7 +95,7 @@ class MembershipConfig(Attack):
 class ModelInversionConfig(Attack):
     """Model inversion from the mean auxiliary image (Tan et al. 2024, Sec. 6.1), and a tuned attacker."""
 
-    function: ClassVar[str] = "leakbound.attacks.model_inversion:attack"
+    function: ClassVar[str] = "leakbound.attacks.model_inversion.attack:attack"
     over_units: ClassVar[Literal["mean", "median"] | None] = "median"  # over classes, as the paper's metric
 
     iterations: Steps = 600
@@ -133,7 +133,7 @@ class EstimatorConfig(Settings):
 class GradientInversionConfig(Attack):
     """Gradient inversion by an attacker who knows the defense, beside the published attack (Geiping et al. 2020)."""
 
-    function: ClassVar[str] = "leakbound.attacks.gradient_inversion:attack"
+    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.attack:attack"
     trained: ClassVar[bool] = False
     knows_defense: ClassVar[bool] = True
     over_units: ClassVar[Literal["mean", "median"] | None] = "mean"
@@ -169,7 +169,7 @@ class GradientInversionConfig(Attack):
 class UsesConfig(Attack):
     """Gradient inversion from several uses of a channel on the same records."""
 
-    function: ClassVar[str] = "leakbound.attacks.uses:attack"
+    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.several_uses:attack"
     trained: ClassVar[bool] = False
     knows_defense: ClassVar[bool] = True
 
@@ -187,7 +187,7 @@ class UsesConfig(Attack):
 class NamingConfig(Attack):
     """Naming the true one of several candidate records, by what a channel releases and by uploaded gradients."""
 
-    function: ClassVar[str] = "leakbound.attacks.naming:attack"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.identification:attack"
     trained: ClassVar[bool] = False
     knows_defense: ClassVar[bool] = True
 
@@ -213,7 +213,7 @@ class NamingConfig(Attack):
 class AuditConfig(Attack):
     """Lower limit of ε from the uploads of a client whose canaries were included by fair coins."""
 
-    function: ClassVar[str] = "leakbound.attacks.uploads:audit"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.dp_audit:audit"
     trained: ClassVar[bool] = False
     knows_defense: ClassVar[bool] = True
 
@@ -241,7 +241,7 @@ class AuditConfig(Attack):
 class GradientCapacityConfig(Attack):
     """Capacity of one step of DP training, by the gradients of a trained network; no attack, but evaluated like one."""
 
-    function: ClassVar[str] = "leakbound.attacks.gradient_capacity:measure"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure"
     knows_defense: ClassVar[bool] = True
 
     records: Annotated[int, Field(ge=2, le=5000)] = 1000

@@ -226,7 +226,7 @@ class DPSGD(Defense):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     clips: ClassVar[bool] = True
     changes_gradients: ClassVar[bool] = True
-    trainer: ClassVar[str] = "leakbound.training.per_sample:train_per_sample"
+    trainer: ClassVar[str] = "leakbound.training.dp.per_sample:train_per_sample"
     client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
 
     mechanism: Literal["dpsgd"] = "dpsgd"

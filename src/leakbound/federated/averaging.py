@@ -25,7 +25,7 @@ from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
 from leakbound.storage.provenance import settings_hash
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint, records_hash
-from leakbound.training.replay import full_precision
+from leakbound.training.cuda_graph import full_precision
 
 logger = logging.getLogger("leakbound")
 COLUMNS = ("replica", "communication_round", "unit", "metric", "value")

@@ -10,8 +10,8 @@ from leakbound import registry
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.paths import OUTPUTS, inside
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 Files = str | Sequence[str] | Mapping[str, str]
 """Input of a command: one file; several that it finds below ``--root``; or files by name, as ``--option NAME=FILE``."""

@@ -15,8 +15,8 @@ from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
+from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run, level_text, runs_of
-from leakbound.jobs.work import STEP_RECORDS, Work
 
 _CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
 _ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product

@@ -15,11 +15,11 @@ import torch
 
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
+from leakbound.training.cuda_graph import full_precision
+from leakbound.training.dp.per_sample import PerSampleLearner
+from leakbound.training.dp.private_stack import PrivateStackLearner
 from leakbound.training.inputs import BLOCKS
 from leakbound.training.loop import Learner, StackLearner
-from leakbound.training.per_sample import PerSampleLearner
-from leakbound.training.private_stack import PrivateStackLearner
-from leakbound.training.replay import full_precision
 from leakbound.training.request import TrainingRequest
 from leakbound.training.trainers import check
 

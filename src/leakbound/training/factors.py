@@ -2,7 +2,7 @@
 
 Of a linear layer, a convolution or a group normalisation the gradient is the outer product of both, and one backward
 pass by the layers' outputs tells the slopes of all records. Only the forward pass depends on the weights, so records of
-several networks of one architecture, which are written out (:mod:`leakbound.training.written_out`), go side by side.
+several networks of one architecture, which are written out (:mod:`leakbound.training.stacked_layers`), go side by side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from leakbound.training import stack
 from leakbound.training.client_steps import Gradients
-from leakbound.training.written_out import WrittenOut, written_out
+from leakbound.training.stacked_layers import WrittenOut, written_out
 
 Images = Float[Tensor, "n colors height width"]
 Labels = Int[Tensor, " n"] | Float[Tensor, "n classes"]

@@ -20,9 +20,9 @@ from leakbound.config.training import TrainingConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
+from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.efficiency import COLUMNS, clock_of, one_thread
 from leakbound.training.loop import StackLearner
-from leakbound.training.per_sample import PerSampleLearner
 from leakbound.training.request import TrainingRequest
 
 Cases = Mapping[str, Callable[[], object]]

@@ -10,7 +10,7 @@ from torch import Tensor
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
-from leakbound.training.written_out import by_record
+from leakbound.training.stacked_layers import by_record
 
 BLOCK = 32
 """Steps that noise is drawn for at once on a GPU, where a draw costs the same whatever its size."""

@@ -17,10 +17,10 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
+from leakbound.training.cuda_graph import Replayed, cuda_graph
 from leakbound.training.inputs import BLOCKS
 from leakbound.training.progress import Progress, progress
 from leakbound.training.rates import chosen_rates, recipes
-from leakbound.training.replay import Replayed, cuda_graph
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.uploads import AHEAD, StackUploads
 

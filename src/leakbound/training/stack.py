@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from leakbound.datasets import Split
-from leakbound.training.written_out import by_record, written_out
+from leakbound.training.stacked_layers import by_record, written_out
 
 Parameters = dict[str, Tensor]
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last

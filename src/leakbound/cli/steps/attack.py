@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
+from leakbound.cli.inputs import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
 from leakbound.cli.trainings import DefendedSettings
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
 from leakbound.config.settings import Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import STEP_RECORDS, Work
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.tables import RATES, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.attacks.references import References
+    from leakbound.attacks.membership.reference_scores import References
     from leakbound.datasets import ImageDataset
 
 _PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
@@ -173,7 +173,7 @@ def attack(
 ) -> None:
     """Run one attack on all networks that are kept of a run; arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
-    from leakbound.attacks.networks import Networks, attack_networks
+    from leakbound.attacks.trained_networks import Networks, attack_networks
     from leakbound.registry import ATTACKS, load
 
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
@@ -267,8 +267,8 @@ def _references(
     Raises:
         typer.BadParameter: If there are none.
     """
-    from leakbound.attacks.networks import Networks
-    from leakbound.attacks.references import References
+    from leakbound.attacks.membership.reference_scores import References
+    from leakbound.attacks.trained_networks import Networks
     from leakbound.models import build
     from leakbound.randomness.seeding import torch_generator
 

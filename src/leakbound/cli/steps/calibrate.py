@@ -12,11 +12,18 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, covariance_of, read_moments, read_spectrum, refuse_excess, write_provenance
+from leakbound.cli.inputs import (
+    JobSettings,
+    covariance_of,
+    read_moments,
+    read_spectrum,
+    refuse_excess,
+    write_provenance,
+)
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 logger = logging.getLogger("leakbound")
 REFUSED = 1.25  # as leakbound.channels.observed says, which loads too much for a list of jobs

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import get_args
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, read_dataset
+from leakbound.cli.inputs import JobSettings, read_dataset
 from leakbound.config.data import CovarianceOf
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 _CHUNK = 2000  # images held as float64 at once
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, covariance_of, read_dataset, read_moments, read_spectrum, write_provenance
+from leakbound.cli.inputs import JobSettings, covariance_of, read_dataset, read_moments, read_spectrum, write_provenance
 from leakbound.config.attacks import EstimatorConfig
 from leakbound.config.settings import Seed
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 _FOLDS = 4  # parts of the records, each with moments and axes of its own
 
@@ -65,7 +65,7 @@ def estimator(
 ) -> None:
     """Train a network that estimates images from noisy ones, on the attacker's own records alone."""
     from leakbound.accounting.statement import estimator_releases
-    from leakbound.attacks.estimator_training import train
+    from leakbound.attacks.learned_estimate.training import train
 
     began, images = time.time(), read_dataset(dataset)
     known = [read_spectrum(path) for path in spectra.values()]

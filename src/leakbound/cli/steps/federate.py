@@ -13,15 +13,15 @@ from typing import Any
 from pydantic import model_validator
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, device_name, read_dataset, write_provenance
+from leakbound.cli.inputs import JobSettings, device_name, read_dataset, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import Device
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
 from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import STEP_RECORDS, Work
 from leakbound.randomness.origin import PrivacyNoise
 
 _KEPT = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, model_validator
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, device_name, read_channel, read_dataset, write_provenance
+from leakbound.cli.inputs import JobSettings, device_name, read_channel, read_dataset, write_provenance
 from leakbound.cli.trainings import Device
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
@@ -22,8 +22,8 @@ from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.config.training import TrainingConfig
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 from leakbound.randomness.origin import PrivacyNoise
 
 if TYPE_CHECKING:

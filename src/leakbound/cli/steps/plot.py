@@ -8,12 +8,12 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings
+from leakbound.cli.inputs import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 
 class PlotSettings(JobSettings):

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import registry, storage
-from leakbound.cli.files import JobSettings, write_provenance
+from leakbound.cli.inputs import JobSettings, write_provenance
 from leakbound.config.data import DatasetConfig
 from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 from leakbound.randomness.origin import PrivacyNoise
 
 

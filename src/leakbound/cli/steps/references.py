@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.files import covariance_of, device_name, read_channel, write_provenance
+from leakbound.cli.inputs import covariance_of, device_name, read_channel, write_provenance
 from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 from leakbound.storage.tables import RATES, read_table
 
 _KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import check_outputs, plain_settings, register_plugins
+from leakbound.cli.inputs import check_outputs, plain_settings, register_plugins
 from leakbound.cli.job_list import job_list
 from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.config.execution import TrackingConfig
@@ -19,7 +19,7 @@ from leakbound.config.reading import check
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
-from leakbound.jobs.summary import summary
+from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
 

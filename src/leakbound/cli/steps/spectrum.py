@@ -7,13 +7,13 @@ from pathlib import Path
 import typer
 
 from leakbound import storage
-from leakbound.cli.files import JobSettings, covariance_of, read_moments
+from leakbound.cli.inputs import JobSettings, covariance_of, read_moments
 from leakbound.config.data import image_shape
 from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 
 class SpectrumSettings(JobSettings):

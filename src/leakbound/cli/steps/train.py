@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.files import check_passing, covariance_of, device_name, read_channel, write_provenance
+from leakbound.cli.inputs import check_passing, covariance_of, device_name, read_channel, write_provenance
 from leakbound.cli.live import LiveOption, PresetOption, watching
 from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
-from leakbound.jobs.work import Work
 
 _KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
 _SHOWN = 2000  # records of each split in all points of a curve but the last

@@ -1,0 +1,1 @@
+"""Gradient inversion: records from the gradients that were computed on them."""

@@ -1,0 +1,386 @@
+"""Gradient inversion: reconstruct the records that a client's gradients were computed on, as well as can be.
+
+The network is untrained and labels are known: the attacker's best case. Reported is the best of a family, chosen on the
+attacker's own records: recovery of what the gradient was computed on
+(:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise and all, and from it an estimate of the records by an
+attacker who knows the channel; or the published attack (:mod:`leakbound.attacks.gradient_inversion.published`), which
+stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from leakbound import metrics
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.attacks.gradient_inversion.oracle import oracle
+from leakbound.attacks.gradient_inversion.published import Geiping
+from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
+from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
+from leakbound.attacks.learned_estimate.estimator import Estimator
+from leakbound.attacks.status import DIVERGED, GRID_EDGE, NO_RESULT
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+from leakbound.channels.estimation import linear_estimate
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.config.defenses import Defense
+from leakbound.datasets import ImageDataset, Split
+from leakbound.models import build
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, Upload, client_step
+from leakbound.training.cuda_graph import in_full_precision
+
+
+@in_full_precision
+def attack(
+    *,
+    model: str,
+    dataset: ImageDataset,
+    channel: Channel | None,
+    moments: Moments,
+    defense: Defense,
+    level: float | None,
+    config: GradientInversionConfig,
+    seed: int,
+    slug: str,
+    replicas: int = 1,
+    batch_size: int = 1,
+    estimator: Estimator | None = None,
+    privacy_noise: PrivacyNoise = "seeded",
+    device: str | torch.device = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Reconstruct members, or batches of them, from the gradients that a defended client uploads.
+
+    Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is removed by
+    the learned estimate where there is one, else by the best linear one, which then is ``linear``. ``geiping`` is the
+    published attack with the total-variation weight that was best on the same records; ``untuned`` uses one weight.
+    ``unstaged`` is what ``attack`` would be without the staged search, where the network has stages.
+    Controls: ``prior`` is the mean auxiliary image; ``oracle`` is the best linear estimate by who knows what the
+    gradient was computed on, absent where gradients are noisy or incomplete; ``learned_oracle`` the learned one.
+
+    A replica is a network with its own random weights, members and auxiliary records, which depend on seed and dataset
+    only, so all levels and defenses are compared on the same problems, with the same standard normal noise. A larger
+    batch holds the smaller one, as long as there are records; errors of mean images fall with the batch size whatever a
+    defense does: ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can.
+
+    Args, beside those of :mod:`leakbound.attacks`:
+        moments: For linear estimates; without a channel of the members.
+        batch_size: Records whose gradients are averaged; a large batch multiplies it.
+        estimator: Learned estimate of the dataset's images, trained on auxiliary records; None for none.
+
+    Returns:
+        Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with ``truth`` and
+        ``released`` (what the client's gradient was computed on), both means over a batch.
+
+    Raises:
+        ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
+            level, or a batch is larger than the members or the auxiliary records.
+
+    Source:
+        Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
+    """
+    client, size = client_step(defense, level, channel, lambda: moments), defense.records_in_step(level, batch_size)
+    colors, height, width = dataset.aux.images.shape[1:]
+    if problems := client.problems((colors, height, width)):
+        raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
+    law = _LazyLaw(dataset.aux.images, channel)
+    make = partial(build, model, dataset.colors, len(dataset.classes), side=dataset.side)
+
+    def attacker(replica: int) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
+        """Rows and pictures of a replica."""
+        words = (dataset.name, "gradient_inversion", replica)
+        network = make(torch_generator(seed, *words, model, "network")).to(device).eval()
+        prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
+        noise = partial(noise_source, privacy_noise, seed, *words, device=device)
+        knowledge = (config, partial(numpy_generator, seed, *words), noise, law, moments, estimator)
+        scene = _Scene(network, prior, client, size, len(dataset.classes), *knowledge)
+        table, pictures = yield from scene.reconstruct(dataset.members(replica), dataset.aux)
+        return table.assign(replica=replica), pictures
+
+    uploads, like = config.images + config.tuning_images, partial(make, torch.Generator())
+    tables, pictures = zip(*attacked([attacker(one) for one in range(replicas)], device, like, uploads), strict=True)
+    return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """Batches whose gradients the attacker has seen.
+
+    Attributes:
+        units: (n,), rows of the split that the first record of each batch comes from.
+        records: (n, records, colors, height, width).
+        labels: (n, records), their classes.
+        sent: Uploads of the client for them.
+    """
+
+    units: np.ndarray
+    records: Float[np.ndarray, "n records colors height width"]
+    labels: Int[Tensor, "n records"]
+    sent: Upload
+
+    @property
+    def truth(self) -> Float[np.ndarray, "n colors height width"]:
+        """Mean images."""
+        return self.records.mean(axis=1)
+
+    def first(self, count: int) -> _Observed:
+        """Some of the batches."""
+        sent = Upload(self.sent.images[:count], {name: one[:count] for name, one in self.sent.gradients.items()})
+        return _Observed(self.units[:count], self.records[:count], self.labels[:count], sent)
+
+
+@dataclass(frozen=True)
+class _LazyLaw:
+    """Law of released images, made from the attacker's records when it is first needed: it takes seconds."""
+
+    images: Float[np.ndarray, "n colors height width"]
+    channel: Channel | None
+
+    @cached_property
+    def law(self) -> Law:
+        """The law."""
+        return Law.of(self.images, self.channel)
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """Result of the attacker who knows the defense.
+
+    Attributes:
+        images: Mean images by variant.
+        metrics: Further values by name.
+        statuses: Of each batch.
+    """
+
+    images: Mapping[str, np.ndarray]
+    metrics: Mapping[str, np.ndarray]
+    statuses: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Network, client and attacker of one replica, whose searches others do; generators and noise by purpose."""
+
+    network: nn.Module
+    prior: Tensor
+    client: ClientStep
+    size: int
+    classes: int
+    config: GradientInversionConfig
+    generator: Callable[[str], np.random.Generator]
+    noise: Callable[[str], NoiseSource]
+    law: _LazyLaw
+    moments: Moments
+    estimator: Estimator | None
+
+    def reconstruct(self, members: Split, aux: Split) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
+        """Rows and pictures."""
+        own = self.observe(aux, self.config.tuning_images, "tuning")
+        observed = self.observe(members, self.config.images, "images")
+        published = Geiping(self.network, self.prior, self.config, self.generator)
+        chosen, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
+        weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
+        distinct = list(dict.fromkeys(weights.values()))
+        ends = yield from published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
+        solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
+        pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
+        statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
+        if at_edge:
+            statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
+        limits = yield from self.limits(own, observed, errors)
+        for variant, limit in limits.items():
+            pictures[variant] = pictures["geiping"] if limit is None else limit.images["attack"]
+            statuses[variant] = statuses["geiping"] if limit is None else limit.statuses
+        best = limits["attack"]
+        pictures |= {} if best is None else best.images
+        pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
+        released = observed.sent.images.cpu().numpy()
+        pictures |= self.oracles(released)
+        edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
+        table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
+        table = pd.concat([table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True)
+        return table, {"truth": observed.truth, "released": released, **pictures}
+
+    def limits(
+        self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
+    ) -> Attacker[dict[str, _Limit | None]]:
+        """Findings of the way that is best on the attacker's own batches, by variant; None of the published attack."""
+        if self.size > self.config.most_records:
+            return {"attack": None}
+        best = yield from self.best_ways(own.first(max(2, len(own.units) // self.size)), published)
+        found: dict[Way | None, _Limit | None] = {None: None}
+        for way in dict.fromkeys(best.values()):
+            if way is not None:
+                recovery: Recovery = yield self.recovering(observed, way)
+                found[way] = self.limit(observed, recovery)
+        return {variant: found[way] for variant, way in best.items()}
+
+    def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
+        """Findings from what was recovered."""
+        restored = self.estimated(recovery)
+        released = observed.sent.images.cpu().numpy()
+        lost = ~np.isfinite(recovery.residuals)
+        found: dict[str, np.ndarray] = {
+            "residual": recovery.residuals,
+            "released_mse": ((recovery.images.mean(axis=1) - released) ** 2).mean(axis=(1, 2, 3)) / 4,
+        }
+        if self.size > 1:
+            found["matched_mse"] = _matched(observed.records, restored["attack"])
+        statuses = np.where(lost, DIVERGED, "").astype(object)
+        return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
+
+    def best_ways(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Way | None]]:
+        """Way with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
+
+        A way that explains the gradients is not bettered by another one; of equations two batches show that. Variant
+        ``unstaged`` is the best way but for ``staged``, which is tried last.
+        """
+        best: dict[str, Way | None] = {"attack": None}
+        least = float(published[: len(own.units)].mean())
+        for way in ways(self.problem(own), self.config):
+            if way.name == "staged":
+                best["unstaged"] = best["attack"]
+            for tried in (own.first(2), own) if way.name == "recursive" else (own,):
+                recovery: Recovery = yield self.recovering(tried, way)
+                errors = self.mean_errors(tried, recovery)
+                if recovery.solved and way.name != "staged" and errors.mean() < published[: len(errors)].mean():
+                    return {"attack": way}
+            if errors.mean() < least:
+                best["attack"], least = way, float(errors.mean())
+            if recovery.solved:
+                break
+        return best
+
+    def mean_errors(self, observed: _Observed, recovery: Recovery) -> Float[np.ndarray, " n"]:
+        """Errors of the mean images that are estimated from what was recovered."""
+        means = self.estimated(recovery)["attack"].mean(axis=1)
+        return metrics.mse(observed.truth, np.nan_to_num(means, nan=LARGEST_PIXEL))
+
+    def recovering(self, observed: _Observed, way: Way) -> Recovering:
+        """Search for images in one way."""
+        law = None if way.name == "recursive" else self.law.law
+        return Recovering(self.problem(observed), way, law, self.config.search_iterations)
+
+    def problem(self, observed: _Observed) -> Problem:
+        """Uploads as the family of recoveries takes them."""
+        shape = (self.prior.shape[0], self.prior.shape[1], self.prior.shape[2])
+        return Problem(self.network, self.client, observed.sent.gradients, observed.labels, shape)
+
+    def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
+        """Records estimated from what was recovered, inside the range of pixels: ``attack``, and ``linear``."""
+        images = recovery.images
+        channel, found = self.client.channel, {"attack": images}
+        if channel is not None:
+            sound = np.isfinite(recovery.residuals)
+            flat = images[sound].reshape(-1, *images.shape[2:])
+            estimates = {"linear": linear_estimate(flat, channel, self.moments)}
+            if self.estimator is not None:
+                estimates["attack"] = self.estimator.estimate(flat, channel, self.moments)
+            else:
+                estimates = {"attack": estimates["linear"]}
+            for name, values in estimates.items():
+                found[name] = np.full_like(images, np.nan)
+                found[name][sound] = values.reshape(-1, *images.shape[1:])
+        return {name: np.clip(values, -LARGEST_PIXEL, LARGEST_PIXEL) for name, values in found.items()}
+
+    def oracles(self, released: Float[np.ndarray, "n colors height width"]) -> dict[str, np.ndarray]:
+        """Estimates by who knows what gradients were computed on."""
+        best = oracle(self.client, released, self.moments)
+        found = {} if best is None else {"oracle": best}
+        if self.estimator is not None and self.client.channel is not None and self.size == 1:
+            learned = self.estimator.estimate(released, self.client.channel, self.moments)
+            found["learned_oracle"] = np.clip(learned, -LARGEST_PIXEL, LARGEST_PIXEL)
+        return found
+
+    def observe(self, records: Split, count: int, purpose: str) -> _Observed:
+        """Choose disjoint batches, and let the client upload the gradient of each.
+
+        First records are the same for all sizes of a batch, and ascend.
+        """
+        order, size = self.generator(purpose).permutation(len(records.labels)), self.size
+        if size > len(order):
+            raise ValueError(
+                f"a batch of {size} records for {purpose}: there are only {len(order)}; take a smaller one"
+            )
+        count = min(count, len(order) // size)
+        first, others = np.sort(order[:count]), order[count : count * size]
+        batches = np.column_stack([first, others.reshape(size - 1, count).T])
+        images, labels = (
+            torch.from_numpy(array[batches]).to(self.prior.device) for array in (records.images, records.labels)
+        )
+        sent = self.client.upload(self.network, images, labels, self.noise(purpose))
+        return _Observed(first, images.cpu().numpy(), labels, sent)
+
+    def known(self, observed: _Observed) -> Tensor:
+        """Classes of batches of one record, (n); fractions of classes in larger ones, (n, classes)."""
+        labels = observed.labels
+        return labels[:, 0] if self.size == 1 else F.one_hot(labels, self.classes).float().mean(1)
+
+
+def _matched(
+    truth: Float[np.ndarray, "n records colors height width"],
+    restored: Float[np.ndarray, "n records colors height width"],
+) -> Float[np.ndarray, " n"]:
+    """Mean error of each batch's records, in the order of the restored ones that makes it least."""
+    errors = np.stack([((truth - restored[:, [one]]) ** 2).mean(axis=(2, 3, 4)) / 4 for one in range(truth.shape[1])])
+    found = np.full(len(truth), np.nan)
+    for batch in np.flatnonzero(np.isfinite(errors).all(axis=(0, 2))):
+        found[batch] = errors[:, batch][linear_sum_assignment(errors[:, batch])].mean()
+    return found
+
+
+def _table(
+    observed: _Observed,
+    pictures: Mapping[str, np.ndarray],
+    statuses: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray],
+) -> pd.DataFrame:
+    """Rows of all variants.
+
+    The unit is the index of a member, of the first one in a batch; values are NaN where the status is of
+    ``validity.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all but the
+    prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of the prior). Of
+    ``attack``, where it recovers images: ``residual``, the relative difference of gradients, ``released_mse``, the
+    distance to what the gradient was computed on, and for a batch ``matched_mse``, the mean error of its records in the
+    best order.
+
+    Args:
+        observed: What was attacked.
+        pictures: Images by variant.
+        statuses: Statuses of the images of attacks.
+        found: Further values of the attack.
+    """
+    values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
+    for variant in values.keys() - {"prior"}:
+        values[variant]["relative_mse"] = values[variant]["mse"] / values["prior"]["mse"]
+    values["attack"] |= found
+    for variant, status in statuses.items():
+        values[variant]["bounded_mse"] = np.asarray(metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"]))
+        lost = np.isin(status.astype(str), NO_RESULT)
+        values[variant] = {name: np.where(lost, np.nan, column) for name, column in values[variant].items()}
+    for variant in values.keys() & {"oracle", "attack"}:
+        if not np.isfinite(values[variant]["psnr"]).all() and np.isfinite(values[variant]["mse"]).all():
+            del values[variant]["psnr"]
+    units = observed.units.tolist()
+    tables = [
+        rows(0, variant, units, columns, statuses[variant].tolist() if variant in statuses else "")
+        for variant, columns in values.items()
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _weight_row(variant: str, weight: float, status: str) -> pd.DataFrame:
+    """Row of a weight of the total variation."""
+    return rows(0, variant, [-1], {"tv_weight": np.array([weight])}, status)

@@ -1,0 +1,249 @@
+"""Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
+
+A batch of several records is restored as one image. The weight of the total variation decides how good the attack is,
+and noise asks for more of it, so it is chosen anew at each level on the attacker's own records; an attacker who keeps
+one weight flatters the defense. The search keeps to smooth images in the range of pixels, which a noisy image leaves:
+behind a channel it fails for that reason, whatever the gradient tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from leakbound import metrics
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching, problems_at_once
+from leakbound.attacks.gradient_inversion.searches import Attacker, Part, beside, in_parts
+from leakbound.attacks.images import LARGEST_PIXEL, total_variation
+from leakbound.attacks.status import (
+    DIVERGED,
+    EXTENSIONS,
+    NO_RESULT,
+    NOT_CONVERGED,
+    RESTARTS,
+    STUCK,
+    jittered,
+    largest_binds,
+)
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.client_steps import Gradients
+from leakbound.training.factors import Labels, stack_of
+
+
+def invert(
+    matching: Matching,
+    labels: Labels,
+    start: Float[Tensor, "n colors height width"],
+    tv_weights: Float[Tensor, " n"],
+    *,
+    iterations: int,
+    learning_rate: float,
+) -> Float[Tensor, "n colors height width"]:
+    """Minimise cosine distance + weight · TV over each candidate by Adam on the sign of the gradient.
+
+    The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1]. Problems
+    share networks only: a stack of images, weights or levels gives what each gives alone, up to rounding.
+
+    Args:
+        matching: The networks and one observed gradient per problem.
+        labels: Class of each record, or fractions of the classes in each batch, known to the attacker.
+        start: First candidates.
+        tv_weights: Weight of each candidate's total variation, >= 0.
+        iterations: Steps.
+        learning_rate: Adam's, before it falls.
+
+    Returns:
+        The last candidates.
+
+    Source:
+        Geiping et al. 2020.
+    """
+    candidates = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([candidates], lr=learning_rate, fused=candidates.is_cuda)
+    milestones = [iterations * eighths // 8 for eighths in (3, 5, 7)]
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
+    for _ in range(iterations):
+        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
+        (gradient,) = torch.autograd.grad(objectives.sum(), candidates)
+        candidates.grad = gradient.sign()
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
+    return candidates.detach()
+
+
+_Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
+"""Images, and their statuses (n)."""
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
+
+    Attributes:
+        network: The network, in evaluation mode.
+        observed: Parameter name to gradients (k, ...).
+        labels: Of the gradients.
+        record: Gradient of each problem.
+        starts: First candidate of each problem.
+        tv_weights: Weight of the total variation of each problem.
+        config: Settings.
+    """
+
+    network: nn.Module
+    observed: Gradients
+    labels: Int[Tensor, " k"] | Float[Tensor, "k classes"]
+    record: Int[Tensor, " n"]
+    starts: Float[Tensor, "n colors height width"]
+    tv_weights: Float[Tensor, " n"]
+    config: GradientInversionConfig
+
+    @property
+    def kind(self) -> Hashable:
+        """Inversions of one attack go together."""
+        return Inversion
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(colors, height, width)."""
+        return self.starts.shape[1], self.starts.shape[2], self.starts.shape[3]
+
+    def alone(self) -> _Solved:
+        """Images and statuses."""
+        return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[0]
+
+    def together(self, others: Sequence[Inversion]) -> list[_Solved]:
+        """Images and statuses of this search and of others, with the problems of all networks in one stack."""
+        searches = [self, *others]
+        stack = stack_of([one.network for one in searches], self.image_shape)
+        if stack is None:
+            return [one.alone() for one in searches]
+        return self._inverted(searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients))
+
+    def _inverted(self, searches: list[Inversion], matching: Callable[[Part, Gradients], Matching]) -> list[_Solved]:
+        """Images and statuses of searches, as many problems at once as memory holds."""
+        ends = [torch.empty_like(one.starts) for one in searches]
+        statuses = [np.empty(len(one.starts), dtype=object) for one in searches]
+
+        def solve(part: Part) -> None:
+            """Some problems of each."""
+            own = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+            gradients = {name: beside(problem[0][name] for problem in own) for name in own[0][0]}
+            labels, starts, weights = (beside(values) for values in list(zip(*own, strict=True))[1:])
+            problem = matching(part, gradients), labels, starts, weights
+            images = invert(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
+            part.put(images, ends)
+            part.put(_statuses(*problem, images), statuses)
+
+        size = problems_at_once(self.network, self.image_shape, self.starts.device)
+        in_parts([len(one) for one in ends], size, self.starts.device, solve)
+        return list(zip(ends, statuses, strict=True))
+
+    def _chosen(self, problems: Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
+        """Gradients, labels, starts and weights of some problems."""
+        record = self.record[problems]
+        gradients = {name: tensor[record] for name, tensor in self.observed.items()}
+        return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
+
+
+@dataclass(frozen=True)
+class Geiping:
+    """Attacker on one network; its searches are done by whoever advances it.
+
+    Attributes:
+        network: The network.
+        prior: (colors, height, width), mean auxiliary image, where each search starts.
+        config: Settings.
+        generator: Gives the generator of a purpose.
+    """
+
+    network: nn.Module
+    prior: Tensor
+    config: GradientInversionConfig
+    generator: Callable[[str], np.random.Generator]
+
+    def tuned(
+        self, gradients: Gradients, labels: Labels, truth: Float[np.ndarray, "n colors height width"]
+    ) -> Attacker[tuple[float, bool, Float[np.ndarray, " n"]]]:
+        """Weight with the lowest mean error on the attacker's own records, whether its grid binds there, and errors.
+
+        The untuned weight is among those tried, and stays unless another one is better by more than two standard
+        errors of their difference: few records would often choose a worse one by luck. A record whose inversion
+        is no result counts as the prior.
+        """
+        grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
+        prior = metrics.mse(truth, np.broadcast_to(self.prior.cpu().numpy(), truth.shape))
+        errors: dict[float, np.ndarray] = {}
+
+        def extend(weights: Sequence[float]) -> Attacker[list[float]]:
+            """Try weights, and return all mean errors in the order of the grid."""
+            solved = yield from self.solve(gradients, labels, weights, "tuning")
+            for weight, images, found in zip(weights, *solved, strict=True):
+                lost = np.isin(found.astype(str), NO_RESULT)
+                errors[weight] = np.where(lost, prior, metrics.mse(truth, images))
+            return [float(errors[weight].mean()) for weight in sorted(errors)]
+
+        curve = yield from extend(grid)
+        for _ in range(EXTENSIONS if len(grid) > 1 else 0):
+            if largest_binds(curve):
+                curve = yield from extend([10 * max(errors)])
+            elif largest_binds(curve[::-1]) and min(errors) > 0:
+                curve = yield from extend([min(errors) / 10])
+            else:
+                break
+        chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
+        gains = errors[self.config.untuned_tv_weight] - errors[chosen]
+        if gains.mean() <= 2 * gains.std() / math.sqrt(len(gains)):
+            return self.config.untuned_tv_weight, False, errors[self.config.untuned_tv_weight]
+        at_edge = largest_binds(curve) or (largest_binds(curve[::-1]) and min(errors) > 0)
+        return chosen, at_edge, errors[chosen]
+
+    def solve(
+        self, observed: Gradients, labels: Labels, tv_weights: Sequence[float], purpose: str
+    ) -> Attacker[tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]]:
+        """Invert each gradient with each weight; images, and their statuses (weights, n).
+
+        The start is the prior image, and as far as that leads to no result a jittered one.
+        """
+        count, device = len(labels), self.prior.device
+        weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
+        record = torch.arange(count, device=device).repeat(len(tv_weights))
+        images = self.prior.repeat(len(record), 1, 1, 1)
+        statuses = np.full(len(record), STUCK, dtype=object)
+        jitter = torch_generator(int(self.generator(f"jitter {purpose}").integers(2**31)))
+        starts = images.clone()
+        for attempt in range(1 + RESTARTS):
+            if attempt:
+                noisy = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)  # of a record, with any weight
+                starts = noisy[record]
+            unsolved = np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))
+            if not len(unsolved):
+                break
+            rows = torch.from_numpy(unsolved).to(device)
+            problems = (record[rows], starts[rows], weights[rows], self.config)
+            images[rows], statuses[unsolved] = yield Inversion(self.network, observed, labels, *problems)
+        shape = (len(tv_weights), count)
+        return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
+
+
+def _statuses(matching: Matching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
+    """Statuses of inversions from where they began and ended, (n)."""
+    began = start.clone().requires_grad_()
+    distances = matching.distances(began, labels)
+    (slopes,) = torch.autograd.grad(distances.sum(), began)
+    before = distances.detach() + tv_weights * total_variation(start)
+    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(end)
+    found = np.full(len(end), "", dtype=object)
+    found[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
+    still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)
+    found[still.cpu().numpy()] = STUCK
+    found[~end.isfinite().flatten(1).all(1).cpu().numpy()] = DIVERGED
+    return found

@@ -1,0 +1,161 @@
+"""Searches of attackers on gradients: one after another on a CPU, those of several replicas in one stack on a GPU.
+
+An attacker is a generator that yields a search and is sent what it found. A stack takes the kernels of one search,
+however many replicas wait; each gets what it would get alone, up to rounding. On a CPU a stack would be slower, and the
+bytes stay those of each replica alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from leakbound.attacks.scheduling import by_kind, in_halves, side_by_side
+from leakbound.training import stack
+
+Result = TypeVar("Result")
+
+_SIDE_BY_SIDE = {"cpu": 1, "cuda": 1000}  # attackers that wait together at most
+
+
+@runtime_checkable
+class Search(Protocol):
+    """Search that an attacker waits for."""
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for searches that one stack can hold."""
+
+    def alone(self) -> Any:
+        """Findings."""
+
+    def together(self, others: Sequence[Any]) -> list[Any]:
+        """Findings of this search and of others of its kind."""
+
+
+Attacker: TypeAlias = Generator[Search, Any, Result]
+"""Yields searches, is sent what each found, and returns a result."""
+
+
+def attacked(
+    attackers: Sequence[Attacker[Result]], device: str | torch.device, model: Callable[[], nn.Module], uploads: int
+) -> list[Result]:
+    """Results of attackers: one after another on a CPU, on a GPU as many side by side as half of its free memory holds.
+
+    Args:
+        attackers: None has begun.
+        device: Where they search.
+        model: Makes a network like those that they attack.
+        uploads: Number of gradients that each of them holds.
+    """
+    kind = torch.device(device).type
+    most = _SIDE_BY_SIDE.get(kind, 1)
+    if kind == "cuda":
+        held = 4 * uploads * sum(parameter.numel() for parameter in model().parameters())
+        most = max(1, min(most, stack.free_bytes(device) // (2 * held)))
+    found: list[Result] = []
+    for first in range(0, len(attackers), most):
+        found += side_by_side(attackers[first : first + most], answered)
+    return found
+
+
+def alone(attacker: Attacker[Result]) -> Result:
+    """Result of one attacker."""
+    return side_by_side([attacker], answered)[0]
+
+
+def answered(searches: Sequence[Search]) -> list[Any]:
+    """Findings of searches that are waited for at a time, those of one kind in one stack."""
+    return by_kind(searches, lambda search: search.kind, _of_one_kind)
+
+
+def _of_one_kind(searches: list[Search]) -> list[Any]:
+    """Findings of searches that one stack can hold."""
+    first, *others = searches
+    return first.together(others) if others else [first.alone()]
+
+
+class Part(NamedTuple):
+    """Problems of some searches that are solved at once, equally many of each.
+
+    Attributes:
+        searches: Places of the searches.
+        first: Place of the first problem of each.
+        counts: Number of problems of each.
+        rows: Places of the problems (n) of each; a search that has fewer than others repeats its own.
+    """
+
+    searches: list[int]
+    first: int
+    counts: list[int]
+    rows: list[Int[Tensor, " n"]]
+
+    def put(self, rows: Any, found: Sequence[Any]) -> None:
+        """Write to the places of each search's problems, (n, ...), from rows that lie as :func:`beside` lays them.
+
+        Both are tensors or arrays.
+        """
+        side = rows.reshape(-1, len(self.searches), *rows.shape[1:])
+        for column, (search, count) in enumerate(zip(self.searches, self.counts, strict=True)):
+            found[search][self.first : self.first + count] = side[:count, column]
+
+    def halves(self) -> Sequence[Part]:
+        """Half of the problems of each search, or all problems of half of the searches; nothing of one problem."""
+        if (middle := len(self.rows[0]) // 2) > 0:
+            above = [place for place, count in enumerate(self.counts) if count > middle]
+            counts = [min(count, middle) for count in self.counts]
+            return Part(self.searches, self.first, counts, [own[:middle] for own in self.rows]), Part(
+                [self.searches[place] for place in above],
+                self.first + middle,
+                [self.counts[place] - middle for place in above],
+                [self.rows[place][middle:] for place in above],
+            )
+        if (middle := len(self.searches) // 2) > 0:
+            return tuple(
+                Part(self.searches[some], self.first, self.counts[some], self.rows[some])
+                for some in (slice(middle), slice(middle, None))
+            )
+        return ()
+
+
+def beside(values: Iterable[Tensor]) -> Tensor:
+    """Values of some searches, (n, ...) of each, as rows problem by problem with the searches side by side."""
+    return torch.stack(list(values), dim=1).flatten(0, 1)
+
+
+def in_parts(counts: Sequence[int], at_once: int, device: str | torch.device, solve: Callable[[Part], None]) -> None:
+    """Solve the problems of searches, at most ``at_once`` at a time, and fewer where memory does not hold them.
+
+    Args:
+        counts: Number of problems of each search.
+        at_once: At least 1.
+        device: Of the problems.
+        solve: Solves some.
+
+    Raises:
+        torch.OutOfMemoryError: If memory does not hold one.
+    """
+    for part in parts(counts, at_once, device):
+        in_halves(part, solve, Part.halves)
+
+
+def parts(counts: Sequence[int], at_once: int, device: str | torch.device) -> Iterator[Part]:
+    """Divide the problems of searches so that at most ``at_once`` are solved at a time.
+
+    Args:
+        counts: Number of problems of each search.
+        at_once: At least 1.
+        device: Of the problems.
+    """
+    for begin in range(0, len(counts), at_once):
+        group = range(begin, min(begin + at_once, len(counts)))
+        size, most = at_once // len(group), max(counts[place] for place in group)
+        for first in range(0, most, size):
+            length = min(size, most - first)
+            left = {place: min(counts[place] - first, length) for place in group if counts[place] > first}
+            rows = [first + torch.arange(length, device=device) % count for count in left.values()]
+            yield Part(list(left), first, list(left.values()), rows)

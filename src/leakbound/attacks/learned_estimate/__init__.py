@@ -1,0 +1,1 @@
+"""Learned estimates of images from their noisy versions."""

@@ -1,0 +1,168 @@
+"""Audit of uploads: canaries that a client includes by fair coins, and a lower limit of the ε that they prove.
+
+The server is malicious, as the accountants of DP allow: it sends a linear network, and the client's records are images
+with one lit pixel each. Their gradients are orthogonal and longer than the clipping bound, so that none of them hides
+another one. What the client does with them is its own step (:mod:`leakbound.training.client_steps`).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from leakbound.accounting.dp import poisson_epsilon
+from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
+from leakbound.attacks.images import COLUMNS
+from leakbound.channels.channel import Channel
+from leakbound.channels.covariance import Moments
+from leakbound.config.attacks import AuditConfig
+from leakbound.config.defenses import Defense
+from leakbound.datasets import ImageDataset
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator
+from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, client_step
+from leakbound.training.cuda_graph import in_full_precision
+
+_CLASSES = 2
+_BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound, so that clipping decides its length
+
+
+@in_full_precision
+def audit(
+    *,
+    model: str,
+    dataset: ImageDataset,
+    channel: Channel | None,
+    moments: Moments,
+    defense: Defense,
+    level: float | None,
+    config: AuditConfig,
+    seed: int,
+    slug: str,
+    replicas: int = 1,
+    batch_size: int = 1,
+    privacy_noise: PrivacyNoise = "seeded",
+    device: str | torch.device = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Lower limits of ε that the uploads of defended clients demonstrate, beside the accountant's ε for these steps.
+
+    Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson sampling. Its
+    score is the logarithm of the likelihood ratio of all uploads along its clipped gradient. The coins of the clearest
+    scores are guessed, a part that is stated beforehand. Clients are independent, so that their canaries count as those
+    of one mechanism. Variants: ``one_run`` holds for any mechanism; ``gaussian``, where nothing is subsampled, speaks
+    against accountants of the Gaussian mechanism, and is far tighter; ``bound`` is the accountant's.
+
+    Args, beside those of :mod:`leakbound.attacks`:
+        channel, moments, model, batch_size: Not used: the server sends its own network, and batches are sampled.
+        defense: ``dpsgd`` or ``dppsac``, which says δ and accountant.
+        level: Its noise multiplier, > 0.
+        replicas: Repetitions.
+
+    Returns:
+        Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of variant
+        ``coins`` the counts ``canaries``, ``guesses`` and ``correct``, and ``delta``. And arrays ``scores`` and
+        ``included`` (replicas, clients, canaries).
+
+    Raises:
+        ValueError: If the defense is not DP with noise.
+
+    Source:
+        Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run"; Mahloujifar, Melis and Chaudhuri
+        2024, "Auditing f-differential privacy in one run"; Nasr et al. 2023, "Tight auditing", for malicious gradients.
+    """
+    if not defense.clips or not level:
+        raise ValueError(f"{slug}: uploads are audited for dpsgd and dppsac with noise, not at level {level}")
+    client, tables, scores, coins = client_step(defense, level), [], [], []
+    for replica in range(replicas):
+        words = (dataset.name, "audit", replica)
+        clients = _Clients(client, config, tuple(dataset.aux.images.shape[1:]), torch.device(device))
+        included = numpy_generator(seed, *words, "coins").random((config.clients, config.canaries)) < 0.5
+        source = noise_source(privacy_noise, seed, *words, "noise", device=device)
+        scored = clients.scores(included, numpy_generator(seed, *words, "batches"), source)
+        found = pd.DataFrame(list(_rows(client, config, scored, included)))
+        tables.append(found.assign(replica=replica, unit=-1, low=math.nan, high=math.nan, status=""))
+        scores.append(scored)
+        coins.append(included)
+    arrays = {"scores": np.stack(scores), "included": np.stack(coins).astype(np.int64)}
+    return pd.concat(tables, ignore_index=True)[list(COLUMNS)], arrays
+
+
+def guess(scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float) -> tuple[int, int]:
+    """Number of coins that are guessed, those with the largest scores either way, and of those guessed right.
+
+    Args:
+        scores: Positive for canaries that look included, negative for others.
+        included: The coins.
+        part: Of the canaries that is guessed, in (0, 1].
+    """
+    flat = scores.ravel()
+    guesses = max(1, round(part * flat.size))
+    clearest = np.argsort(-np.abs(flat), kind="stable")[:guesses]
+    return guesses, int(((flat[clearest] > 0) == included.ravel()[clearest]).sum())
+
+
+@dataclass(frozen=True)
+class _Clients:
+    """Clients of one replica, and the server that scores their canaries."""
+
+    client: ClientStep
+    config: AuditConfig
+    image_shape: tuple[int, ...]
+    device: torch.device
+
+    def scores(
+        self, included: Bool[np.ndarray, "clients canaries"], generator: np.random.Generator, source: NoiseSource
+    ) -> Float[np.ndarray, "clients canaries"]:
+        """Sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)), x an upload along a canary's gradient."""
+        config, level = self.config, float(self.client.level)
+        linear = nn.Linear(math.prod(self.image_shape), _CLASSES, bias=False)
+        nn.init.zeros_(linear.weight)
+        network = nn.Sequential(nn.Flatten(), linear).to(self.device)
+        images, labels = self.canaries()
+        quiet = client_step(self.client.defense, 0.0)
+        gradients = quiet.upload(network, images[:, None], labels[:, None], source).gradients["1.weight"].flatten(1)
+        lengths = gradients.norm(dim=1)
+        total = np.zeros(included.shape)
+        for _ in range(config.steps):
+            taken = included & (generator.random(included.shape) < config.sample_rate)
+            # A record that is not in the batch is a black one, whose gradient is 0: all batches are equally large.
+            batch = images * torch.from_numpy(taken).to(self.device)[..., None, None, None]
+            sent = self.client.upload(network, batch, labels.expand(len(batch), -1), source).gradients["1.weight"]
+            along = sent.flatten(1) @ gradients.T * (config.canaries / lengths / self.client.defense.max_grad_norm)
+            ratio = (2.0 * along.double().cpu().numpy() - 1.0) / (2.0 * level**2)
+            with np.errstate(divide="ignore"):
+                total += np.logaddexp(np.log1p(-config.sample_rate), math.log(config.sample_rate) + ratio)
+        return total
+
+    def canaries(self) -> tuple[Tensor, Tensor]:
+        """Images with one lit pixel each, spread over all, and their class."""
+        count, values = self.config.canaries, math.prod(self.image_shape)
+        images = torch.zeros(count, values)
+        images[torch.arange(count), torch.linspace(0, values - 1, count).long()] = _BRIGHT
+        labels = torch.zeros(count, dtype=torch.int64)
+        return images.view(count, *self.image_shape).to(self.device), labels.to(self.device)
+
+
+def _rows(
+    client: ClientStep, config: AuditConfig, scores: np.ndarray, included: np.ndarray
+) -> Iterator[dict[str, object]]:
+    """Variant, metric and value of all rows of one replica."""
+    guesses, correct = guess(scores, included, config.guessed)
+    delta = client.defense.delta
+    counts = {"canaries": scores.size, "guesses": guesses, "correct": correct}
+    limits = {
+        "one_run": one_run_epsilon(scores.size, guesses, correct, delta, config.confidence),
+        "bound": poisson_epsilon(client.level, config.sample_rate, config.steps, delta, client.defense.accountant),
+    }
+    if config.sample_rate == 1:
+        mu = one_run_gaussian(scores.size, guesses, correct, config.confidence)
+        limits["gaussian"] = gaussian_epsilon(mu, delta)
+    yield from ({"variant": variant, "metric": "epsilon", "value": value} for variant, value in limits.items())
+    told = {**counts, "delta": delta}
+    yield from ({"variant": "coins", "metric": name, "value": float(value)} for name, value in told.items())

@@ -1,0 +1,387 @@
+"""Naming: which one of M candidates is the record whose noisy version, or whose gradient, was released?
+
+Success is the plainest proof of leakage: how often the true one is named demonstrates nats, whatever the attacker does
+(:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise anew, so that
+trials of a replica are independent; different numbers of uses and candidates share them. The lists of a replica are
+drawn from one sample of the pool.
+
+Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel the noisy
+image is solved for where equations lead to it (:mod:`leakbound.attacks.gradient_inversion.closed_form`). Of other
+networks no likelihood of gradients is tractable: the attacker computes those of noisy versions of each candidate, and
+takes their law for Gaussian, in a random sketch of the gradient. Those candidates have one class, because channels
+leave labels clean.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from scipy import linalg
+from scipy.special import logsumexp
+from torch import Tensor, nn
+
+from leakbound.accounting.dp import record_information
+from leakbound.accounting.gaussian import gaussian_capacity
+from leakbound.accounting.naming import (
+    demonstrated_information,
+    dp_naming_bound,
+    gained_information,
+    naming_bound,
+    stated_gains,
+)
+from leakbound.accounting.reconstruction import whiten
+from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
+from leakbound.attacks.images import COLUMNS
+from leakbound.channels.channel import Channel, signal_to_noise
+from leakbound.channels.covariance import Moments, estimate_moments
+from leakbound.config.attacks import NamingConfig
+from leakbound.config.defenses import Defense
+from leakbound.datasets import ImageDataset, Split
+from leakbound.metrics import proportion_interval
+from leakbound.models import build
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, Upload, client_step
+from leakbound.training.cuda_graph import in_full_precision
+
+_SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
+_ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise
+_SKETCH = 512  # numbers that stand for a gradient where its law is learned from draws
+
+Kind = Literal["exact", "approximate", "nearest"]
+"""Scores are log-likelihoods, such of an approximate law, or distances that are compared alone."""
+Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
+
+
+@in_full_precision
+def attack(
+    *,
+    model: str,
+    dataset: ImageDataset,
+    channel: Channel | None,
+    moments: Moments,
+    defense: Defense,
+    level: float | None,
+    config: NamingConfig,
+    seed: int,
+    slug: str,
+    replicas: int = 1,
+    batch_size: int = 1,
+    privacy_noise: PrivacyNoise = "seeded",
+    device: str | torch.device = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Name the true one of M records of the private pool from k uploads, for all M and k of the settings.
+
+    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood. ``gradients`` sees
+    those of an untrained network and knows all but the record. ``exact_images`` and ``exact_gradients`` are, where the
+    likelihood is exact, the probability that this succeeds, the mean of the largest posterior probability, and the
+    information. ``bound`` is the most that the accountant allows: nats of k uses
+    (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming probability that they
+    allow, for DP that of Hayes et al.
+
+    Args, beside those of :mod:`leakbound.attacks`:
+        moments: Of the client's records, for a defense that needs them. Bounds of a channel are computed from the pool:
+            candidates come from there, and capacities hold for the law that has the covariance they are made from.
+        batch_size: One: other records of a batch would have to be known as well.
+
+    Returns:
+        Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean and
+        variance over trials of the nats that stated probabilities gain; ``nats_<k>`` with unit -1: for attackers the
+        lower limit that names or stated probabilities demonstrate for the best M, corrected for these choices; and
+        ``trials``. And hits by variant (replicas, M, k).
+
+    Raises:
+        ValueError: If the step has no known upload, a batch holds several records, or the pool has too few records.
+
+    Source:
+        Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD".
+    """
+    client = client_step(defense, level, channel, lambda: moments)
+    colors, height, width = dataset.aux.images.shape[1:]
+    found = [*client.problems((colors, height, width)), *_problems(dataset, defense, level, batch_size, config)]
+    if found:
+        raise ValueError("\n".join(f"{slug}: {problem}" for problem in found))
+    allowed = list(_allowed(client, dataset.pool, config))
+    tables, hits = [], []
+    for replica in range(replicas):
+        words = (dataset.name, "naming", replica)
+        network = build(
+            model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"), dataset.side
+        )
+        generator = partial(numpy_generator, seed, *words)
+        noise = partial(noise_source, privacy_noise, seed, *words, device=device)
+        scene = _Scene(network.to(device).eval(), client, dataset.pool, config, generator, noise)
+        outcomes = {"gradients": scene.named_gradients()}
+        if channel is not None:
+            outcomes["images"] = scene.named_images()
+        tables.append(pd.DataFrame([*_rows(outcomes, config), *allowed]).assign(replica=replica, status=""))
+        hits.append({variant: one.hits for variant, one in outcomes.items()})
+    return (
+        pd.concat(tables, ignore_index=True)[list(COLUMNS)],
+        {name: np.stack([one[name] for one in hits]) for name in hits[0]},
+    )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Results of the trials of one variant.
+
+    Attributes:
+        candidates: Numbers of candidates M.
+        hits: (M, k) trials in which the true one was named.
+        rates: (M, k) mean of the largest posterior probability; None where no likelihood is known.
+        information: (k,) exact nats about the index for the largest M; None as well.
+        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where no
+            probabilities are stated, as of uploads without noise.
+    """
+
+    candidates: Sequence[int]
+    hits: Int[np.ndarray, "candidates uses"]
+    rates: Float[np.ndarray, "candidates uses"] | None = None
+    information: Float[np.ndarray, " uses"] | None = None
+    gains: Float[np.ndarray, "2 candidates uses"] | None = None
+
+    def limits(self, trials: int, confidence: float) -> Float[np.ndarray, " uses"]:
+        """Lower limits in nats for each number of uses: of the best M, by names or by stated probabilities."""
+        ways = 1 if self.gains is None else 2
+        each = 1.0 - (1.0 - confidence) / (ways * len(self.candidates))
+        shown = []
+        for row, count in enumerate(self.candidates):
+            shown.append([demonstrated_information(int(hits), trials, count, each) for hits in self.hits[row]])
+            if self.gains is not None:
+                pairs = zip(*self.gains[:, row], strict=True)
+                shown.append([gained_information(float(m), float(v), trials, count, each) for m, v in pairs])
+        return np.max(shown, axis=0)
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Network, client and attacker of one replica; generators and sources of noise by purpose."""
+
+    network: nn.Module
+    client: ClientStep
+    pool: Split
+    config: NamingConfig
+    generator: Callable[[str], np.random.Generator]
+    noise: Callable[[str], NoiseSource]
+
+    @property
+    def looks(self) -> list[int]:
+        """Looks with independent noise in each number of uses: frozen noise is the same at all."""
+        return [1 if self.client.keeps_copies else uses for uses in self.config.uses]
+
+    def named_images(self) -> _Outcome:
+        """Trials of who sees the noisy images."""
+        count = min(_SPARE * max(self.config.candidates), len(self.pool))
+        known = self.pool.chosen(self.generator("images").permutation(len(self.pool))[:count])
+        truth, lists = self.drawn("lists", count, self.config.candidates)
+        law = self.image_law(known)
+        source, records = self.noise("images"), torch.from_numpy(known.images[truth]).to(self.device)
+        return self.judged(lambda: law(self.client.released(records, source)), truth, lists, kind="exact")
+
+    def image_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
+        """Log-likelihoods of candidates given noisy images, up to a constant; what is not finite tells nothing."""
+        channel = self.client.channel
+        gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
+        centre = 0.0 if channel.mean is None else channel.mean
+        laws = whiten(_flat(known.images) - centre, channel.variances, channel.basis, gain)
+        half = 0.5 * (laws**2).sum(axis=1)
+
+        def scores(seen: Tensor) -> Float[np.ndarray, "n known"]:
+            """Of one look."""
+            flat = np.nan_to_num(_flat(seen.cpu().numpy()) - centre, nan=0.0, posinf=0.0, neginf=0.0)
+            return whiten(flat, channel.variances, channel.basis, np.sign(gain)) @ laws.T - half
+
+        return scores
+
+    def named_gradients(self) -> _Outcome:
+        """Trials of who sees gradients."""
+        order = self.generator("gradients").permutation(len(self.pool))
+        if self.client.channel is not None:
+            order = order[self.pool.labels[order] == self.pool.labels[order[0]]]
+        known = self.pool.chosen(order[: self.config.gradients])
+        fitting = [count for count in self.config.candidates if count <= len(known)]
+        truth, lists = self.drawn("gradient lists", len(known), fitting)
+        colors, height, width = known.images.shape[1:]
+        kind: Kind = "approximate"
+        if self.client.channel is None:
+            law, kind = self.clean_law(known)
+        elif solvable(self.network, (colors, height, width)):
+            law = self.solved_law(known)
+        else:
+            law = self.noisy_law(known)
+        source, records = self.noise("gradients"), known.chosen(truth)
+        return self.judged(lambda: law(self.upload(self.client, records, source)), truth, lists, kind=kind)
+
+    def solved_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
+        """Log-likelihoods of candidates given the noisy images that solve for gradients."""
+        law, parameters = self.image_law(known), dict(self.network.named_parameters())
+        sizes = [value.numel() for value in parameters.values()]
+
+        def scores(seen: Tensor) -> Float[np.ndarray, "n known"]:
+            """Of one look."""
+            pieces = zip(parameters.items(), seen.split(sizes, dim=1), strict=True)
+            gradients = {name: piece.view(-1, *value.shape) for (name, value), piece in pieces}
+            return law(solved_images(self.network, gradients, tuple(known.images.shape[1:])))
+
+        return scores
+
+    def judged(
+        self, scores: Callable[[], Float[np.ndarray, "trials known"]], truth: np.ndarray, lists: Lists, *, kind: Kind
+    ) -> _Outcome:
+        """Outcomes at each number of uses, the scores of whose looks add up."""
+        looks, rows = self.looks, np.arange(len(truth))[:, None]
+        shape = (len(lists), len(looks))
+        hits, rates, information = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(len(looks))
+        gains = np.zeros((2, *shape))
+        total = np.zeros(())
+        for look in range(1, max(looks) + 1):
+            total = total + scores()
+            for column in (column for column, asked in enumerate(looks) if asked == look):
+                for row, (count, listed) in enumerate(lists.items()):
+                    own = total[rows, listed]  # the true one is the first
+                    hits[row, column] = int((own[:, 1:].max(axis=1) < own[:, 0]).sum())
+                    logs = own - logsumexp(own, axis=1, keepdims=True)
+                    rates[row, column] = np.exp(logs.max(axis=1)).mean()
+                    information[column] = math.log(count) + float((np.exp(logs) * logs).sum(axis=1).mean())
+                    gained = stated_gains(np.exp(logs[:, 0]), count)
+                    gains[:, row, column] = gained.mean(), gained.var(ddof=1)
+        exact, stated = kind == "exact", kind != "nearest"
+        return _Outcome(
+            [*lists], hits, rates if exact else None, information if exact else None, gains if stated else None
+        )
+
+    def drawn(self, purpose: str, count: int, candidates: Sequence[int]) -> tuple[np.ndarray, Lists]:
+        """The true record of each trial, and for each M its list of distinct candidates, the true one first."""
+        generator, trials = self.generator(purpose), self.config.trials
+        truth = generator.integers(count, size=trials)
+        lists = {}
+        for number in candidates:
+            others = np.stack([generator.permutation(count - 1)[: number - 1] for _ in range(trials)])
+            lists[number] = np.column_stack([truth, others + (others >= truth[:, None])])
+        return truth, lists
+
+    def clean_law(self, known: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
+        """Scores by the distance from each candidate's upload without noise.
+
+        Noise is the same on all coordinates, so the nearest one is the most likely one; its variance is that of the
+        attacker's own uploads.
+        """
+        quiet = self.client
+        if quiet.defense.changes_gradients and quiet.defense.draws_noise:
+            quiet = client_step(quiet.defense, 0.0)
+        source = self.noise("clean")
+        means = self.upload(quiet, known, source).double()
+        half = 0.5 * means.square().sum(1)
+        variance = float((self.upload(self.client, known, source) - means).square().mean())
+        noisy = variance > _ROUNDING * float(means.square().mean())
+        scale = 1.0 / variance if noisy else 1.0
+        return lambda seen: ((seen.double() @ means.T - half) * scale).cpu().numpy(), "exact" if noisy else "nearest"
+
+    def noisy_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
+        """Scores by a Gaussian law of each candidate's gradient, with a covariance in common, learned from draws."""
+        from sklearn.covariance import ledoit_wolf
+
+        source, draws = self.noise("draws"), self.config.draws
+        first = self.upload(self.client, known, source)
+        scale = first.std(0)
+        factor = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
+        generator = self.generator("sketch")
+        buckets = torch.from_numpy(generator.integers(_SKETCH, size=first.shape[1])).to(self.device)
+        factor *= torch.from_numpy(generator.choice([-1.0, 1.0], first.shape[1]).astype(np.float32)).to(self.device)
+
+        def sketched(gradients: Tensor) -> Float[np.ndarray, "n sketch"]:
+            """Sums over random sets of coordinates with random signs, which keep inner products on average."""
+            sketch = torch.zeros(len(gradients), _SKETCH, dtype=gradients.dtype, device=gradients.device)
+            return sketch.index_add_(1, buckets, gradients * factor).double().cpu().numpy()
+
+        pieces = [sketched(first)]
+        pieces += [sketched(self.upload(self.client, known, source)) for _ in range(draws - 1)]
+        means = np.mean(pieces, axis=0)
+        covariance, _ = ledoit_wolf(np.concatenate(pieces) - np.tile(means, (draws, 1)), assume_centered=True)
+        solved = linalg.cho_solve(linalg.cho_factor(covariance * draws / (draws - 1)), means.T)
+        half = 0.5 * (means.T * solved).sum(axis=0)
+        return lambda seen: sketched(seen) @ solved - half
+
+    def upload(self, client: ClientStep, records: Split, source: NoiseSource) -> Float[Tensor, "n parameters"]:
+        """Upload of a step on each record alone."""
+        images, labels = (torch.from_numpy(one).to(self.device) for one in (records.images, records.labels))
+        sent: Upload = client.upload(self.network, images[:, None], labels[:, None], source)
+        return torch.cat([gradient.flatten(1) for gradient in sent.gradients.values()], dim=1)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the network."""
+        return next(self.network.parameters()).device
+
+
+def _problems(
+    dataset: ImageDataset, defense: Defense, level: float | None, batch_size: int, config: NamingConfig
+) -> Iterator[str]:
+    """Reasons why there is nothing to name."""
+    if (size := defense.records_in_step(level, batch_size)) != 1:
+        yield f"batch_size = {size}: naming takes uploads of single records; set batch_sizes: [1]"
+    if (most := max(config.candidates)) > len(dataset.pool):
+        yield f"attacks.naming.candidates = {most}: the pool of {dataset.name} has only {len(dataset.pool)} records"
+    least = min(np.bincount(dataset.pool.labels))
+    if min(config.candidates) > min(least, config.gradients):
+        yield (
+            f"attacks.naming.candidates = {min(config.candidates)}: gradients of candidates of one class are compared, "
+            f"at most {config.gradients}, and a class of {dataset.name} has only {least} records; give a smaller one"
+        )
+
+
+def _allowed(client: ClientStep, pool: Split, config: NamingConfig) -> Iterator[dict[str, object]]:
+    """Rows of what the accountant allows; none for a defense without a bound."""
+    ratios = None if client.channel is None else signal_to_noise(client.channel, estimate_moments([pool.images]))
+    if ratios is None and not (client.defense.clips and client.level):
+        return
+    for uses in config.uses:
+        if ratios is not None:
+            nats = gaussian_capacity(ratios, 1.0, 1.0 if client.keeps_copies else float(uses))
+            rates = [naming_bound(nats, count) for count in config.candidates]
+        else:
+            event = client.event(sampling="poisson", population=1, batch_size=1, steps=uses, uses=uses)
+            nats = record_information(event)
+            rates = [dp_naming_bound(client.level, 1.0, uses, count) for count in config.candidates]
+        yield _row("bound", -1, f"nats_{uses}", nats)
+        for count, rate in zip(config.candidates, rates, strict=True):
+            yield _row("bound", count, f"rate_{uses}", rate)
+
+
+def _rows(outcomes: Mapping[str, _Outcome], config: NamingConfig) -> Iterator[dict[str, object]]:
+    """Rows of all variants of one replica."""
+    for variant, one in outcomes.items():
+        yield _row(variant, -1, "trials", float(config.trials))
+        limits = one.limits(config.trials, config.confidence)
+        for column, uses in enumerate(config.uses):
+            yield _row(variant, -1, f"nats_{uses}", float(limits[column]))
+            for row, count in enumerate(one.candidates):
+                found = proportion_interval(int(one.hits[row, column]), config.trials)
+                yield _row(variant, count, f"rate_{uses}", found.value, found.low, found.high)
+                if one.gains is not None:
+                    yield _row(variant, count, f"gain_{uses}", float(one.gains[0, row, column]))
+                    yield _row(variant, count, f"gain_variance_{uses}", float(one.gains[1, row, column]))
+                if one.rates is not None:
+                    yield _row(f"exact_{variant}", count, f"rate_{uses}", float(one.rates[row, column]))
+            if one.information is not None:
+                yield _row(f"exact_{variant}", -1, f"nats_{uses}", float(one.information[column]))
+
+
+def _row(
+    variant: str, unit: int, metric: str, value: float, low: float = math.nan, high: float = math.nan
+) -> dict[str, object]:
+    """One row without its replica."""
+    return {"variant": variant, "unit": unit, "metric": metric, "value": value, "low": low, "high": high}
+
+
+def _flat(images: np.ndarray) -> Float[np.ndarray, "n d"]:
+    """Images as rows, in float64."""
+    return images.reshape(len(images), -1).astype(np.float64)

@@ -1,0 +1,306 @@
+"""Attack network of white-box membership inference: a pure function from signals to membership scores.
+
+Each signal passes its own small net, and four layers join their embeddings. Beyond the paper, the network starts as the
+loss threshold, or as a score by reference networks (a skip connection, the last layer at zero), so training can only be
+kept where it beats that attack on held-out records; and five networks that hold out a fifth of the known records each
+vote together. Those of several attackers train as one stack, whose kernels are as many as one attacker's.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, repeat
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from leakbound.attacks.membership.signals import Signals
+from leakbound.attacks.scheduling import by_kind
+from leakbound.config.attacks import MembershipConfig
+
+FOLDS = 5
+_PATIENCE = 6
+_LOG_FLOOR = -30.0
+_FARTHEST = 10.0
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Records that an attacker learns from, and those that it is asked about then.
+
+    Attributes:
+        known: Signals of the records that it knows.
+        membership: Which of them are members; at least ``FOLDS`` of either kind.
+        targets: Signals of the records in question, in groups.
+        generator: On the CPU; draws folds, weights and batches.
+        evidence: More about the known records and, after them, about each group, at least two columns; the first is the
+            score, higher means member, that the networks start as in place of the confidence. None if empty.
+    """
+
+    known: Signals
+    membership: Bool[Tensor, " n"]
+    targets: Sequence[Signals]
+    generator: torch.Generator
+    evidence: Sequence[Float[Tensor, "_ inputs"]] = ()
+
+
+def white_box_scores(lessons: Sequence[Lesson], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+    """Learn from records of known membership how likely others are members.
+
+    For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its own
+    held-out fold is lowest; the learning rate with the lowest mean of these is taken. Lessons of equal shapes are one
+    stack; each has its own draws, and learns what it learns alone.
+
+    Args:
+        lessons: Of one attacker or more.
+        config: Passes, learning rates and batch size.
+
+    Returns:
+        For each lesson log-odds of membership, higher means member: of the known records by the network that held each
+        out, NaN for the few that none did; then of each group.
+
+    Raises:
+        ValueError: If there are fewer than ``FOLDS`` known members or non-members.
+
+    Source:
+        Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
+    """
+    pupils, learn = [_pupil(lesson) for lesson in lessons], partial(_learned, config=config)
+    return by_kind(pupils, lambda pupil: (pupil.held_out.shape, pupil.inputs.shape, pupil.widths), learn)
+
+
+class AttackNetwork(nn.Module):
+    """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
+
+    Each signal has as many inputs as ``widths`` says, the score that it starts as first; each generator draws the
+    weights of as many networks as there are folds.
+    """
+
+    def __init__(self, widths: tuple[int, ...], generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.widths = widths
+
+        def layers(*sizes: int) -> nn.Sequential:
+            """Linear layers with a ReLU after each."""
+            linear = (_StackedLinear(*pair, generators) for pair in pairwise(sizes))
+            return nn.Sequential(*(layer for one in linear for layer in (one, nn.ReLU())))
+
+        self.encoders = nn.ModuleList(layers(width, 64, 32) for width in widths)
+        self.joint = layers(32 * len(widths), 64, 32, 16)
+        self.last = _StackedLinear(16, 1, generators)
+        self.skip = nn.Parameter(torch.ones(FOLDS * len(generators), 1))
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, inputs: Float[Tensor, "stack batch inputs"]) -> Float[Tensor, "stack batch"]:
+        """Log-odds of membership of each network's own batch."""
+        groups = inputs.split(self.widths, dim=-1)
+        embeddings = [encoder(group) for encoder, group in zip(self.encoders, groups, strict=True)]
+        learned = self.last(self.joint(torch.cat(embeddings, dim=-1))).squeeze(-1)
+        return learned + self.skip * inputs[..., 0]
+
+
+class _StackedLinear(nn.Module):
+    """Linear layer of each network of a stack."""
+
+    def __init__(self, inputs: int, outputs: int, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight, self.bias = (
+            nn.Parameter(
+                torch.cat([torch.empty(FOLDS, *shape).uniform_(-bound, bound, generator=g) for g in generators])
+            )
+            for shape in ((inputs, outputs), (1, outputs))
+        )
+
+    def forward(self, inputs: Float[Tensor, "stack batch inputs"]) -> Float[Tensor, "stack batch outputs"]:
+        """Affine map of each network's own batch."""
+        return torch.baddbmm(self.bias, inputs, self.weight)
+
+
+@dataclass(frozen=True)
+class _Pupil:
+    """A lesson as networks take it: encoded, with the records that each of them learns from and holds out."""
+
+    inputs: Float[Tensor, "n inputs"]
+    labels: Float[Tensor, " n"]
+    learning: Int[Tensor, "folds a"]
+    held_out: Int[Tensor, "folds b"]
+    asked: list[Float[Tensor, "_ inputs"]]
+    widths: tuple[int, ...]
+    generator: torch.Generator
+    state: Tensor  # of the generator, so that what memory did not hold is drawn again
+
+
+def _pupil(lesson: Lesson) -> _Pupil:
+    """Encode a lesson, and draw its folds."""
+    learning, held_out = _folds(lesson.membership.cpu(), lesson.generator)
+    signals = (lesson.known, *lesson.targets)
+    groups, *asked = (
+        (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(one))
+        for one, more in zip(signals, lesson.evidence or repeat(None, len(signals)), strict=True)
+    )
+    inputs, device = _encode(groups, groups), lesson.membership.device
+    return _Pupil(
+        inputs,
+        lesson.membership.float(),
+        learning.to(device),
+        held_out.to(device),
+        [_encode(group, groups) for group in asked],
+        tuple(group.shape[1] for group in groups),
+        lesson.generator,
+        lesson.generator.get_state(),
+    )
+
+
+def _learned(pupils: Sequence[_Pupil], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+    """Scores of pupils of equal shapes."""
+    count, device = len(pupils[0].labels), pupils[0].labels.device
+    # The known records of all pupils are one table, of which the networks of each see their own rows.
+    starts = count * torch.arange(len(pupils), device=device)[:, None, None]
+    inputs, labels = _joined([pupil.inputs for pupil in pupils]), _joined([pupil.labels for pupil in pupils])
+    learning, held_out = (
+        (torch.stack(parts) + starts).flatten(0, 1)
+        for parts in ([pupil.learning for pupil in pupils], [pupil.held_out for pupil in pupils])
+    )
+    generators = [pupil.generator.set_state(pupil.state) for pupil in pupils]
+    fits = []
+    for learning_rate in config.learning_rates:
+        network = AttackNetwork(pupils[0].widths, generators).to(device)
+        fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generators), network))
+    found = []
+    for place, pupil in enumerate(pupils):
+        _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
+        own = slice(place * FOLDS, (place + 1) * FOLDS)
+        found.append(_scores(pupil, best, {name: value[own] for name, value in best.named_parameters()}))
+    return found
+
+
+@torch.no_grad()
+def _scores(pupil: _Pupil, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
+    """Scores by networks of a stack."""
+    own = torch.full_like(pupil.labels, torch.nan)
+    own[pupil.held_out] = functional_call(network, params, (pupil.inputs[pupil.held_out],))
+    shown = (group.expand(FOLDS, -1, -1) for group in pupil.asked)
+    return [own, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Rows of all parts, without a copy of a single one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _fit(
+    network: AttackNetwork,
+    inputs: Float[Tensor, "n inputs"],
+    labels: Float[Tensor, " n"],
+    learning: Int[Tensor, "stack a"],
+    held_out: Int[Tensor, "stack b"],
+    learning_rate: float,
+    config: MembershipConfig,
+    generators: Sequence[torch.Generator],
+) -> Float[Tensor, "pupils folds"]:
+    """Train in place, each network up to its own best pass; held-out losses of these, nats, on the host.
+
+    A pupil whose networks have long found nothing better has learnt, and draws no more batches.
+    """
+    optimizer = torch.optim.AdamW(network.parameters(), learning_rate, fused=True)
+    validation, truth = inputs[held_out], labels[held_out]
+    best = copy.deepcopy(network)
+    lowest = _losses(network, validation, truth)
+    stale, going = torch.zeros(len(generators), dtype=torch.int64, device=labels.device), [True] * len(generators)
+    for _ in range(config.epochs):
+        order = _order(learning.shape[1], generators, going)
+        for positions in order.to(learning.device).split(config.batch_size, dim=1):
+            batch = learning.gather(1, positions)
+            objective = F.binary_cross_entropy_with_logits(network(inputs[batch]), labels[batch], reduction="none")
+            optimizer.zero_grad()
+            objective.mean(1).sum().backward()  # a sum, so that no network's gradient depends on another's
+            optimizer.step()
+        losses = _losses(network, validation, truth)
+        better = (losses < lowest) & (stale < _PATIENCE).repeat_interleave(FOLDS)
+        lowest = torch.where(better, losses, lowest)
+        with torch.no_grad():
+            for kept, current in zip(best.parameters(), network.parameters(), strict=True):
+                kept.copy_(torch.where(better.view(-1, *[1] * (kept.ndim - 1)), current, kept))
+        stale = torch.where(better.view(-1, FOLDS).any(1), 0, stale + 1)
+        going = (stale < _PATIENCE).tolist()  # the one moment of a pass at which the host waits
+        if not any(going):
+            break
+    network.load_state_dict(best.state_dict())
+    return lowest.view(-1, FOLDS).cpu()
+
+
+def _order(records: int, generators: Sequence[torch.Generator], going: Sequence[bool]) -> Int[Tensor, "stack records"]:
+    """Order in which each network sees its records in a pass; of no meaning where a pupil has learnt."""
+    unchanged = torch.arange(records)
+    drawn = [
+        torch.randperm(records, generator=generator) if more else unchanged
+        for generator, more in zip(generators, going, strict=True)
+        for _ in range(FOLDS)
+    ]
+    return torch.stack(drawn)
+
+
+@torch.no_grad()
+def _losses(
+    network: AttackNetwork, inputs: Float[Tensor, "stack n inputs"], labels: Float[Tensor, "stack n"]
+) -> Float[Tensor, " stack"]:
+    """Mean loss of each network, nats."""
+    return F.binary_cross_entropy_with_logits(network(inputs), labels, reduction="none").mean(1)
+
+
+def _folds(
+    membership: Bool[Tensor, " n"], generator: torch.Generator
+) -> tuple[Int[Tensor, "folds a"], Int[Tensor, "folds b"]]:
+    """Records that each network learns from, and those it holds out; members and non-members in equal shares."""
+    learning: list[list[Tensor]] = [[] for _ in range(FOLDS)]
+    held_out: list[list[Tensor]] = [[] for _ in range(FOLDS)]
+    for kind in (True, False):
+        records = (membership == kind).nonzero().squeeze(1)
+        if len(records) < FOLDS:
+            name = "members" if kind else "non-members"
+            raise ValueError(
+                f"{len(records)} known {name}: the attack needs at least {FOLDS}. Give it more records or a larger "
+                "known_fraction."
+            )
+        records = records[torch.randperm(len(records), generator=generator)]
+        size = len(records) // FOLDS
+        for fold in range(FOLDS):
+            first, after = fold * size, (fold + 1) * size
+            held_out[fold].append(records[first:after])
+            learning[fold].append(torch.cat([records[:first], records[after:]]))
+    return torch.stack([torch.cat(f) for f in learning]), torch.stack([torch.cat(f) for f in held_out])
+
+
+def _groups(signals: Signals) -> tuple[Tensor, ...]:
+    """Inputs of each encoder: confidence, ranked posteriors, gradient, label.
+
+    The gradient comes as its two factors. The residual's rows stand in the order true class first, then by posterior,
+    so that equal columns of different classes mean the same.
+    """
+    ranks = signals.log_posteriors.masked_fill(signals.one_hot.bool(), torch.inf).argsort(dim=1, descending=True)
+    residual = signals.log_residual.gather(1, ranks).clamp_min(_LOG_FLOOR)
+    gradient = torch.cat([residual, signals.features.double()], dim=1)
+    return signals.confidence[:, None], signals.ranked.clamp_min(_LOG_FLOOR), gradient, signals.one_hot
+
+
+def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
+    """All groups side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
+
+    Of thousands of rectified features many are silent on nearly all known records, and one record may then lie
+    thousands of deviations away. So all groups but the first, which alone orders the most certain records, end at ten
+    deviations.
+    """
+    encoded = []
+    for number, (group, reference) in enumerate(zip(groups, known, strict=True)):
+        deviation = reference.std(0)
+        scale = torch.where(deviation > 1e-9, deviation, 1.0)
+        standard = (group - reference.mean(0)) / scale
+        encoded.append((standard if number == 0 else standard.clamp(-_FARTHEST, _FARTHEST)).float())
+    return torch.cat(encoded, dim=1)

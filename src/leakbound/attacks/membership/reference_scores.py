@@ -1,0 +1,199 @@
+"""Membership scores by reference networks: how much surer a network is of a record than those that never saw it.
+
+Scores are pure functions of confidences ln p/(1 − p) of the class in question, which are roughly normal over networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.polynomial import Polynomial
+from scipy.special import expit, log_expit
+from scipy.stats import norm
+from torch import nn
+
+from leakbound.attacks.membership.signals import Queries, read_confidences
+from leakbound.attacks.trained_networks import Networks, load
+from leakbound.datasets import ImageDataset
+from leakbound.datasets.references import reference_dataset
+
+_LEAST = 2  # references that an attacker compares with
+_PRIOR_MODELS = 10.0  # references inside that weigh as much as the curve through those of all records
+_PRIOR_DEGREES = 16.0  # degrees of freedom of the variance of all records, against those of a record's own
+_FLOOR = 1e-6  # of variances
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Confidences of reference networks in some records.
+
+    Attributes:
+        confidence: ln p/(1 − p) of the class in question.
+        inside: Whether a reference was trained on the record with this class.
+        outside: Whether it was not trained on the record at all; at least one for each record.
+    """
+
+    confidence: Float[np.ndarray, "references n"]
+    inside: Bool[np.ndarray, "references n"]
+    outside: Bool[np.ndarray, "references n"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " n"]:
+        """Mean over the references outside."""
+        return np.average(self.confidence, axis=0, weights=self.outside)
+
+    @property
+    def squares(self) -> Float[np.ndarray, " n"]:
+        """Sum of squared distances from it over these."""
+        return (self.outside * (self.confidence - self.mean) ** 2).sum(0)
+
+    @property
+    def probability(self) -> Float[np.ndarray, " n"]:
+        """Mean probability of the class over these."""
+        return np.average(expit(self.confidence), axis=0, weights=self.outside)
+
+    def probability_inside(self, guess: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Mean probability over the references inside and a guess of it, which stands alone where there are none."""
+        return (guess + (self.inside * expit(self.confidence)).sum(0)) / (1 + self.inside.sum(0))
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Normal laws of the confidence, over networks, that records share as far as their own references are few.
+
+    Attributes:
+        variance: Around a record's mean outside, over references outside.
+        curve: Mean inside as a function of the mean outside; None where too few references are inside.
+        spread: Standard deviation around that, over references inside.
+    """
+
+    variance: float
+    curve: Polynomial | None
+    spread: float
+
+    def deviation(self, references: Compared) -> Float[np.ndarray, " n"]:
+        """Standard deviation outside of each record, its own variance drawn towards that of all."""
+        degrees = references.outside.sum(0) - 1
+        return np.sqrt((_PRIOR_DEGREES * self.variance + references.squares) / (_PRIOR_DEGREES + degrees))
+
+
+def shared_laws(references: Compared) -> Laws:
+    """Laws that fit some records under their true classes."""
+    degrees = (references.outside.sum(0) - 1).sum()
+    variance = float(references.squares.sum() / max(degrees, 1)) + _FLOOR
+    outside = np.broadcast_to(references.mean, references.inside.shape)[references.inside]
+    inside = references.confidence[references.inside]
+    if len(np.unique(outside)) <= 3:  # a parabola goes through all
+        return Laws(variance, None, float(np.sqrt(variance)))
+    curve = Polynomial.fit(outside, inside, deg=2)
+    return Laws(variance, curve, float(np.sqrt(np.mean((inside - curve(outside)) ** 2) + _FLOOR)))
+
+
+def lira_offline(confidence: Float[np.ndarray, " n"], references: Compared, laws: Laws) -> Float[np.ndarray, " n"]:
+    """Standard deviations by which a network is surer of a record than references that never saw it.
+
+    Source:
+        Carlini et al. 2022, Sec. V, offline, of whose test this is a monotone function; variances are shared between
+        records as far as their references are few.
+    """
+    return (confidence - references.mean) / laws.deviation(references)
+
+
+def lira_online(confidence: Float[np.ndarray, " n"], references: Compared, laws: Laws) -> Float[np.ndarray, " n"]:
+    """Log-likelihood ratio of a record's being a member, from the normal laws of the confidence inside and outside.
+
+    The mean inside is that of the references inside, drawn towards the curve of all records: one that no reference was
+    trained on, or not with this class, has the curve alone. Where there is no curve, it is the offline score.
+
+    Source:
+        Carlini et al. 2022, Algorithm 1, with the curve in place of means over too few networks.
+    """
+    if laws.curve is None:
+        return lira_offline(confidence, references, laws)
+    total, count = (references.inside * references.confidence).sum(0), references.inside.sum(0)
+    mean = (_PRIOR_MODELS * laws.curve(references.mean) + total) / (_PRIOR_MODELS + count)
+    outside = norm.logpdf(confidence, references.mean, laws.deviation(references))
+    return norm.logpdf(confidence, mean, laws.spread) - outside
+
+
+def rmia(confidence: Float[np.ndarray, " n"], references: Compared, offline: float) -> Float[np.ndarray, " n"]:
+    """Logarithm of p(x|θ)/p(x), the network's probability of a record's class over that of all networks.
+
+    RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. Of one network that
+    part grows with the ratio, so both order records alike, but for the ties that a finite population makes.
+
+    Args:
+        confidence: Of the network in question.
+        references: Of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a p_out(x) + 1 − a counts as
+            one more reference inside: few draws of the pool hold a record, often none.
+        offline: a, in [0, 1]; 1 where training on a record hardly changes its probability.
+
+    Source:
+        Zarifzadeh, Liu and Shokri 2024, Eq. 4 and Appendix B.2.2.
+    """
+    outside = references.probability
+    expected = 0.5 * (outside + references.probability_inside(offline * outside + 1 - offline))
+    return log_expit(confidence) - np.log(np.maximum(expected, np.finfo(np.float64).tiny))
+
+
+@dataclass(frozen=True)
+class References:
+    """Reference networks of a run, asked about every record of the pool; their answers are kept.
+
+    Attributes:
+        networks: Weights; ``replica`` is the number of a reference.
+        network: The architecture, whose parameters are replaced, on the device.
+        dataset: Records of the run.
+    """
+
+    networks: Networks
+    network: nn.Module
+    dataset: ImageDataset
+    _answers: dict[tuple[float, str, int], Float[np.ndarray, "references pool classes"]] = field(default_factory=dict)
+
+    def compared(
+        self,
+        learning_rate: float,
+        queries: Queries,
+        rows: Int[np.ndarray, " n"],
+        labels: Int[np.ndarray, " n"],
+        length: str = "full",
+    ) -> Compared | None:
+        """Confidences of the references of a recipe; None if fewer than two of them trained soundly.
+
+        Of a record that all of them were trained on, all count as outside: no other estimate of its law is left.
+
+        Args:
+            learning_rate: That of the network that they are compared with.
+            queries: How each record is shown.
+            rows: Rows of the pool.
+            labels: Class in question of each.
+            length: That of the training of the network that they are compared with.
+        """
+        rates = self.networks.rates
+        alike = rates["length"] == length if "length" in rates else length == "full"
+        own = rates[(rates["learning_rate"] == learning_rate) & alike]
+        key = learning_rate, length, queries.count
+        if key not in self._answers:
+            self._answers[key] = self._asked(own.index.tolist(), queries)
+        confidence = self._answers[key][:, rows, labels].astype(np.float64)
+        sound = np.isfinite(self._answers[key]).all((1, 2))
+        if sound.sum() < _LEAST:
+            return None
+        drawn = reference_dataset(self.dataset)
+        trained = np.stack([np.isin(rows, drawn.parts(number).members) for number in own["replica"][sound]])
+        trained &= ~trained.all(0)
+        return Compared(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
+
+    def _asked(self, networks: list[int], queries: Queries) -> Float[np.ndarray, "references pool classes"]:
+        """Confidences of some networks in every class of every record of the pool."""
+        device = next(self.network.parameters()).device
+        images = torch.from_numpy(self.dataset.pool.images).to(device)
+        found = np.empty((len(networks), len(images), len(self.dataset.classes)), np.float32)
+        for answers, number in zip(found, networks, strict=True):
+            load(self.network, {name: values[number] for name, values in self.networks.weights.items()})
+            answers[:] = read_confidences(self.network, images, queries).cpu().numpy()
+        return found

@@ -1,0 +1,381 @@
+"""Model inversion: optimise an image until a trained network gives it a label, and compare it with the class mean.
+
+The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk farther on
+a noisier landscape. So every result stands beside its start, beside what the attacker knew without the model
+(``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time. What the
+network tells is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
+from leakbound.attacks.model_inversion.queries import Asked, Inversion, Query, Slopes
+from leakbound.attacks.scheduling import side_by_side
+from leakbound.attacks.status import (
+    DIVERGED,
+    EXTENSIONS,
+    GRID_EDGE,
+    NO_RESULT,
+    NOT_CONVERGED,
+    RESTARTS,
+    STUCK,
+    jittered,
+    largest_binds,
+)
+from leakbound.config.attacks import ModelInversionConfig
+from leakbound.datasets import ImageDataset, Split
+from leakbound.models import build
+from leakbound.randomness.seeding import torch_generator
+from leakbound.training.cuda_graph import in_full_precision
+from leakbound.training.stack import finite_slots, stack_size
+
+_CHUNK = 256  # records whose slopes are computed at once
+_KEPT = 4  # copies of an image that a search holds beside those that it returns: Adam's two, gradient, first iterate
+_LONGER = 4  # times the steps for a tuned attack that would rather stop later
+
+Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+"""Images (classes, colors, height, width) by attack, and their statuses (classes)."""
+Result = TypeVar("Result")
+Asking = Generator[list[Query], list[Any], Result]
+"""Questions to a network, some at a time, until there is a result."""
+
+
+@in_full_precision
+def attack(
+    weights: Mapping[str, Tensor],
+    *,
+    replicas: Sequence[int],
+    model: str,
+    dataset: ImageDataset,
+    config: ModelInversionConfig,
+    seed: int,
+    slug: str,
+    device: str | torch.device = "cpu",
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Invert every class of every replica, from the mean auxiliary image.
+
+    Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate). ``tuned`` adds
+    the range of pixels and total variation, and chooses its weight and the moment to stop for each replica and class:
+    those that come nearest to the mean of the class's auxiliary records, which it owns; the printed result inside the
+    range is among what it chooses from. ``informed`` starts from ``aux_mean`` and moves once, to where the network
+    likes records of the class better. None of them sees a member. ``start`` and ``aux_mean`` are controls that need no
+    model: the mean auxiliary image, and the auxiliary mean of the class.
+
+    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too, ``printed``
+    and ``tuned`` are ``stuck``; so is ``informed`` where no record of its own has a slope. ``printed`` has
+    ``not_converged`` where the network gives the class neither more probability than at the start nor more than a half.
+    Weights are extended where the largest one is best, and the tuned attack goes on beyond the printed one's steps
+    where the last moment is best; ``grid_edge`` if that was not enough.
+
+    The truth of a class is the mean of the replica's members of it. Arguments are those of :mod:`leakbound.attacks`;
+    the attack draws nothing but jitter.
+
+    Returns:
+        Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
+        for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the MSE of ``aux_mean``
+        that they take away: what the network adds to what the attacker knew. ``gain_on_others`` is the same by the
+        means of the replica's non-members, a control: what a network tells of all records of a class is in both. NaN
+        where the status is of ``validity.NO_RESULT``, and all values of a replica with weights that are not finite. And
+        the images of the first replica by variant, (classes, colors, 32, 32), with ``truth``.
+
+    Source:
+        Tan et al. 2024, Sec. 6.1 (attack and metric).
+    """
+    present = sorted(set(dataset.pool.labels.tolist()))
+    known = class_means(dataset.aux, present)
+    start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
+    controls = {"start": start, "aux_mean": known}
+    prior, words = _Prior(dataset.aux, known, present, dataset.drawing.members), (seed, dataset.name, "model_inversion")
+    network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words), dataset.side)
+    network = network.to(device).eval()
+    knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
+
+    def attacker(slot: int, row: int) -> Asking[Found]:
+        """Attacker on a network, which asks it by its slot."""
+        return _Attacker(slot, *knowledge).attack(torch_generator(*words, replicas[row], "jitter"), prior)
+
+    results = _results(network, weights, start, config, attacker)
+    tables, pictures = [], {}
+    for row, replica in enumerate(replicas):
+        members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
+        truth, held = class_means(members, present), np.isin(present, members.labels)
+        finite, (found, statuses) = row in results, results.get(row, _nothing(known))
+        for variant, restored in {**found, **controls}.items():
+            values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
+            status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
+            if variant in found:
+                values |= _gains(truth, others, restored, controls)
+            lost = np.isin(status.astype(str), NO_RESULT)
+            own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
+            tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
+        if row == 0:
+            pictures = {"truth": truth, **found, **controls}
+    return pd.concat(tables, ignore_index=True), pictures
+
+
+def _results(
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    start: Float[np.ndarray, "k colors height width"],
+    config: ModelInversionConfig,
+    attacker: Callable[[int, int], Asking[Found]],
+) -> dict[int, Found]:
+    """Findings by the row of each network whose weights are finite.
+
+    As many are attacked side by side as ``stack_size`` gives.
+
+    Args:
+        network: Architecture, on the device.
+        weights: Parameter name to its values (networks, ...).
+        start: First starts.
+        config: Settings of the attack.
+        attacker: Makes the attacker on a network from its slot, among those side by side, and its row.
+    """
+    sound = [row for row, finite in enumerate(finite_slots(weights)) if finite]
+    device, (colors, height, width) = next(network.parameters()).device, start.shape[1:]
+    images = len(start) * (1 + len(config.tv_weights))
+    kept = images * (_KEPT + len(stopping_times(_LONGER * config.iterations)))
+    room = network, (colors, height, width), max(images, _CHUNK), kept
+    size = stack_size("auto", len(sound), device, *room)
+    found: dict[int, Found] = {}
+    for some in (sound[first : first + size] for first in range(0, len(sound), size)):
+        asked = Asked(network, {name: values[some].to(device) for name, values in weights.items()}, size)
+        attackers = [attacker(slot, row) for slot, row in enumerate(some)]
+        found |= zip(some, side_by_side(attackers, asked.answers), strict=True)
+    return found
+
+
+def stopping_times(iterations: int) -> list[int]:
+    """Iterations at which the tuned attacker may stop, ascending: all of them, half, a quarter, and so on down to one.
+
+    They lie on a geometric grid because the best moment is often an early one.
+    """
+    return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
+
+
+def _gains(
+    truth: np.ndarray, others: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
+) -> dict[str, Float[np.ndarray, " k"]]:
+    """Gains of restored images over the controls, by the class means of members (truth) and of non-members (others)."""
+    start, known = controls["start"], controls["aux_mean"]
+
+    def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
+        return image_values(mean, images, ["mse"])["mse"]
+
+    return {
+        "gain": error(truth, start) - error(truth, restored),
+        "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
+        "gain_on_others": 1.0 - error(others, restored) / error(others, known),
+    }
+
+
+def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
+    """Findings of attacks on weights that are not finite."""
+    nothing, diverged = np.full_like(known, np.nan), np.full(len(known), DIVERGED, dtype=object)
+    attacks = ("printed", "tuned", "informed")
+    return dict.fromkeys(attacks, nothing), dict.fromkeys(attacks, diverged)
+
+
+class _Prior:
+    """Knowledge of the means of a class's members that the attacker has beside the mean of its own records.
+
+    Members are drawn like the attacker's records. So the difference of the two means has the covariance of the records
+    of a class, over their numbers.
+
+    Args:
+        aux: The attacker's records.
+        known: Their class means.
+        classes: The classes, in the same order.
+        members: Number of members of all classes, which is no secret.
+    """
+
+    def __init__(
+        self, aux: Split, known: Float[np.ndarray, "k colors height width"], classes: list[int], members: int
+    ) -> None:
+        self.known = known
+        self.records = [_records(aux, label) for label in classes]
+        residuals = [records - mean for records, mean in zip(self.records, known, strict=True)]
+        self._residuals = np.concatenate(residuals).reshape(-1, known[0].size)
+        self._common = np.linalg.qr(known.reshape(len(known), -1).T.astype(np.float64))[0]
+        counts = np.array([len(records) for records in self.records])
+        variance = float(np.square(self._residuals).sum(dtype=np.float64)) / len(self._residuals)
+        self.lengths = np.sqrt(variance * (len(classes) / members + 1.0 / counts))
+
+    def deviations(self, slopes: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
+        """Unit vectors along which class means most likely deviate, by the slopes of a likelihood at the known ones.
+
+        To first order the most likely deviation is the prior's covariance times the slope. Slopes within the span of
+        the class means are left out: they tell one class from another, as those of any network of such classes do.
+        A vector is 0 where nothing is left.
+        """
+        spread = self._residuals.T @ (self._residuals @ slopes.T.astype(np.float32))
+        spread = spread.astype(np.float64).T / len(self._residuals)
+        rest = spread - (spread @ self._common) @ self._common.T
+        sizes = np.linalg.norm(rest, axis=1, keepdims=True)
+        return np.divide(rest, sizes, out=np.zeros_like(rest), where=sizes > 0)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Classes that are searched for from their starts, with each weight and its bound, up to the last moment."""
+
+    classes: np.ndarray
+    tv_weights: list[float]
+    bounds: list[float]
+    moments: list[int]
+
+
+@dataclass(frozen=True)
+class _Attacker:
+    """Attacker on one network, of which it asks: classes, first start and own class means in the same order."""
+
+    slot: int
+    labels: Tensor
+    start: Tensor
+    known: np.ndarray
+    config: ModelInversionConfig
+
+    def attack(self, jitter: torch.Generator, prior: _Prior) -> Asking[Found]:
+        """Images and statuses of all attacks."""
+        informed = yield from self.informed(prior)
+        found, statuses = yield from self.restore(jitter)
+        return {**found, "informed": informed[0]}, {**statuses, "informed": informed[1]}
+
+    def restore(self, jitter: torch.Generator) -> Asking[Found]:
+        """Images and statuses of the printed attack and of the tuned one."""
+        starts, dead = yield from self.starts(jitter)
+        classes, weights = np.arange(len(self.labels)), sorted(set(self.config.tv_weights))
+        moments = stopping_times(self.config.iterations)
+        bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
+        (traces,) = yield from self.solve(starts, [_Search(classes, [0.0, *weights], bounds, moments)])
+        printed, tried = traces[0, -1], list(traces[1:])
+        for _ in range(EXTENSIONS):
+            widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
+            if not len(widest):
+                break
+            weights.append(10 * weights[-1])
+            (traces,) = yield from self.solve(starts, [_Search(widest, weights[-1:], bounds[-1:], moments)])
+            tried.append(traces[0])
+        edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
+        best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
+        found = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
+        own = np.stack([self.errors(tried[setting])[:, one] for one, setting in enumerate(best)], axis=1)
+        late, further = self.binding(list(own)), stopping_times(_LONGER * self.config.iterations)
+        longer = [
+            _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], further)
+            for setting in set(best[late])
+        ]
+        for (trace,) in (yield from self.solve(starts, longer)):
+            edge |= set(self.binding(list(self.errors(trace))))
+            found.append(trace)
+        images = np.concatenate(found)
+        tuned = images[self.errors(images).argmin(axis=0), classes]
+        statuses = np.full(len(classes), "", dtype=object)
+        statuses[sorted(edge)] = GRID_EDGE
+        statuses[dead] = STUCK
+        status = yield from self.status(starts, printed, dead)
+        return {"printed": printed, "tuned": tuned}, {"printed": status, "tuned": statuses}
+
+    def informed(self, prior: _Prior) -> Asking[tuple[np.ndarray, np.ndarray]]:
+        """Images and statuses of the attack that starts from the attacker's own class means.
+
+        It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the share
+        ``step`` of the distance that is expected between two such means.
+        """
+        means = []
+        for records, label in zip(prior.records, self.labels, strict=True):
+            means.append((yield from self.mean_slope(records, label)))
+        directions = prior.deviations(torch.stack(means).flatten(1).cpu().numpy())
+        moved = (self.config.step * prior.lengths)[:, None] * directions
+        images = prior.known + moved.reshape(prior.known.shape).astype(np.float32)
+        statuses = np.where(directions.any(axis=1), "", STUCK).astype(object)
+        return np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL), statuses
+
+    def mean_slope(self, records: np.ndarray, label: Tensor) -> Asking[Tensor]:
+        """Mean slope of ln p(label | record) over records, (colors, height, width)."""
+        total = torch.zeros(records.shape[1:], dtype=torch.float64, device=self.start.device)
+        for images in torch.from_numpy(records).split(_CHUNK):
+            ((_, slopes),) = yield [Slopes(self.slot, label.expand(len(images)), images.to(self.start.device))]
+            total -= slopes.sum(0, dtype=torch.float64)
+        return total / len(records)
+
+    def starts(self, jitter: torch.Generator) -> Asking[tuple[Tensor, np.ndarray]]:
+        """Start of each class, jittered as far as the loss has no slope there; and the classes without one anywhere."""
+        starts = self.start
+        dead = yield from self.flat(starts)
+        for attempt in range(1, RESTARTS + 1):
+            starts = torch.where(dead[:, None, None, None], jittered(self.start, attempt, jitter), starts)
+            dead = yield from self.flat(starts)
+        return starts, np.flatnonzero(dead.cpu().numpy())
+
+    def flat(self, images: Tensor) -> Asking[Tensor]:
+        """True for a class whose loss has no slope at its image."""
+        ((_, slopes),) = yield [Slopes(self.slot, self.labels, images)]
+        return ~(slopes.flatten(1).abs().amax(1) > 0)
+
+    def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
+        """Iterates of each search, (weights, moments, classes, colors, height, width); NaN for classes left out."""
+        traces = yield [self.query(starts, search) for search in searches]
+        solved = []
+        for search, trace in zip(searches, traces, strict=True):
+            settings, count = len(search.tv_weights), len(search.moments)
+            found = np.full((settings, count, *starts.shape), np.nan, dtype=np.float32)
+            images = trace.reshape(count, settings, len(search.classes), *starts.shape[1:])
+            found[:, :, search.classes] = images.swapaxes(0, 1)
+            solved.append(found)
+        return solved
+
+    def query(self, starts: Tensor, search: _Search) -> Inversion:
+        """A search as the network is asked for it."""
+        some, device, settings = torch.from_numpy(search.classes).to(starts.device), starts.device, len(search.bounds)
+        return Inversion(
+            self.slot,
+            self.labels[some].repeat(settings),
+            starts[some].repeat(settings, 1, 1, 1),
+            torch.tensor(search.tv_weights, device=device).repeat_interleave(len(some)),
+            torch.tensor(search.bounds, device=device).repeat_interleave(len(some)),
+            self.config.learning_rate,
+            search.moments,
+        )
+
+    def errors(self, images: np.ndarray) -> Float[np.ndarray, "... k"]:
+        """Squared distance to the attacker's own class means, infinite where an image is not finite."""
+        found = ((images - self.known) ** 2).mean(axis=(-3, -2, -1))
+        return np.where(np.isfinite(found), found, np.inf)
+
+    @staticmethod
+    def binding(errors: list[np.ndarray]) -> np.ndarray:
+        """Classes of which the last setting is best; ``errors`` holds those of all classes for each setting."""
+        return np.flatnonzero([largest_binds(own) for own in np.transpose(errors).tolist()])
+
+    def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> Asking[np.ndarray]:
+        """Statuses of the printed attack."""
+        final = torch.from_numpy(ends).to(starts.device)
+        told = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
+        before, after = (losses.cpu().numpy() for losses, _ in told)
+        found = np.full(len(ends), "", dtype=object)
+        found[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
+        found[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK
+        found[~np.isfinite(ends).all(axis=(1, 2, 3))] = DIVERGED
+        found[dead] = STUCK
+        return found
+
+
+def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:
+    """Mean image of each class; that of the whole split for a class which has no record in it."""
+    return np.stack([_records(split, label).mean(axis=0) for label in classes])
+
+
+def _records(split: Split, label: int) -> Float[np.ndarray, "n colors height width"]:
+    """Images of a class; those of the whole split if it has none of it."""
+    images = split.images[split.labels == label]
+    return images if len(images) else split.images

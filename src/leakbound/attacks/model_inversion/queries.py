@@ -1,0 +1,176 @@
+"""Questions of model inversion to networks: losses and slopes at images, and images that are driven to labels.
+
+On a GPU questions to several networks are answered by one stack, whose kernels are as many as one network's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from leakbound.attacks.images import total_variation
+from leakbound.attacks.scheduling import by_kind
+from leakbound.training.stack import forward
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Question for the cross-entropy of labels at images, nats, and for its slopes there.
+
+    Attributes:
+        slot: Network that is asked.
+        labels: Label of each image.
+        images: The images.
+    """
+
+    kind: ClassVar[tuple[int, ...]] = ()
+    slot: int
+    labels: Int[Tensor, " n"]
+    images: Float[Tensor, "n colors height width"]
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Question for images that a network gives labels, as :func:`invert` finds them.
+
+    Attributes:
+        slot: Network that is asked.
+        labels: Label that each image is driven to.
+        images: First iterates.
+        tv_weights: Weight of the total variation of each.
+        bounds: Largest absolute pixel value of each.
+        learning_rate: Adam's.
+        moments: Iterations whose images are asked for.
+    """
+
+    slot: int
+    labels: Int[Tensor, " n"]
+    images: Float[Tensor, "n colors height width"]
+    tv_weights: Float[Tensor, " n"]
+    bounds: Float[Tensor, " n"]
+    learning_rate: float
+    moments: list[int]
+
+    @property
+    def kind(self) -> tuple[int, ...]:
+        """Equal for questions that one stack can answer."""
+        return tuple(self.moments)
+
+
+Query = Slopes | Inversion
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Networks of one architecture that answer questions.
+
+    Attributes:
+        model: Architecture.
+        params: Parameter name to its values (slots, ...).
+        at_once: Questions that one stack answers; where it cannot, because memory does not hold it or ``vmap`` does not
+            know the network, two halves of it do.
+    """
+
+    model: nn.Module
+    params: Mapping[str, Tensor]
+    at_once: int
+
+    def answers(self, queries: Sequence[Sequence[Query]]) -> list[list[Any]]:
+        """Answers to the questions of several attackers.
+
+        Returns:
+            For slopes the losses (n,) and the slopes (n, colors, height, width); for images those after each moment on
+            the host, (moments, n, colors, height, width).
+        """
+        flat = [query for own in queries for query in own]
+        # RuntimeError: of memory that is used up, and of vmap.
+        found = iter(by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError))
+        return [[next(found) for _ in own] for own in queries]
+
+    def _together(self, queries: list[Query]) -> list[Any]:
+        """Answers of one stack to questions that are alike."""
+
+        def row_by_row(name: str) -> Tensor:
+            """Values of all questions, those of equal rows side by side; 0 after the end of a shorter one."""
+            return pad_sequence([getattr(query, name) for query in queries]).flatten(0, 1)
+
+        params, labels, images = self._chosen(queries), row_by_row("labels"), row_by_row("images")
+        if isinstance(first := queries[0], Inversion):
+            trace = invert(
+                *(self.model, params, labels, images, row_by_row("tv_weights")),
+                bounds=row_by_row("bounds"), learning_rate=first.learning_rate, moments=first.moments,
+            ).cpu().numpy()  # fmt: skip
+            made = trace.reshape(len(trace), -1, len(queries), *images.shape[1:])
+            return [made[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
+        images.requires_grad_()
+        losses = F.cross_entropy(_logits(self.model, params, images), labels, reduction="none")
+        (slopes,) = torch.autograd.grad(losses.sum(), images)
+        both = [value.unflatten(0, (-1, len(queries))) for value in (losses.detach(), slopes)]
+        return [tuple(value[: len(query.labels), slot] for value in both) for slot, query in enumerate(queries)]
+
+    def _chosen(self, queries: list[Query]) -> Mapping[str, Tensor]:
+        """Parameters of the networks that are asked, in the order of the questions."""
+        slots = [query.slot for query in queries]
+        values = next(iter(self.params.values()))
+        if slots == list(range(len(values))):
+            return self.params
+        rows = torch.tensor(slots, device=values.device)
+        return {name: value.index_select(0, rows) for name, value in self.params.items()}
+
+
+def invert(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    labels: Int[Tensor, " rows"],
+    start: Float[Tensor, "rows colors height width"],
+    tv_weights: Float[Tensor, " rows"],
+    *,
+    bounds: Float[Tensor, " rows"],
+    learning_rate: float,
+    moments: list[int],
+) -> Float[Tensor, "moments rows colors height width"]:
+    """Minimise cross-entropy + weight · TV over each image by Adam, and keep the iterates at some moments.
+
+    Adam works pixel by pixel, so the images of a batch do not influence each other. Those of several networks lie row
+    by row: the first images of all networks, then their second ones, and so on.
+
+    Args:
+        model: Architecture.
+        params: Parameter name to its values (slots, ...), one slot for each network.
+        labels: Class that each image is driven to.
+        start: First iterates.
+        tv_weights: Weight of the total variation of each image, >= 0.
+        bounds: Largest absolute pixel value that each image may take, infinite for no constraint.
+        learning_rate: Adam's.
+        moments: Iteration numbers, ascending and >= 1; the last one ends the optimisation.
+
+    Returns:
+        Iterates after each of ``moments``.
+    """
+    images = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([images], lr=learning_rate, fused=images.is_cuda)
+    limits = bounds[:, None, None, None]
+    kept: list[Tensor] = []
+    for iteration in range(1, moments[-1] + 1):
+        objective = F.cross_entropy(_logits(model, params, images), labels, reduction="sum")
+        objective = objective + tv_weights @ total_variation(images)
+        (images.grad,) = torch.autograd.grad(objective, images)
+        optimizer.step()
+        with torch.no_grad():
+            images.clamp_(-limits, limits)
+        if iteration in moments:
+            kept.append(images.detach().clone())
+    return torch.stack(kept)
+
+
+def _logits(
+    model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "rows colors height width"]
+) -> Float[Tensor, "rows classes"]:
+    """Logits of images that lie row by row, each by its own network."""
+    slots = len(next(iter(params.values())))
+    return forward(model, params, images.unflatten(0, (-1, slots)).transpose(0, 1)).transpose(0, 1).flatten(0, 1)

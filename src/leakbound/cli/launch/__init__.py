@@ -1,0 +1,1 @@
+"""Start of the command line, the warm process of a run, and its screen."""

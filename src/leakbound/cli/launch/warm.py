@@ -1,0 +1,352 @@
+"""The warm process of a run: it has loaded what jobs need, and forks one process for each of them.
+
+A job takes two seconds to start, most of which libraries take to be loaded; forked from a process that has loaded them
+it takes next to nothing. Each job is a process of its own all the same, with its own files, environment and end. It is
+forked while no other thread runs, so that no lock is inherited that somebody holds, and from a process that has loaded
+libraries and done nothing else, so that it knows nothing of any other job.
+
+What a caller may reach is no word of its own: the warm process asks the system, and starts a job only for one that may
+reach exactly what it may itself. It starts none once a file that it has loaded, or would load, is another than when it
+began: a job is not to be done by code that nobody finds any more.
+
+Between the two ends: the caller sends its circumstances, words, module path, folder and environment, and its three
+standard streams. The job answers no, and the caller does the command itself, or yes, with a handle that the caller
+passes its signals on by. When the job ends, the warm process sends its status. A caller that is gone has its job
+killed; when the warm process is gone, its jobs are killed by the system; it goes itself when its coordinator does.
+"""
+
+import ast
+import atexit
+import ctypes
+import gc
+import importlib
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from leakbound.cli.launch.handover import LENGTH, NO, STATUS, WARM, YES, circumstances, peer_of
+
+_THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
+_BEGIN = "import sys; del sys.path[0]; from leakbound.cli.launch.warm import serve; serve(*map(int, sys.argv[1:]))"
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
+_WAITING = 128  # callers at a time
+_PACKAGE = str(Path(__file__).parents[2])
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_MODULES = "modules"  # file beside the socket: names of what is loaded
+_LATER = {
+    "torch": ("torch._dynamo", "torch.func"),  # the former is loaded by the first step of any optimizer
+    "pandas": ("pyarrow.dataset", "pyarrow.parquet"),
+    "leakbound.storage": ("safetensors.numpy",),
+    "leakbound.attacks": ("sklearn.metrics", "scipy.stats"),
+    "leakbound.channels.covariance": ("sklearn.covariance",),
+    "leakbound.figures": ("matplotlib.figure", "matplotlib.style", "matplotlib.ticker"),
+}
+"""Module to others that whoever uses it loads too, but not at once."""
+
+
+def available() -> bool:
+    """True if this system has all that a warm process takes, and the environment does not forbid one."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open") and os.environ.get(WARM) != "0"
+
+
+def start(modules: Iterable[str]) -> None:
+    """Start the warm process of this process, the coordinator, and name it to the jobs that are started from now on.
+
+    Args:
+        modules: Loaded by it, as far as they are there.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="leakbound-"))  # nobody else may enter it
+    place = folder / "jobs"
+    # Snakemake gives each job as many threads as it asks for; most ask for one.
+    threads = {f"{name}_NUM_THREADS": "1" for name in _THREADS} | {"VECLIB_MAXIMUM_THREADS": "1"}
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            listener.bind(str(place))
+        except OSError as error:  # the name of the folder for temporary files may be too long for a socket
+            sys.stderr.write(f"leakbound: jobs start by themselves: {place}: {error}\n")
+            folder.rmdir()
+            return
+        listener.listen(_WAITING)
+        (folder / _MODULES).write_text(" ".join(sorted(modules)), encoding="utf-8")
+        words = [sys.executable, "-c", _BEGIN, str(os.getpid()), str(listener.fileno())]
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        kept: dict[str, Any] = {"pass_fds": [listener.fileno()], "start_new_session": True}
+        process = subprocess.Popen(words, env=os.environ | threads, **streams, **kept)
+    os.environ[WARM] = str(place)
+    atexit.register(_stop, process, folder)
+
+
+def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """End the warm process now, and wait for that, so that its time counts for whoever waits for the coordinator."""
+    process.terminate()
+    process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve(coordinator: int, number: int) -> None:
+    """Be the warm process until the coordinator ends.
+
+    Args:
+        coordinator: Its process number.
+        number: That of the socket that jobs come to.
+    """
+    here, sources = circumstances(), _sources()
+    listener = socket.socket(fileno=number)
+    folder = Path(listener.getsockname()).parent
+    signal.signal(signal.SIGTERM, partial(_leave, folder))
+    _end_after(coordinator, signal.SIGTERM)
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # Arrow's second allocator, which jobs do not use
+    needed = (folder / _MODULES).read_text(encoding="utf-8").split()
+    _load(("leakbound.cli.application", "leakbound.cli.step_command", *needed))
+    if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
+        names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
+        sys.stderr.write(f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n")
+        return
+    if not sources.items() <= (loaded := _sources()).items():
+        return  # edited meanwhile
+    gc.collect()
+    gc.freeze()  # what is never freed is not written to either, so that processes share its memory
+    _Warm(listener, here, loaded).answer_all()
+
+
+def _sources() -> dict[str, tuple[int, ...]]:
+    """Files of the package, and of loaded modules that are not installed: place, size and times of change of each."""
+    inside = [os.path.join(folder, file) for folder, _, files in os.walk(_PACKAGE) for file in files]
+    loaded = [str(getattr(module, "__dict__", {}).get("__file__")) for module in list(sys.modules.values())]
+    found: dict[str, tuple[int, ...]] = {}
+    for file in (*inside, *loaded):
+        if not file.endswith(".py") or (file.startswith(_INSTALLED) and not file.startswith(_PACKAGE)):
+            continue
+        with suppress(OSError):
+            known = os.stat(file)
+            found[file] = (known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
+    return found
+
+
+def _confinement(process: int) -> list[str]:
+    """Limits that the system sets a process: capabilities, filters of calls, name spaces, profile, group and root.
+
+    Raises:
+        OSError: If it is gone, in a name space of its own, or may do what this process may not.
+    """
+    home = f"/proc/{process}"
+    with open(f"{home}/status", encoding="utf-8") as status, open(f"{home}/cgroup", encoding="utf-8") as group:
+        found = [*group, *(line for line in status if line.startswith(("Cap", "NoNewPrivs", "Seccomp")))]
+    with suppress(OSError), open(f"{home}/attr/current", encoding="utf-8") as profile:  # where the system has some
+        found += profile
+    spaces = (os.readlink(f"{home}/ns/{name}") for name in sorted(os.listdir(f"{home}/ns")))
+    return [*found, *spaces, str(os.stat(f"{home}/root")[:3])]
+
+
+def _load(modules: Iterable[str]) -> None:
+    """Load modules, and what they load only when they are used; the job that misses one says so."""
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    for name in [name for package, later in _LATER.items() if package in sys.modules for name in later]:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    if "leakbound.tracking" in sys.modules:
+        from leakbound.tracking import store
+
+        with suppress(ImportError):
+            store.load()
+    logging.root.handlers.clear()  # a library sets up its own, which would keep jobs from setting up theirs
+    logging.root.setLevel(logging.WARNING)
+
+
+def _leave(folder: Path, *_: object) -> NoReturn:
+    """End the warm process, and its jobs by that; remove the folder of its socket, for the coordinator may be gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def _end_after(parent: int, number: int) -> None:
+    """Let the system send this process a signal when its parent ends; end at once if it has ended already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+@dataclass(frozen=True)
+class _Forked:
+    """A job at work: its process, and the connection to its caller."""
+
+    process: int
+    link: socket.socket
+
+
+class _Warm:
+    """The warm process.
+
+    Args:
+        listener: Socket that callers come to.
+        here: Circumstances under which it was started.
+        sources: Files that it has loaded, as they were.
+    """
+
+    def __init__(self, listener: socket.socket, here: dict[str, object], sources: dict[str, tuple[int, ...]]) -> None:
+        self._listener, self._here, self._sources = listener, here, sources
+        self._jobs: dict[int, _Forked] = {}  # by a handle of the process
+        self._callers: dict[int, int] = {}  # number of the connection to that handle
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+
+    def answer_all(self) -> None:
+        """Start jobs for whoever comes, in a process each; returns in none of them."""
+        while True:
+            for number, _ in self._poll.poll():
+                if number == self._listener.fileno():
+                    self._answer()
+                elif number in self._jobs:
+                    self._report(number)
+                elif number in self._callers:  # gone, which is all that is looked for
+                    self._poll.unregister(number)
+                    signal.pidfd_send_signal(self._callers.pop(number), signal.SIGKILL)
+
+    def _answer(self) -> None:
+        """Fork a process for a caller; it alone reads what that sends, so that nobody has to wait."""
+        link, _ = self._listener.accept()
+        if (caller := peer_of(link)) is None:
+            link.close()
+            return
+        own = os.getpid()
+        process = os.fork()
+        if process == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._forget()
+            _work(link, self._here, own, lambda: self._may_serve(caller))
+        handle = os.pidfd_open(process)
+        self._jobs[handle], self._callers[link.fileno()] = _Forked(process, link), handle
+        self._poll.register(handle, select.POLLIN)
+        self._poll.register(link, 0)
+
+    def _may_serve(self, caller: int) -> bool:
+        """True if a caller would do the same by itself: by the same code, and as free to do so."""
+        return _confinement(caller) == _confinement(os.getpid()) and _sources() == self._sources and _has_devices()
+
+    def _report(self, handle: int) -> None:
+        """Tell a caller how its job has ended."""
+        job = self._jobs.pop(handle)
+        _, status = os.waitpid(job.process, 0)
+        self._poll.unregister(handle)
+        if self._callers.pop(job.link.fileno(), None) is not None:
+            self._poll.unregister(job.link)
+        with suppress(OSError), job.link:
+            job.link.sendall(STATUS.pack(status))
+        os.close(handle)
+
+    def _forget(self) -> None:
+        """Let go, in the process of a job, of all that belongs to others."""
+        self._listener.close()
+        for handle, job in self._jobs.items():
+            os.close(handle)
+            job.link.close()
+
+
+def _work(link: socket.socket, here: dict[str, object], parent: int, may_serve: Callable[[], bool]) -> NoReturn:
+    """Be the process of a job: do its command as if it had been started by itself."""
+    began = time.monotonic()
+    _end_after(parent, signal.SIGKILL)
+    try:
+        (there, words, path, folder, environment), streams = _request(link)
+        if there != here or not may_serve():
+            link.sendall(NO)
+            os._exit(0)
+        os.chdir(folder)
+        socket.send_fds(link, [YES], [os.pidfd_open(os.getpid())])
+    except (OSError, EOFError):  # the caller is gone, or its folder
+        os._exit(1)
+    link.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[:], sys.path[:], tempfile.tempdir = words, path, None
+    _draw_anew()
+    after = words.index("step") + 1 if "step" in words else len(words)
+    ctypes.CDLL(None).prctl(
+        _PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode()
+    )  # for lists of processes
+    _end(_status_of(began))
+
+
+def _request(link: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
+    """Everything that a caller sends: plain values, and its standard streams."""
+    head, streams, *_ = socket.recv_fds(link, LENGTH.size, 3)
+    with link.makefile("rb") as rest:
+        (length,) = LENGTH.unpack(head)
+        text = rest.read(length)
+    if len(text) < length or len(streams) != 3:
+        raise EOFError
+    return ast.literal_eval(text.decode("ascii")), streams
+
+
+def _has_devices() -> bool:
+    """False if a library has opened a GPU while it was loaded: no process that is forked after that can use one."""
+    torch = sys.modules.get("torch")
+    return torch is None or not torch.cuda._is_in_bad_fork()
+
+
+def _draw_anew() -> None:
+    """Give the process a generator of its own where NumPy holds one from the time it was loaded; Python does so itself.
+
+    All else that the package draws comes from seeds or from the system.
+    """
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+
+
+def _status_of(began: float) -> int:
+    """Do the command, and say with which status Python would end."""
+    from leakbound.cli.application import run
+
+    try:
+        run(began)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return (ended.code or 0) & 0xFF
+        sys.stderr.write(f"{ended.code}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())
+        return -signal.SIGINT
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """End this process as Python would, but for taking all modules to pieces: that takes as long as to load them.
+
+    ``multiprocessing`` ends the processes that it forks in the same way.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        status = status or 120
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)

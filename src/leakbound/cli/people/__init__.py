@@ -1,0 +1,1 @@
+"""Commands for people with records or a finished training of their own."""

@@ -1,0 +1,265 @@
+"""Command: noisy copies of one's own records, and the statement of what they tell."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from leakbound.cli.bars import counted
+from leakbound.cli.people import own_records
+
+if TYPE_CHECKING:
+    from leakbound.datasets.collection import Collection
+    from leakbound.engine.engine import ChannelEngine
+
+STATEMENT = "protection.json"
+_BATCH = 256
+_ROUNDED = (
+    "pictures hold 256 levels: noisy values are clipped to black and white and rounded, after the release, so no bound "
+    "gets worse; but the noise that is left in them is no longer the channel's: take --values npy for what was released"
+)
+
+_LAW = (
+    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, with which the noise is a "
+    "statistic of the given records and no bound holds against whoever knows the others of them"
+)
+_SEEDED = "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave --seed out to protect real records"
+
+
+def protect(
+    path: own_records.DataArgument,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", parser=own_records.path_of, help="Folder to write, absent or empty.")
+    ],
+    kappa: own_records.KappaOption = None,
+    leakage: own_records.LeakageOption = None,
+    mse: own_records.MseOption = None,
+    naming: own_records.NamingOption = None,
+    shape: Annotated[own_records.Shape, typer.Option(help="Shape of the noise.")] = "natural",
+    box: own_records.BoxOption = None,
+    public: own_records.PublicOption = None,
+    calibrate_to_own: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate-to-own",
+            help="Without public records: calibrate to the given ones. No bound holds then against whoever knows the "
+            "others of them.",
+        ),
+    ] = False,
+    accept_capacity: own_records.AcceptOption = None,
+    label: own_records.LabelOption = "label",
+    values: Annotated[
+        Literal["png", "npy"],
+        typer.Option(
+            help="Of images: pictures in the layout of the input, clipped and rounded to 256 levels, which tells "
+            "nothing more; or what the channel released, float32 arrays of images and labels."
+        ),
+    ] = "png",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2**32 - 1, help="Of noise that can be repeated and protects nobody; else it is secure."
+        ),
+    ] = None,
+) -> None:
+    """Write a noisy copy of each record through a channel, and what the copies tell; give one of four targets."""
+    from leakbound import storage
+    from leakbound.cli.inputs import check_outputs
+    from leakbound.storage.folders import check_new, created
+
+    target = own_records.target_of(kappa, leakage, mse, naming)
+    if (public is not None) == calibrate_to_own:
+        raise typer.BadParameter(_LAW)
+    try:
+        check_new(out)
+    except ValueError as error:
+        raise typer.BadParameter(f"--out {error}") from error
+    check_outputs(out / STATEMENT)
+    if out.resolve().is_relative_to(path.resolve()):
+        raise typer.BadParameter(f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere")
+    own, known = own_records.read_both(path, public, label)
+    own_records.check_reachable(target, known or own)
+    weights = own_records.weights_of(box, shape, own)
+    engine = _engine(own, known, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity)
+    noisy = _released(engine, own)
+    with created(out) as folder:
+        written = _write(folder, own, noisy, values)
+        statement = {**_statement(engine, own, known), "written": written, "digest": _digest(folder)}
+        storage.write_json(folder / STATEMENT, statement, sealed=False)
+    sys.stdout.write(_text(statement, out))
+    if known is not None and (found := engine.own_capacity) is not None:
+        sys.stdout.write(
+            f"by the moments of the given records themselves {found.rounded:g} nats of their values, over all planned "
+            f"copies; this stands in no file, keep it to yourself\n"
+        )
+    if seed is not None:
+        sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
+
+
+def _engine(own: Collection, known: Collection | None, target: Any, **given: Any) -> ChannelEngine:
+    """Engine for the records, calibrated to the public ones or to themselves."""
+    import torch
+
+    from leakbound.engine.engine import ChannelEngine
+
+    law = own if known is None else known
+    whole = (0.0, 1.0) if own.pictures else None
+    with counted(f"calibrating {given['shape']} noise", None):
+        try:
+            return ChannelEngine.for_data(
+                torch.from_numpy(law.values),
+                target,
+                classes=len(own.classes) or None,
+                value_range=whole,
+                calibrate_to_own=known is None,
+                **given,
+            )
+        except ValueError as error:
+            raise typer.BadParameter(f"{target}: {error}") from error
+
+
+def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
+    """One use of each record.
+
+    Raises:
+        BadParameter: If the noise does not hide one of them.
+    """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from leakbound.engine.refusals import GuaranteeError
+
+    noisy = np.empty_like(own.values)
+    at = 0
+    with counted("releasing", len(own)) as each, own_records.warned():
+        try:
+            for (batch,) in engine.protect(DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH)):
+                noisy[at : at + len(batch)] = batch.numpy()
+                at += len(batch)
+                each(len(batch))
+        except GuaranteeError as error:
+            told = str(error).replace("accept_capacity=", "--accept-capacity ")
+            raise typer.BadParameter(f"{own.origin}: of records {at} to {at + _BATCH - 1}: {told}") from error
+    return noisy
+
+
+def _write(folder: Path, own: Collection, noisy: np.ndarray, values: str) -> dict[str, Any]:
+    """Write the copies; what form they have, and how much of them was clipped."""
+    from leakbound.datasets.collection import write_pictures
+
+    if own.pictures and values == "png":
+        with counted("writing", len(noisy)) as each:
+            write_pictures(folder, own, noisy, each)
+        return {
+            "form": f"{own.kind}, PNG of 8 bits",
+            "clipped": float(np.mean(np.abs(noisy - 0.5) > 0.5)),
+            "remark": _ROUNDED,
+        }
+    np.save(folder / ("images.npy" if own.pictures else own.origin.name), noisy)
+    if own.labels is not None:
+        np.save(folder / "labels.npy", own.labels)
+    return {"form": "array, float32", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
+
+
+def _statement(engine: ChannelEngine, own: Collection, known: Collection | None) -> dict[str, Any]:
+    """Facts of a protection: channel, target, leakage of each record, assumptions."""
+    from leakbound import __version__
+    from leakbound.accounting.naming import naming_bound
+    from leakbound.channels.observed import rounded_up
+
+    calibration, told = engine.calibration, engine.leakage()
+    channel, moments = calibration.channel, calibration.moments
+    deviations = own_records.deviations(channel)
+    target = engine.target
+    # What is calibrated to the records is computed from them, and its digits would single out the true ones.
+    shown = rounded_up if known is None else float
+    return {
+        "leakbound": __version__,
+        "channel": {
+            "shape": channel.shape,
+            "capacity": shown(calibration.information(1)),
+            "std": {name: shown(float(value)) for name, value in deviations.items()},
+            "units": own_records.SCALE if own.pictures else "those of the array",
+            "calibrated_to": "the records themselves" if known is None else "public records",
+            "records": moments.count,
+            "shrinkage": shown(moments.shrinkage),
+        },
+        "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
+        "noise": "secure" if engine.secure else "seeded",
+        "uses": 1,
+        "records": len(own),
+        "shape": list(own.values.shape[1:]),
+        "classes": len(own.classes),
+        "leakage": {
+            "record": shown(told.record),
+            "values": shown(told.joint),
+            "label": told.labels or 0.0,
+            "all_records": shown(told.dataset),
+            "mse_linear": shown(calibration.linear_error(1)),
+            "mse_mean": shown(calibration.linear_error(0)),
+            "naming": shown(naming_bound(told.joint, own_records.candidates(target))),
+            "candidates": own_records.candidates(target),
+        },
+        "assumed": list(_assumed(engine, own, known)),
+    }
+
+
+def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -> Iterator[str]:
+    """Conditions that the numbers rest on, one sentence each."""
+    count, target = engine.calibration.moments.count, engine.target
+    if known is None:
+        yield (
+            f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
+            "whoever knows the others of them; --public PATH takes records that an attacker may know"
+        )
+    else:
+        yield f"the records have the covariance of the {count} public ones; the nats then hold for every attacker"
+    yield "the squared error is the least for Gaussian records alone; of images another one can err less"
+    planned = f"of the {target.uses} that are planned " if (target.uses or 1) > 1 else ""
+    yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
+    yield "each record is there once: what several pictures of one person tell adds up"
+    rest = "order, number and size of the records leave as they are"
+    yield {
+        "folders": f"names of files and class folders, {rest}",
+        "parquet": f"the column {own.column!r}, {rest}; all other columns are left out",
+        "array": rest,
+    }[own.kind]
+    if not engine.secure:
+        yield _SEEDED
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 over what ``sha256sum`` prints of all files, sorted by name."""
+    from leakbound.storage import file_hash
+
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    lines = "".join(f"{file_hash(folder / name)}  {name}\n" for name in names)
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _text(statement: dict[str, Any], out: Path) -> str:
+    """The statement for people."""
+    channel, leakage = statement["channel"], statement["leakage"]
+    count, std = statement["records"], channel["std"]
+    lines = [
+        f"{out}: {count} noisy copies, {statement['written']['form']}; {STATEMENT} holds the numbers",
+        f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['root_mean_square']:.4g} "
+        f"({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
+        f"told of a record {leakage['record']:.6g} nats: {leakage['values']:.6g} by its values, "
+        f"{leakage['label']:.4g} by its label",
+        f"best linear estimate errs by {leakage['mse_linear']:.4g} squared per value; guessing the mean errs by "
+        f"{leakage['mse_mean']:.4g}",
+        f"the true one of {leakage['candidates']} equally likely records is named by its values with a probability of "
+        f"at most {leakage['naming']:.4g}",
+        f"clipped: {statement['written']['clipped']:.1%} of all values; {statement['written']['remark']}",
+        "assumed:",
+        *(f"  - {one}" for one in statement["assumed"]),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Commands on a configuration and its results."""

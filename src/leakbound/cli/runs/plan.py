@@ -1,0 +1,58 @@
+"""Command: the cost of a configuration, and what its claims can decide, before anything runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from leakbound.cli.inputs import ConfigOption, register_plugins
+from leakbound.cli.job_list import job_list
+from leakbound.cli.runs.power import REFERENCE, power_text
+from leakbound.config import reading
+from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
+from leakbound.jobs.plan.plan import Machine, plan_text
+
+
+def plan(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, max=100_000, help="Jobs side by side, one CPU thread each.")
+    ] = 2,
+    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="By default as configured.")] = None,
+    gpu_jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Of these, jobs that share the GPU.")] = 1,
+    table: Annotated[Path | None, typer.Option(help="Times of elementary work, CSV; by default the package's.")] = None,
+    power: Annotated[bool, typer.Option("--power", help="Say what its claims will be able to decide instead.")] = False,
+    variances: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of results whose spread between blocks counts; by default the configuration's own, or "
+            f"{REFERENCE}."
+        ),
+    ] = None,
+) -> None:
+    """Say what a configuration takes before anything runs: jobs, hours and disk per study, and the time of all."""
+    made = job_list(reading.load(configfile))
+    config = made.table.config
+    if power:
+        register_plugins(config.plugins.model_dump())
+        sys.stdout.write(power_text(made.table, _results(Path(config.root), variances)))
+        return
+    training = (config.resources.train, config.resources.attack)
+    on_gpu = config.device == "cuda" or any(asked.gpu for asked in training)
+    where = device or ("cuda" if on_gpu else "cpu")
+    costs = UnitCosts(read_costs(table or PACKAGED), where)
+    source = "as the package brings them" if table is None else f"from {table}"
+    sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))
+
+
+def _results(own: Path, asked: Path | None) -> Path:
+    """Folder of the results whose spread counts.
+
+    Raises:
+        BadParameter: If it holds no tables.
+    """
+    root = asked or (own if any((own / "tables").glob("*.parquet")) else REFERENCE)
+    if not any((root / "tables").glob("*.parquet")):
+        raise typer.BadParameter(f"--variances: {root} has no tables of finished studies, {root}/tables/*.parquet")
+    return root

@@ -1,0 +1,18 @@
+"""Command: the page of a finished configuration, written again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound.cli.inputs import ConfigOption
+from leakbound.cli.steps.report import write_page
+from leakbound.config import reading
+
+
+def report(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    out: Annotated[Path | None, typer.Option(help="Page; by default report.html in the folder of its results.")] = None,
+) -> None:
+    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
+    write_page(reading.load(configfile), None, out)

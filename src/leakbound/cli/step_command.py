@@ -1,0 +1,77 @@
+"""Commands of the steps: options from the parameters of their functions, settings and outputs checked before them."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_origin, get_type_hints
+
+import typer
+
+from leakbound.cli.inputs import check_outputs, named_files, plain_settings, read_settings
+from leakbound.jobs.job import Step
+from leakbound.jobs.paths import OUTPUTS
+
+_NAMED = dict[str, Path]
+_HELP = {
+    "arrays": "Scores or pictures, safetensors.",
+    "attacks": "ATTACK=FILE: rows of an attack; may be repeated.",
+    "channel": "Channel, written by `step calibrate`.",
+    "channels": "DEFENSE=FILE: its channel; may be repeated.",
+    "code": "Code that trains; a checkpoint of other code is not resumed.",
+    "counts": "Number of claims for each paper and verdict, Parquet.",
+    "curves": "Curves of a training, Parquet.",
+    "dataset": "Prepared images, written by `step prepare`.",
+    "estimator": "Learned estimate of images, written by `step estimator`.",
+    "federated": "Rows of a federated run, Parquet.",
+    "marker": "Record of what was sent, and whether it arrived.",
+    "members": "Mean and covariance of the members, written by `step covariance`.",
+    "moments": "Mean and covariance, written by `step covariance`.",
+    "out": "Result, in the format that its suffix says.",
+    "png": "The same picture, PNG, beside it under the same name.",
+    "provenance": "Provenance, JSON.",
+    "references": "Weights of reference networks, written by `step references`.",
+    "root": "Folder of the configuration's results.",
+    "rows": "Tidy rows, Parquet.",
+    "scoreboard": "Scoreboard, Markdown.",
+    "shown": "Exactly the rows that the picture shows, Parquet.",
+    "spectra": "NAME=FILE: spectrum of the channel of a defense, or of a family of channels; may be repeated.",
+    "spectrum": "Spectrum, written by `step spectrum`.",
+    "svg": "Picture, SVG.",
+    "trained": "Learning rate of each reference network, Parquet.",
+    "rates": "Candidate learning rates and the choice among them, written by `step train`.",
+    "weights": "Weights of all replicas, safetensors.",
+}
+
+
+def as_command(step: Step) -> Callable[..., None]:
+    """Command of a step, with ``--settings`` and one option for each other parameter of its function.
+
+    A function that takes ``asked`` is given its checked settings, and as ``plain`` the same as they came; files by name
+    are given as ``NAME=FILE``. A function without ``asked`` is a command of its own already.
+    """
+    function, hints = step.command, get_type_hints(step.command, include_extras=True)
+    if "asked" not in hints:
+        return function
+
+    def run(**given: Any) -> None:
+        text = given.pop("settings")
+        check_outputs(*(given[role] for role in OUTPUTS[step.name]))
+        given["asked"] = read_settings(text, step.settings)
+        given |= {name: named_files(given[name]) for name, hint in hints.items() if hint == _NAMED}
+        function(**given, **({"plain": plain_settings(text)} if "plain" in hints else {}))
+
+    needed = any(field.is_required() for field in step.settings.model_fields.values())
+    told = inspect.Parameter.empty if needed else "{}"
+    about = Annotated[str, typer.Option(help="Settings of the job, as JSON.")]
+    parameters = [inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=told, annotation=about)]
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in ("asked", "plain"):
+            hint = list[str] if hints[name] == _NAMED else hints[name]
+            if get_origin(hint) is not Annotated:
+                hint = Annotated[hint, typer.Option(help=_HELP.get(name, f"See {function.__module__}."))]
+            default = [] if hints[name] == _NAMED else parameter.default
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default))
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run

@@ -1,0 +1,1 @@
+"""Cost and time of a configuration before it runs."""

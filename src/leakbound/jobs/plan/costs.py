@@ -1,0 +1,132 @@
+"""Measured times of elementary work, for the plan."""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from leakbound.jobs.plan.work import Work
+from leakbound.storage import limits
+
+COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
+"""Columns of a table of costs: a key of five, seconds (or a number of parameters), and where they were measured."""
+PACKAGED = Path(__file__).with_name("costs.csv")
+"""Times that come with the package; the column ``source`` says on what they were measured."""
+_REFERENCE = "lenet"  # network that stands in for those that were not measured
+_EQUAL = {"lenet_sigmoid": "lenet"}  # equal work under another name
+_PLAIN = "step_none"
+_ON_IMAGES = ("step_natural", "step_white")  # steps with noise that takes as long before any network
+_ALIKE = {"step_dppsac": "step_dpsgd"}  # where one was measured and the other was not
+
+
+class UnitCosts:
+    """Seconds of elementary work on one device.
+
+    Args:
+        rows: Entries with ``device``, ``unit``, ``model`` (empty for none), ``colors``, ``slots`` and ``value``; later
+            ones replace earlier ones of the same key.
+        device: ``cpu`` or ``cuda``.
+
+    Attributes:
+        notes: Work that was not measured, and what stands in for it.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]], device: str) -> None:
+        self.device = device
+        self.notes: set[str] = set()
+        self._values: dict[tuple[str, str, str, int], dict[int, float]] = {}
+        for row in rows:
+            key = (row["device"], row["unit"], row["model"], int(row["colors"] or 0))
+            self._values.setdefault(key, {})[int(row["slots"] or 1)] = float(row["value"])
+
+    def start(self, step: str) -> float:
+        """CPU seconds that a job of a step takes beside the work in it: imports, reading, writing."""
+        found = self._values.get(("cpu", f"job_{step}", "", 0))
+        if found is None:
+            self.notes.add(f"jobs of the step {step}: their start is not measured and left out")
+            return 0.0
+        return found[1]
+
+    def seconds(self, work: Work) -> float | None:
+        """Seconds of some work on the device; None where nobody has measured such work there."""
+        if self.device != "cpu" and work.model:
+            stack = self._values.get((self.device, work.kind, _EQUAL.get(work.model, work.model), work.colors))
+            if stack is None:
+                self.notes.add(
+                    f"{work.kind} of {work.model} on a GPU: not measured, see tests/benchmarks/unit_costs.py"
+                )
+                return None
+            return work.amount / work.slots * _between(stack, work.slots)
+        return work.amount * self._cpu(work.kind, work.model, work.colors)
+
+    def parameters(self, model: str, colors: int) -> float:
+        """Number of parameters of a network."""
+        return self._cpu("parameters", model, colors)
+
+    def _cpu(self, unit: str, model: str, colors: int) -> float:
+        """Value of a unit on a CPU; of other colors, of the plain step or of the reference network if need be."""
+        name = _EQUAL.get(model, model)
+        for one in (unit, _ALIKE.get(unit, unit)):
+            if (found := self._measured(one, name, colors)) is not None:
+                return found
+        if unit != _PLAIN and unit.startswith("step_") and self._measured(_PLAIN, name, colors) is not None:
+            own, plain = (self._measured(one, _REFERENCE, 3) for one in (unit, _PLAIN))
+            steps = self._cpu(_PLAIN, name, colors)
+            noise, ratio = (own - plain, own / plain) if own and plain else (0.0, 1.0)
+            ratio = 1.0 + noise / steps if unit in _ON_IMAGES else ratio
+            self.notes.add(f"{unit.removeprefix('step_')} with {model}: taken as {ratio:.2g} times SGD")
+            return ratio * steps
+        if name in ("", _REFERENCE):
+            raise ValueError(f"the table of costs has no {unit}{f' of {name}' if name else ''}: add it, see --table")
+        self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, see tests/benchmarks/unit_costs.py")
+        return self._cpu(unit, _REFERENCE, colors)
+
+    def _measured(self, unit: str, model: str, colors: int) -> float | None:
+        """Value on a CPU on images of these colors, or of others; None if there is neither."""
+        for other in (colors, 4 - colors):
+            if found := self._values.get(("cpu", unit, model, other if model else 0)):
+                if other != colors:
+                    self.notes.add(f"{model} on images of {colors} colors: taken from {other}")
+                return found[1]
+        return None
+
+
+def _between(measured: Mapping[int, float], slots: int) -> float:
+    """Seconds of a stack of some slots, on the line through the measured sizes."""
+    low, high = min(measured), max(measured)
+    if low == high:
+        return measured[low] * slots / low
+    slope = (measured[high] - measured[low]) / (high - low)
+    return max(measured[low], measured[low] + slope * (slots - low))
+
+
+def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
+    """Rows of a table of costs.
+
+    Raises:
+        ValueError: If it is no such table; the message names the line.
+    """
+    limits.check(path, "bytes", path.stat().st_size, limits.TEXT)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: is no table of costs ({error})") from error
+    if not rows or set(COLUMNS) - rows[0].keys():
+        raise ValueError(f"{path}: must have rows with the columns {', '.join(COLUMNS)}")
+    for line, row in enumerate(rows, 2):
+        if not _is_cost(row):
+            raise ValueError(
+                f"{path}: line {line}: colors and slots must be whole numbers, value a number of at least 0"
+            )
+    return rows
+
+
+def _is_cost(row: Mapping[str, Any]) -> bool:
+    """True if a row has numbers where it needs them."""
+    try:
+        numbers = int(row["colors"] or 0), int(row["slots"] or 1), float(row["value"])
+    except (TypeError, ValueError):
+        return False
+    return all(math.isfinite(number) and number >= 0 for number in numbers)

@@ -1,0 +1,1 @@
+"""Finished results of a configuration: their origin, composed bounds, publication and verification."""

@@ -1,0 +1,50 @@
+"""Origin and cost of a configuration's results, as its finished jobs state them."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from leakbound import storage
+from leakbound.jobs.job import JobList
+from leakbound.jobs.paths import log_and_benchmark, output
+from leakbound.jobs.processes import usage
+from leakbound.storage.provenance import settings_hash, versions
+
+
+def summary(root: Path, made: JobList) -> dict[str, Any]:
+    """Origin of a configuration's results as its jobs state it, and the time that each step took."""
+    from leakbound.jobs.results.composition import composed
+
+    config = made.table.config
+    computed = [job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")]
+    jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
+    known = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
+    prepared = {name: path for name, path in known if path.is_file()}  # large files may have been left elsewhere
+    return {
+        "preset": config.preset,
+        "config_hash": settings_hash(config.model_dump(mode="json")),
+        "jobs": len(jobs),
+        "commits": dict(Counter(str(job["commit"]) for job in jobs)),
+        "dirty": any(job["dirty"] for job in jobs),
+        "devices": dict(Counter(job["device"] for job in jobs)),
+        "versions": versions(),
+        "diverged_replicas": sum(sum(job.get("diverged", [])) for job in jobs),
+        "data": {name: storage.read_json(path)["content"] for name, path in prepared.items()},
+        "leakage": composed(root, made),
+        "steps": _costs(root, made),
+    }
+
+
+def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
+    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as its jobs have measured them."""
+    costs = {}
+    for step in made.steps:
+        files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]
+        if found := [usage.read(path) for path in files if path.is_file()]:
+            costs[step] = {
+                "jobs": len(found),
+                "seconds": round(sum(one.seconds for one in found), 1),
+                "cpu_seconds": round(sum(one.cpu_seconds for one in found), 1),
+                "max_rss_mib": round(max(one.max_rss_mib for one in found), 1),
+            }
+    return costs

@@ -1,0 +1,1 @@
+"""Training under differential privacy: DP-SGD and DP-PSAC."""

@@ -1,0 +1,76 @@
+"""Steps, ε and memory of private training, which slots one by one and as a stack share."""
+
+import math
+import warnings
+
+import torch
+from opacus.accountants import create_accountant
+from torch import nn
+
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.training import stack
+from leakbound.training.client_steps import ClippedStep, Norms
+from leakbound.training.dp.weighted_sums import divisible
+from leakbound.training.request import TrainingRequest
+
+SLACK = 1e-6  # Opacus adds it to a norm that it divides by
+_CPU_BYTES = 2**30  # for what single records need on a CPU: no measurement, so that equal runs give equal bytes
+
+
+class AccountedLearner:
+    """Statements of learners under DP-SGD and DP-PSAC: steps, records and ε are the same for all slots.
+
+    Args:
+        request: The run.
+
+    Raises:
+        TypeError: If its defense clips no gradients of single records.
+    """
+
+    def __init__(self, request: TrainingRequest) -> None:
+        if not isinstance(request.client, ClippedStep):
+            raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
+        self._client, self._request = request.client, request
+        self._population = request.dataset.drawing.members
+        self._rate = request.batch_size / self._population
+        self._accountant = create_accountant(self._client.defense.accountant)
+
+    def metrics(self) -> dict[str, float]:
+        """ε spent so far, at the δ of the defense."""
+        if not self._accountant.history:
+            return {"epsilon": 0.0}
+        if self._client.level == 0:
+            return {"epsilon": math.inf}
+        with warnings.catch_warnings():
+            # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
+            warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
+            return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
+
+    def event(self, slot: int, steps: int) -> PrivacyEvent:
+        """Poisson sampled steps with clipping and noise; who was drawn is secret, so anybody may be in each step."""
+        return self._client.event(
+            sampling="poisson",
+            population=self._population,
+            batch_size=self._request.batch_size,
+            steps=steps,
+            uses=steps,
+        )
+
+    def _weights(self, norms: Norms) -> Norms:
+        """Factors of the records' gradients."""
+        return self._client.record_weights(norms, SLACK)
+
+
+def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
+    """Number of records that are differentiated at once; a larger batch is taken piece by piece.
+
+    On a CPU a gibibyte is filled, whatever the machine has. On a GPU it is what is free, less four copies of the
+    parameters that a step makes. A record needs what the layers put out and, in a network that cannot be divided into
+    them, its gradient. The network is on the device; images have a shape (colors, height, width).
+    """
+    parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
+    budget = _CPU_BYTES
+    if torch.device(device).type == "cuda":
+        budget = stack.free_bytes(device) - 4 * parameters
+    gradient = 0 if divisible(model) else parameters
+    return max(1, budget // (gradient + stack.record_bytes(model, image_shape)))

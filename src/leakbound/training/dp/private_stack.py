@@ -1,0 +1,118 @@
+"""DP-SGD and DP-PSAC of several slots as one stack, as a GPU trains them.
+
+Clipping, noise, mean and accountant are those of :mod:`leakbound.training.dp.per_sample`. Poisson samples of the slots
+differ in size: they are filled up to one width with records of weight 0, so that the sum is over those drawn.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from leakbound.randomness.grid import all_perturbed
+from leakbound.randomness.sources import StackedNoise
+from leakbound.training import loop, stack
+from leakbound.training.batches import PoissonBatches
+from leakbound.training.dp.accounted import AccountedLearner, physical_batch
+from leakbound.training.dp.weighted_sums import stacked_sums
+from leakbound.training.inputs import BLOCK
+from leakbound.training.request import Slot, TrainingRequest
+from leakbound.training.stacked_layers import by_record
+
+_WIDTH = 16  # records that the width of a step is a multiple of: few different shapes of memory
+
+
+class PrivateStackLearner(AccountedLearner):
+    """Slots under DP-SGD or DP-PSAC, side by side.
+
+    Args:
+        request: The run.
+        slots: Which of its slots.
+    """
+
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
+        super().__init__(request)
+        networks = [loop.build(request, slot.replica) for slot in slots]
+        self._row = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
+        self.model = networks[0].to(request.device)
+        self._optimizer = loop.sgd(request, self._row.leaves, 1.0)
+        self._images, self._rows, self._labels = loop.members_of(request, slots)
+        self._batches = [
+            PoissonBatches(self._population, self._rate, request.noise(slot.replica, "batches", "cpu"))
+            for slot in slots
+        ]
+        self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
+        numbers = sum(value[0].numel() for value in self._row.params.values())
+        self._noise.reserve(numbers * min(loop.AHEAD.get(torch.device(request.device).type, 0) // numbers, BLOCK))
+        self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
+
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+        return {name: value.detach() for name, value in self._row.params.items()}
+
+    def step(self) -> None:
+        """One optimisation step of every slot; a slot that drew nobody gets noise alone."""
+        client, params = self._client, self.params
+        sums: list[Tensor] = []
+        drawn = padded([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
+        for piece in drawn.split(self._chunk, dim=1):
+            indices = piece.clamp(min=0)
+            images, labels = by_record(self._images, self._rows.gather(1, indices)), self._labels.gather(1, indices)
+            found = list(stacked_sums(self.model, params, images, labels, self._weights_of(piece >= 0)).values())
+            sums = list(torch._foreach_add(sums, found)) if sums else found
+        noisy = all_perturbed(sums, client.level * client.defense.max_grad_norm, self._noise)
+        gradients = self._row.gathered(noisy)
+        torch._foreach_div_(gradients, self._request.batch_size)
+        self._row.scale(gradients)
+        for leaf, gradient in zip(self._row.leaves, gradients, strict=True):
+            leaf.grad = gradient
+        self._optimizer.step()
+        self._accountant.step(noise_multiplier=client.level, sample_rate=self._rate)
+
+    def _weights_of(self, drawn: Bool[Tensor, "slots n"]) -> Any:
+        """Factors of the records' gradients by their norms, 0 for those that only fill up."""
+
+        def weigh(norms: Float[Tensor, "slots n"]) -> Float[Tensor, "slots n"]:
+            """Weights."""
+            return self._weights(norms.flatten()).view(norms.shape) * drawn
+
+        return weigh
+
+    def state(self) -> dict[str, Any]:
+        """Weights, optimizer, generators, accountant; of secure noise nothing."""
+        return {
+            "params": self.params,
+            "optimizer": self._optimizer.state_dict(),
+            "batches": [batches.state() for batches in self._batches],
+            "noise": self._noise.state(),
+            "history": list(self._accountant.history),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        for name, value in self.params.items():
+            value.copy_(state["params"][name])
+        self._optimizer.load_state_dict(state["optimizer"])
+        for batches, saved in zip(self._batches, state["batches"], strict=True):
+            batches.restore(saved)
+        self._noise.restore(state["noise"])
+        self._accountant.history = state["history"]
+
+
+def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
+    """Batches (size,) of different sizes as rows of one width, a multiple of 16, filled up with -1."""
+    width = -(-max(len(batch) for batch in batches) // _WIDTH) * _WIDTH
+    rows = torch.full((len(batches), width), -1)
+    for row, batch in zip(rows, batches, strict=True):
+        row[: len(batch)] = batch
+    return rows
+
+
+def largest_batch(request: TrainingRequest) -> int:
+    """Records that memory is planned for: more than five standard deviations beyond those expected, or all members."""
+    size = request.batch_size + 5 * math.sqrt(request.batch_size)
+    return min(-(-math.ceil(size) // _WIDTH) * _WIDTH, request.dataset.drawing.members + _WIDTH)
