@@ -11,10 +11,9 @@ from torch import nn
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import loop, stack, train
+from leakbound.training import loop, memory, stack, train
 from leakbound.training.client_steps import client_step
 from leakbound.training.dp import private_stack
-from leakbound.training.dp import weighted_sums as weighted_sums_module
 from leakbound.training.dp.private_stack import PrivateStackLearner, padded
 from leakbound.training.dp.weighted_sums import stacked_sums, weighted_sums
 
@@ -130,7 +129,7 @@ def test_batches_are_filled_up_to_multiples_of_sixteen():
 
 
 def test_private_stack_goes_on_in_the_middle_of_noise_that_was_drawn_ahead(request_for, monkeypatch):
-    monkeypatch.setitem(loop.AHEAD, "cpu", 3 * 61_706)
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(3 * 61_706, 3 * 61_706))
     request = request_for(defense=DPSGD(), level=0.7, replicas=2)
     learner = PrivateStackLearner(request, request.slots)
     for steps in range(5):
@@ -144,8 +143,8 @@ def test_private_stack_goes_on_in_the_middle_of_noise_that_was_drawn_ahead(reque
 
 
 def test_operations_of_a_private_step_do_not_grow_with_the_slots(request_for, monkeypatch):
-    monkeypatch.setitem(loop.AHEAD, "cpu", 2**22)
-    monkeypatch.setitem(weighted_sums_module._UNFOLDED, "cpu", 2**27)  # as on a GPU
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(2**22, 2**22))
+    monkeypatch.setattr(memory, "UNFOLDED_VALUES", memory.DeviceLimit(2**27, 2**27))  # as on a GPU
     counts = []
     for rates in ((0.02, 0.05), (0.01, 0.02, 0.03, 0.05, 0.1)):
         request = request_for(defense=DPSGD(), level=0.7, learning_rates=rates)

@@ -14,15 +14,14 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.training import stack
+from leakbound.training import memory, stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.checkpoint import Checkpoint, fingerprint
 from leakbound.training.cuda_graph import Replayed, cuda_graph
-from leakbound.training.inputs import BLOCKS
 from leakbound.training.progress import Progress, progress
 from leakbound.training.rates import chosen_rates, recipes
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
-from leakbound.training.uploads import AHEAD, StackUploads
+from leakbound.training.uploads import StackUploads
 
 logger = logging.getLogger("leakbound")
 _CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
@@ -57,7 +56,7 @@ class Learner(Protocol):
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
     """Train by SGD, as many slots at a time as ``max_stack`` allows."""
-    size = stack.stack_size(
+    size = memory.stack_size(
         request.config.max_stack,
         len(request.slots),
         request.device,
@@ -71,10 +70,10 @@ def train_stack(request: TrainingRequest) -> TrainingResult:
 
 def kept_images(request: TrainingRequest) -> int:
     """Images that would fill the memory which a slot takes all the time: noisy copies, or noise that is drawn ahead."""
-    client, numbers = request.client, AHEAD.get(torch.device(request.device).type, 0)
-    ahead = -(-numbers // math.prod(request.image_shape)) if client.defense.changes_gradients else 0
-    block = BLOCKS.get(torch.device(request.device).type, 0) * request.records
-    return ahead + client.kept_images(request.dataset.drawing.members, block)
+    client = request.client
+    values = memory.PARAMETER_NOISE_VALUES.on(request.device) if client.defense.changes_gradients else 0
+    block = memory.NOISE_STEPS.on(request.device) * request.records
+    return -(-values // math.prod(request.image_shape)) + client.kept_images(request.dataset.drawing.members, block)
 
 
 class StackLearner:

@@ -9,7 +9,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import load
 from leakbound.training import loop
-from leakbound.training.cuda_graph import full_precision
+from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest, TrainingResult
 
 

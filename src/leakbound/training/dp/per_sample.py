@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise
-from leakbound.training import loop, stack
+from leakbound.training import loop, memory, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.private_stack import PrivateStackLearner, largest_batch
@@ -33,7 +33,7 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         Abadi et al. 2016, Algorithm 1; Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive
         Clipping'.
     """
-    size = stack.stack_size(
+    size = memory.stack_size(
         request.config.max_stack,
         len(request.slots),
         request.device,

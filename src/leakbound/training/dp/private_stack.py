@@ -14,11 +14,10 @@ from torch import Tensor
 
 from leakbound.randomness.grid import all_perturbed
 from leakbound.randomness.sources import StackedNoise
-from leakbound.training import loop, stack
+from leakbound.training import loop, memory, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.weighted_sums import stacked_sums
-from leakbound.training.inputs import BLOCK
 from leakbound.training.request import Slot, TrainingRequest
 from leakbound.training.stacked_layers import by_record
 
@@ -45,8 +44,8 @@ class PrivateStackLearner(AccountedLearner):
             for slot in slots
         ]
         self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
-        numbers = sum(value[0].numel() for value in self._row.params.values())
-        self._noise.reserve(numbers * min(loop.AHEAD.get(torch.device(request.device).type, 0) // numbers, BLOCK))
+        values = sum(value[0].numel() for value in self._row.params.values())
+        self._noise.reserve(values * memory.noise_steps_ahead(request.device, values))
         self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
 
     @property
