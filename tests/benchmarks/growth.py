@@ -25,8 +25,8 @@ from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.efficiency import clock_of, one_thread
-from leakbound.training.loop import StackLearner
 from leakbound.training.request import TrainingRequest
+from leakbound.training.sgd import StackLearner
 
 Cases = Mapping[str, Callable[[], object]]
 _DRAWN = 512  # images with noise, eight batches

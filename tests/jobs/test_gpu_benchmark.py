@@ -24,7 +24,7 @@ import torch
 
 from leakbound.config.training import TrainingConfig
 from leakbound.training import memory, train
-from leakbound.training.loop import members_of
+from leakbound.training.sgd import members_of
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 

@@ -158,6 +158,8 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("accounting/gaussian.py", {"calibrate", "train", "attack", "theory"}),
         ("datasets/digits.py", {"prepare"}),
         ("training/loop.py", {"train"}),
+        ("training/sgd.py", {"train"}),
+        ("training/stack_training.py", {"train"}),
         ("training/uploads.py", {"train"}),
         ("training/cuda_graph.py", {"train"}),
         ("training/precision.py", {"train", "attack"}),

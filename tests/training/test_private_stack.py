@@ -90,7 +90,7 @@ def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
     request = request_for(defense=CLIPPED[mechanism](max_grad_norm=0.5), level=0.5, rounds=3, **slots)
     alone = train(request)
     for size in (1, 4):
-        together = loop.run(request, PrivateStackLearner, size)
+        together = loop.train_slots(request, PrivateStackLearner, size)
         for name, value in alone.weights.items():
             torch.testing.assert_close(together.weights[name], value, rtol=0, atol=1e-6)
         assert together.events == alone.events
@@ -100,9 +100,9 @@ def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
 
 def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch):
     request = request_for(defense=DPSGD(max_grad_norm=0.3), level=0.5, rounds=3, replicas=2)
-    whole = loop.run(request, PrivateStackLearner, 2)
+    whole = loop.train_slots(request, PrivateStackLearner, 2)
     monkeypatch.setattr(private_stack, "physical_batch", lambda *_: 14)
-    parted = loop.run(request, PrivateStackLearner, 2)
+    parted = loop.train_slots(request, PrivateStackLearner, 2)
     for name, value in whole.weights.items():
         torch.testing.assert_close(parted.weights[name], value, rtol=1e-4, atol=1e-6)
     assert parted.events == whole.events
@@ -115,7 +115,7 @@ def test_slots_that_draw_nobody_get_noise_alone(request_for):
     ]
     assert any(not one and other for one, other in zip(*sizes, strict=True))
     assert any(not one and not other for one, other in zip(*sizes, strict=True))
-    alone, together = train(request), loop.run(request, PrivateStackLearner, 2)
+    alone, together = train(request), loop.train_slots(request, PrivateStackLearner, 2)
     for name, value in alone.weights.items():
         torch.testing.assert_close(together.weights[name], value, rtol=1e-4, atol=1e-5)
 

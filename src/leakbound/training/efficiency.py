@@ -18,9 +18,10 @@ from leakbound.config.studies import EfficiencyConfig
 from leakbound.training import memory
 from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.dp.private_stack import PrivateStackLearner
-from leakbound.training.loop import Learner, StackLearner
 from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest
+from leakbound.training.sgd import StackLearner
+from leakbound.training.stack_training import Learner
 from leakbound.training.trainers import check
 
 BASELINE = "none"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leakbound.randomness.grid import all_perturbed
 from leakbound.randomness.sources import StackedNoise
-from leakbound.training import loop, memory, stack
+from leakbound.training import memory, sgd, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.weighted_sums import stacked_sums
@@ -34,11 +34,11 @@ class PrivateStackLearner(AccountedLearner):
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         super().__init__(request)
-        networks = [loop.build(request, slot.replica) for slot in slots]
+        networks = [sgd.initial_network(request, slot.replica) for slot in slots]
         self._row = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
-        self._optimizer = loop.sgd(request, self._row.leaves, 1.0)
-        self._images, self._rows, self._labels = loop.members_of(request, slots)
+        self._optimizer = sgd.sgd_optimizer(request, self._row.leaves, 1.0)
+        self._images, self._rows, self._labels = sgd.members_of(request, slots)
         self._batches = [
             PoissonBatches(self._population, self._rate, request.noise(slot.replica, "batches", "cpu"))
             for slot in slots
