@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, GROWTH, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense
 from leakbound.config.training import LENGTHS, Length
@@ -81,8 +81,6 @@ class RunTable:
         """True if the configuration has what a figure shows: its illustration, its table, or its study's rows."""
         if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
-        if figure.table == EFFICIENCY and figure.select.get("source") == GROWTH:
-            return self.config.efficiency is not None and self.config.efficiency.growth_seconds is not None
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
@@ -255,7 +253,7 @@ class RunTable:
         figure = self.figures[key]
         text = " ".join(figure.caption.split())
         efficiency = self.config.efficiency
-        if figure.table == EFFICIENCY and figure.select.get("source") != GROWTH and efficiency is not None:
+        if figure.table == EFFICIENCY and efficiency is not None:
             return (
                 f"{text} Data: {efficiency.dataset}. Networks: {', '.join(efficiency.models)}. "
                 f"n = {efficiency.repeats} repetitions."
