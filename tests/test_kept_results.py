@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.claims.claims import evaluate
+from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.application import app
 from leakbound.config import reading

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.claims import COLUMNS, VERDICTS, evaluate
+from leakbound.claims.evaluation import COLUMNS, VERDICTS, evaluate
 from leakbound.claims.scoreboard import scoreboard, to_markdown, verdict_counts
 from leakbound.claims.selection import SelectionError
 from leakbound.config.catalogue import ClaimConfig, FigureConfig

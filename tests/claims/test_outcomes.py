@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.claims import evaluate
+from leakbound.claims.design import Design
+from leakbound.claims.evaluation import evaluate
 from leakbound.claims.judging import gathered, judge, opposed
 from leakbound.claims.outcomes import Blocks, Exact
-from leakbound.claims.power import Design
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
 from leakbound.claims.selection import EmptySelectionError, SelectionError
 from leakbound.claims.statistics import student

@@ -6,7 +6,7 @@ import pytest
 
 from leakbound import metrics
 from leakbound.claims.selection import EmptySelectionError, SelectionError, both_quantities, select
-from leakbound.claims.tables import COLUMNS, RunResults, accounting_rows, tabulate
+from leakbound.claims.tabulation import COLUMNS, RunResults, accounting_rows, tabulate
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:

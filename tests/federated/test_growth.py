@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from images import gathered
-from leakbound.claims.tables import COLUMNS
+from leakbound.claims.tabulation import COLUMNS
 from leakbound.config.defenses import Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Split

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from images import gathered
-from leakbound.claims.claims import evaluate
+from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import overall, verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
 from leakbound.config.catalogue import Catalogue, FigureConfig
@@ -82,7 +82,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def worlds() -> dict[str, pd.DataFrame]:
     """Tables of the worlds beside the chain, with the committed settings or less."""
-    from leakbound.consensus.tables import rows_of as consensus_rows
+    from leakbound.consensus.simulations import rows_of as consensus_rows
 
     averaging = ConsensusConfig(averaging=AveragingConfig(runs=300))
     return {f"consensus/{part}": consensus_rows(part, averaging, 0) for part in averaging.tables()}

@@ -15,7 +15,7 @@ from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
 from leakbound.figures.drawing import caption, draw
-from leakbound.figures.plots.plot import Plot
+from leakbound.figures.plots.plotting import Plot
 from leakbound.figures.plots.series import Middle, interval, mark_leaving
 from leakbound.registry import PLOTS
 

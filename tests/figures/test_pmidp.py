@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.claims import evaluate
+from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.config import reading

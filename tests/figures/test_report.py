@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from markupsafe import escape
 
-from leakbound.claims.claims import evaluate
+from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.config import reading

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from leakbound import storage
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
-from leakbound.figures.plots.plot import placeholder
+from leakbound.figures.plots.plotting import placeholder
 from leakbound.registry import PLOTS
 
 _WITHHELD = "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"

@@ -49,7 +49,7 @@ def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, count
     """Test every claim of every figure on its rows."""
     import pandas as pd
 
-    from leakbound.claims.claims import evaluate
+    from leakbound.claims.evaluation import evaluate
     from leakbound.claims.scoreboard import to_markdown, verdict_counts
     from leakbound.config.strength import with_stated_strength
 

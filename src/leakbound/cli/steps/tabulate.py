@@ -20,7 +20,7 @@ from leakbound.storage.tables import CURVES, RATES, SCORES, read_record, read_ta
 if TYPE_CHECKING:
     import numpy as np
 
-    from leakbound.claims.tables import RunResults
+    from leakbound.claims.tabulation import RunResults
 
 
 class TabulateSettings(JobSettings):
@@ -54,7 +54,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
     """Gather what the runs of a study have written into one tidy table."""
-    from leakbound.claims.tables import tabulate as gather
+    from leakbound.claims.tabulation import tabulate as gather
 
     runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
     rows = gather(runs, asked.over_units)
@@ -66,7 +66,7 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
     from leakbound.accounting.lower_limits import evidence, evidence_rows
-    from leakbound.claims.tables import RunResults, accounting_rows
+    from leakbound.claims.tabulation import RunResults, accounting_rows
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0

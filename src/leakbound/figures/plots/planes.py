@@ -16,7 +16,7 @@ from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend, panels
-from leakbound.figures.plots.plot import drawable, plot
+from leakbound.figures.plots.plotting import drawable, plot
 from leakbound.figures.plots.series import (
     FEWEST,
     Center,

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from leakbound.claims.claims import VERDICTS
+from leakbound.claims.evaluation import VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, written
 from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig

@@ -11,7 +11,7 @@ from leakbound.claims.selection import Columns, SelectionError, require, select,
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.plot import canvas, plot
+from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import ranked
 
 if TYPE_CHECKING:
