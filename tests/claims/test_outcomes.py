@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 from leakbound.claims.design import Design
-from leakbound.claims.evaluation import evaluate
 from leakbound.claims.judging import gathered, judge, opposed
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
@@ -14,6 +13,7 @@ from leakbound.claims.selection import EmptySelectionError, SelectionError
 from leakbound.claims.statistics import student
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.registry import CLAIM_TESTS
+from verdicts import evaluate
 
 
 def rows_of(*listed: tuple[str, float, int, str, float]) -> pd.DataFrame:

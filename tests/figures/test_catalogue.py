@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from images import gathered
-from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import overall, verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
 from leakbound.config.catalogue import Catalogue, FigureConfig
@@ -14,6 +13,7 @@ from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
 from leakbound.figures.drawing import draw
 from leakbound.registry import CLAIM_TESTS, ILLUSTRATIONS, PLOTS
+from verdicts import evaluate
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
 """Files whose figures are drawn and judged by the tests of their own worlds."""

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from leakbound import metrics
+from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import SelectionError, select
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
@@ -123,7 +123,7 @@ def test_fewer_than_four_replicas_are_dots_and_have_no_band(study):
     ],
 )
 def test_intervals_end_at_what_is_possible(metric, values, ends):
-    free = metrics.mean_interval(np.array(values))
+    free = mean_interval(np.array(values))
     found = interval(pd.Series(values), "mean", metric)
     assert (found.low, found.high) == (
         free.low if ends[0] is None else ends[0],

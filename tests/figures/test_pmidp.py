@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.config import reading
@@ -14,6 +13,7 @@ from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
 from leakbound.figures.drawing import draw
 from leakbound.jobs.federated import federated_runs
+from verdicts import evaluate
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
 FIGURES = {

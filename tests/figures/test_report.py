@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from markupsafe import escape
 
-from leakbound.claims.evaluation import evaluate
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.config import reading
@@ -24,6 +23,7 @@ from leakbound.figures.report.opening import pictures, sentences
 from leakbound.figures.report.overview import category, families, levels
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
+from verdicts import evaluate
 
 ROOT = Path(__file__).parents[2]
 EVIL = '<script>alert("x")</script>'

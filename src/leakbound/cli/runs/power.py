@@ -107,13 +107,11 @@ def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Pat
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
     from leakbound.claims.selection import SelectionError
-    from leakbound.config.strength import with_stated_strength
 
     path = Path(rows_file(root, figure))
     if not path.is_file():
         return None
-    stated = table.strength_settings().get("stronger_with", {})
-    rows = with_stated_strength(storage.read_rows(path, sealed=False), stated)
+    rows = storage.read_rows(path, sealed=False)
     try:
         found = measured(figure, claim, rows)
     except SelectionError:  # of another version, with other columns

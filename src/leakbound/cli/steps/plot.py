@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import typer
 from pydantic import Field
@@ -20,7 +19,6 @@ class PlotSettings(JobSettings):
     """A figure."""
 
     figure: FigureConfig
-    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
     readers: dict[Name, Name] = Field(default_factory=dict)
 
 
@@ -34,7 +32,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
             key,
             {
                 "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its looks
-                **table.strength_settings(),
                 "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},
@@ -52,7 +49,6 @@ def _work() -> Iterator[Work]:
 def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows, without pictures of records that may not be published."""
     from leakbound.claims.selection import rows_of, select
-    from leakbound.config.strength import with_stated_strength
     from leakbound.datasets.pictures import withheld
     from leakbound.figures.drawing import draw
     from leakbound.figures.notes import notes, with_epsilon
@@ -67,7 +63,7 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
         select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(table, asked.readers):  # what is measured on such a picture names it, too
         chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
-    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem, private, notes(figure, table))
+    draw(figure, chosen, stem, private, notes(figure, table))
     storage.write_rows(shown, chosen)
 
 

@@ -31,10 +31,12 @@ class TabulateSettings(JobSettings):
     rates: Literal["chosen", "all"] = "chosen"
     lengths: Literal["full", "all"] = "full"
     over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
+    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each study."""
+    stated = table.config.stated_strength()
     for study, slugs in table.studies.items():
         yield new_job(
             table.config,
@@ -46,6 +48,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 **({"lengths": "all"} if table.config.studies[study].lengths == "all" else {}),
                 "runs": {slug: table.attacks[slug] for slug in slugs},
                 "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
+                **({"stronger_with": stated} if stated else {}),
             },
             inputs={"runs": [path for slug in slugs for path in table.records(slug).values()]},
             purpose=study,
@@ -57,7 +60,7 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
     from leakbound.claims.tabulation import tabulate as gather
 
     runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
-    rows = gather(runs, asked.over_units)
+    rows = gather(runs, asked.over_units, asked.stronger_with)
     if asked.lengths == "full" and "length" in rows:  # another study asks for them
         rows = rows[rows["length"] == "full"].drop(columns="length")
     storage.write_rows(out, rows if asked.rates == "all" else rows[rows["chosen"]])
