@@ -8,10 +8,10 @@ import yaml
 from images import gathered
 from leakbound.claims.scoreboard import overall, verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
+from leakbound.cli.steps.plot import draw
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.figures.drawing import draw
 from leakbound.registry import CLAIM_TESTS, ILLUSTRATIONS, PLOTS
 from verdicts import evaluate
 

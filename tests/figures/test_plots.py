@@ -11,10 +11,11 @@ from PIL import Image
 
 from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import SelectionError, select
+from leakbound.cli.steps.plot import draw
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
-from leakbound.figures.drawing import caption, draw
+from leakbound.figures.notes import caption
 from leakbound.figures.plots.plotting import Plot
 from leakbound.figures.plots.series import Middle, interval, mark_leaving
 from leakbound.registry import PLOTS

@@ -8,10 +8,10 @@ import pytest
 
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
+from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
-from leakbound.figures.drawing import draw
 from leakbound.jobs.federated import federated_runs
 from verdicts import evaluate
 
