@@ -170,11 +170,6 @@ class RunTable:
         known = {name: self.config.attacks.all()[name].over_units for name in attacks}
         return {name: how for name, how in known.items() if how is not None}
 
-    def strength_settings(self) -> dict[str, Any]:
-        """Way in which levels of declared defenses protect more, where their names do not tell it."""
-        stated = self.config.stated_strength()
-        return {"stronger_with": stated} if stated else {}
-
     # -- channels --------------------------------------------------------------------------------------------------
 
     def channel_names(self, run: Run) -> tuple[str, str] | None:

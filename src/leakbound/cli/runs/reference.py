@@ -135,7 +135,7 @@ def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
     """Verdicts of kept results, and whether an earlier protocol reached them: theirs had neither blocks nor delta."""
     import pandas as pd
 
-    from leakbound.claims.claims import COLUMNS
+    from leakbound.claims.evaluation import COLUMNS
 
     path = home / "claims.parquet"
     if not path.is_file():

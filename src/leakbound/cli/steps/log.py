@@ -110,7 +110,7 @@ def log(
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}
     elif facts.get("leakage"):
-        from leakbound.claims.tables import accounting_rows
+        from leakbound.claims.tabulation import accounting_rows
 
         scores["leakage"] = accounting_rows(facts["leakage"])
     record = tracking.describe(
