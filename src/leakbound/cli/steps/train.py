@@ -83,7 +83,7 @@ def train(
     found, source = read_channel(channel, spectrum)
     began = time.time()
     facts = Run.from_slug(asked.slug, asked.replicas).facts()
-    with watching(live, preset=preset, mechanism=asked.defense.mechanism, **facts) as on_rows:
+    with watching(live, preset=preset, level_label=asked.defense.level_label(asked.level), **facts) as on_rows:
         request = training_request(
             asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )

@@ -181,7 +181,7 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
     found = []
     for defense in style.ordered(table["defense"]):
         own, look = table[table["defense"] == defense], style.look(defense)
-        levels = [style.level_text(defense, level) for level in sorted(own["level"].dropna().unique())]
+        levels = [style.level_label(defense, level) for level in sorted(own["level"].dropna().unique())]
         found.append(handle(explained(look.label, levels, epsilons(own)), **{**look.line(), "ls": "none"}))
     if table["defense"].isin(options.plain).any():
         found.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
