@@ -592,7 +592,7 @@ BUGS = (
     ),
     Bug(
         "corners of a front chosen in the replica that they are judged in",
-        "claims/recipes.py",
+        "claims/recipe_fronts.py",
         "for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):",
         "for place in zip(range(n), range(n), strict=True):",
         "tests/claims/test_recipe_claims.py::test_corners_are_chosen_in_another_replica_than_they_are_judged_in",
@@ -613,7 +613,7 @@ BUGS = (
     ),
     Bug(
         "plain SGD's front takes recipes of lengths that the arm has not",
-        "claims/recipes.py",
+        "claims/recipe_fronts.py",
         'known[known["length"].isin(shared)]',
         "known",
         "tests/claims/test_recipe_claims.py::test_plain_sgd_is_given_the_lengths_that_the_arm_has",

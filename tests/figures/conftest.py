@@ -8,7 +8,7 @@ import pytest
 from attack_rows import Part, rows_of
 
 from leakbound.accounting.lower_limits import Evidence, evidence, evidence_rows
-from leakbound.claims.tables import RunResults, tabulate
+from leakbound.claims.tabulation import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from leakbound import metrics, models
+from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, DatasetConfig, image_shape, size_of
-from leakbound.config.defenses import BoxWeights
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import check
 from leakbound.datasets import prepare

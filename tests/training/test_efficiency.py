@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from leakbound.claims.tables import COLUMNS
+from leakbound.claims.tabulation import COLUMNS
 from leakbound.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.training import UntrainableError

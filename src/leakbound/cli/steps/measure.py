@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, model_validator
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.trainings import Device
+from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_provenance
+from leakbound.cli.settings import Device, JobSettings
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Name, Seed
