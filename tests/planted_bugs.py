@@ -202,8 +202,8 @@ BUGS = (
     Bug(
         "clipping after the sum in training",
         "training/dp/weighted_sums.py",
-        "[part.squares for part in parts.values()]).sum(0).sqrt())",
-        "[part.squares for part in parts.values()]).sum().sqrt()[None]).expand(len(labels))",
+        "weights = weigh(_norms(parts))",
+        "weights = weigh(_norms(parts).square().sum().sqrt()[None]).expand(len(labels))",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
     ),
     Bug(
@@ -216,8 +216,8 @@ BUGS = (
     Bug(
         "bias left out of the norm that a record is clipped by",
         "training/dp/weighted_sums.py",
-        "(given.square().sum(1) + (layer.bias is not None))",
-        "given.square().sum(1)",
+        "(inputs.square().sum(1) + (factor.layer.bias is not None))",
+        "inputs.square().sum(1)",
         "tests/training/test_per_sample.py::test_clipped_sums_equal_those_of_opacus[lenet-0.3]",
     ),
     Bug(

@@ -22,7 +22,7 @@ from torch.nn.grad import conv2d_input
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
 from leakbound.attacks.gradient_inversion.searches import Part, in_parts
 from leakbound.training import memory, stack
-from leakbound.training.factors import windows
+from leakbound.training.known_layers import windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold

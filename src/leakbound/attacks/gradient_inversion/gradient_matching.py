@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from leakbound.training import memory
 from leakbound.training.client_steps import record_gradients
-from leakbound.training.factors import Factors, Images, Labels
+from leakbound.training.factors import Factors, Labels
+from leakbound.training.known_layers import Images, factorable, parameter_layers
 
 
 class Matching:
@@ -68,9 +69,9 @@ class GradientMatching(Matching):
         if sorted(names) != sorted(observed):
             raise ValueError(f"gradients of {sorted(observed)}: the model has the parameters {sorted(names)}")
         self._model = copy.deepcopy(model).requires_grad_(False).eval()
-        super().__init__(Factors(self._model, self._model.named_modules()), observed)
+        super().__init__(Factors(self._model, parameter_layers(self._model)), observed)
         example = next(iter(observed.values())).new_zeros((1, *image_shape))
-        self.factored = self._factors.cover(names, example)
+        self.factored = factorable(self._model) and self._factors.cover(example)
 
     def _compared(self, candidates: Images, labels: Labels) -> tuple[Tensor, Tensor]:
         """By factors or by vmap."""
