@@ -169,13 +169,6 @@ def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.n
     return 0.5 * told / len(signal) / BIT
 
 
-def release_privacy_bits(
-    signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, " n"]:
-    """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits."""
-    return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT
-
-
 def _inverse(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """Inverse of a positive definite matrix, symmetric to the last bit."""
     check_covariance(covariance)
