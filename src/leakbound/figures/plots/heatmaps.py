@@ -154,13 +154,13 @@ def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digi
 def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Title of each panel to its dataset and model; models are named where there are several."""
     datasets, models = (style.ordered(rows[column], style.NAMES) for column in ("dataset", "model"))
-    found = {}
+    panels = {}
     for dataset, model in product(datasets, models):
         where = {"dataset": dataset, "model": model}
         if len(select_or_nothing(rows, where)):
             names = [style.written(dataset), style.written(model) if len(models) > 1 else ""]
-            found[", ".join(name for name in names if name)] = where
-    return found
+            panels[", ".join(name for name in names if name)] = where
+    return panels
 
 
 def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarray:

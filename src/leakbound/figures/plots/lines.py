@@ -228,7 +228,7 @@ def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
             axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
-    around = [(place, Middle(*found)) for place, *found in line.itertuples(index=False)]
+    around = [(place, Middle(*ends)) for place, *ends in line.itertuples(index=False)]
     return _Extent(rows["value"].tolist(), line["middle"].iloc[-1], around, series.look.color)
 
 
@@ -240,14 +240,16 @@ def _controls(
     places = sorted(float(value) for value in lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
     for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
-        own = select_or_nothing(rows, control.where)
-        if own.empty:
+        chosen = select_or_nothing(rows, control.where)
+        if chosen.empty:
             continue
-        means = own.groupby("model")["value"].agg(options.center).to_numpy()
-        drawings = [(style.CONTROL_COLOR, own)]
-        if not _level(means) and any("model" in one.values for one in series):
-            colors = {one.values["model"]: one.look.color for one in series}
-            drawings = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
+        means = chosen.groupby("model")["value"].agg(options.center).to_numpy()
+        drawings = [(style.CONTROL_COLOR, chosen)]
+        if not _level(means) and any("model" in member.values for member in series):
+            colors = {member.values["model"]: member.look.color for member in series}
+            drawings = [
+                (colors.get(str(model), style.CONTROL_COLOR), group) for model, group in chosen.groupby("model")
+            ]
         spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
         heights = [height for span in spans for height in span]
         drawn[control.label] = _Extent(heights, heights[-1])

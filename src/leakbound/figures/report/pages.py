@@ -84,9 +84,9 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
         ValueError: If the markers are missing.
     """
     start, end = f"<!-- {_MARKER.format(preset=preset)} -->", "<!-- end of scoreboard -->"
-    before, found, rest = readme.partition(start)
+    before, opened, rest = readme.partition(start)
     _, closed, after = rest.partition(end)
-    if not (found and closed):
+    if not (opened and closed):
         raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
     counts = scoreboard(claims)
     counts["paper"] = counts["paper"].replace(style.PAPERS)
@@ -95,8 +95,8 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
 def reference_of_readme(readme: str) -> str | None:
     """Name of the configuration whose scoreboard the README shows, or None if it shows none."""
-    found = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
-    return None if found is None else found[1]
+    marker = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
+    return None if marker is None else marker[1]
 
 
 def _line(key: str, figure: FigureConfig, kept: Kept | None) -> str:
