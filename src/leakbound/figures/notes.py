@@ -121,7 +121,7 @@ def _budgets(rows: pd.DataFrame) -> Iterator[str]:
     for defense in style.ordered(stated["defense"]):
         for level, group in stated[stated["defense"] == defense].groupby("level", sort=True):
             ends = dict.fromkeys(style.epsilon_text(end) for end in (group["epsilon"].min(), group["epsilon"].max()))
-            name = f"{style.look(defense).label} {style.level_text(defense, float(level))}".strip()
+            name = f"{style.look(defense).label} {style.level_label(defense, float(level))}".strip()
             texts.append(f"{name}: {'–'.join(ends)}")
     if texts:
         yield f"ε of one replica: {'; '.join(texts)}."

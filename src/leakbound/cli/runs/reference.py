@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import register_plugins
-from leakbound.cli.job_list import job_list
 from leakbound.cli.runs.config import keep_generated
+from leakbound.cli.settings import register_plugins
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import rows_file

@@ -153,7 +153,7 @@ def _handles(
 
 def _text(defense: str, value: float, options: PlaneOptions) -> str:
     """Name of a point: its value along the line."""
-    return style.level_text(defense, value) if options.along == "level" else f"{value:g}"
+    return style.level_label(defense, value) if options.along == "level" else f"{value:g}"
 
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:

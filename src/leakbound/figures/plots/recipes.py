@@ -183,7 +183,7 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
     entries = []
     for defense in style.ordered(table["defense"]):
         tried, look = table[table["defense"] == defense], style.look(defense)
-        levels = [style.level_text(defense, level) for level in sorted(tried["level"].dropna().unique())]
+        levels = [style.level_label(defense, level) for level in sorted(tried["level"].dropna().unique())]
         entries.append(handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"}))
     if table["defense"].isin(options.plain).any():
         entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
