@@ -607,15 +607,15 @@ BUGS = (
     Bug(
         "trends judged by ranks alone",
         "claims/judging.py",
-        "p_value = max(p_value, *(p for _, p, _ in looks))",
-        "p_value = looks[0][1]",
+        "p_value = max(p_value, *(p for _, p, _ in results))",
+        "p_value = results[0][1]",
         "tests/claims/test_false_alarms.py::test_skewed_errors_whose_spread_grows_are_seldom_a_trend",
     ),
     Bug(
         "plain SGD's front takes recipes of lengths that the arm has not",
         "claims/recipe_fronts.py",
-        'known[known["length"].isin(shared)]',
-        "known",
+        'reference[reference["length"].isin(shared)]',
+        "reference",
         "tests/claims/test_recipe_claims.py::test_plain_sgd_is_given_the_lengths_that_the_arm_has",
     ),
     Bug(

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
 
-from formulas import reported_mean_error
+from formulas import contraction, reported_mean_error
 from leakbound import accounting, federated, theory
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
-from leakbound.consensus.graphs import contraction, metropolis_weights, named_graph, random_graph
+from leakbound.consensus.graphs import metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import Secret, bounded_level, zero_sum_level
 from leakbound.theory import Exchangeable, Release
 

@@ -42,7 +42,21 @@ PROSE = (
     Avoided("look", r"\blooks?\b(?! (?:at|up|for|like)\b)", "use (of a record)"),
     Avoided("naming", r"\bnaming\b|\bnames? (?:itself|members|the (?:right|true))", "identification, identifies"),
 )
-IDENTIFIERS = ("found", "one", "own", "known", "told", "some", "asked", "looks", "look", "named", "way", "things", "given")
+IDENTIFIERS = (
+    "found",
+    "one",
+    "own",
+    "known",
+    "told",
+    "some",
+    "asked",
+    "looks",
+    "look",
+    "named",
+    "way",
+    "things",
+    "given",
+)
 # Pages that others write or that are generated from texts which are counted below.
 NOT_HERE = {"figures.md", "your_loop.md", "changelog.md", "conf.py"}
 # What may stay, and why: a file, a piece of its text, the reason.

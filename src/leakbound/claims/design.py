@@ -54,7 +54,7 @@ class Design:
         Returns:
             Chance, NaN where a spread is not known.
         """
-        if not self.spreads or any(math.isnan(one) for one in self.spreads):
+        if not self.spreads or any(math.isnan(spread) for spread in self.spreads):
             return math.nan
         one_sided = self.rule != "beyond"
         if self.smallest_p(blocks) > self.level:
@@ -62,8 +62,12 @@ class Design:
         shift = (times - one_sided) * self.delta
         efficiency = 3 * self.levels / (math.pi * (self.levels + 1)) if self.levels else 1.0
         tail = self.level if one_sided else self.level / 2
-        missed = [1 - _power(shift, one / math.sqrt(efficiency), self._deciding(blocks), tail) for one in self.spreads]
-        missed += [1 - _power((1 + times * width) * self.delta, one, blocks, _STEP_LEVEL) for one, width in self.steps]
+        missed = [
+            1 - _power(shift, spread / math.sqrt(efficiency), self._deciding(blocks), tail) for spread in self.spreads
+        ]
+        missed += [
+            1 - _power((1 + times * width) * self.delta, spread, blocks, _STEP_LEVEL) for spread, width in self.steps
+        ]
         return max(0.0, 1 - sum(missed))
 
     def needed(self, times: float = 2.0) -> int | None:

@@ -73,19 +73,19 @@ def beyond_front(
         ValueError: If a coordinate is not finite.
     """
     fronts, ends = [], []
-    for chosen, judged in ([_recipes(one, guess) for one in both] for both in (recipes, reference)):
+    for chosen, judged in ([_recipes(part, guess) for part in both] for both in (recipes, reference)):
         corners = _corners(chosen)
-        own = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
-        if not own:
+        trained = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
+        if not trained:
             return math.nan, 0.0
         fronts.append((chosen[corners], judged[corners]))
-        ends.append(chosen[[own[0], own[-1]], 0])
+        ends.append(chosen[[trained[0], trained[-1]], 0])
     low, high = max(first for first, _ in ends), min(last for _, last in ends)
     if low > high:
         return math.nan, 0.0
     knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
     at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # all is linear from one knot to the next
-    utility, leakage, slope = (np.array(one) for one in zip(*(_mixed(at, *front) for front in fronts), strict=True))
+    utility, leakage, slope = (np.array(part) for part in zip(*(_mixed(at, *front) for front in fronts), strict=True))
     heights = utility[0] - utility[1] - slope.mean(axis=0) * (leakage[0] - leakage[1])
     return float(np.average(heights, weights=np.diff(knots) if low < high else None)), float(high - low)
 

@@ -56,28 +56,28 @@ def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
         kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
         return pd.concat(kept, names=[*STRATUM, "replica"]) if kept else None
 
-    found = list(settings.values())
-    effects = joined([one.effects for one in found])
+    parts = list(settings.values())
+    effects = joined([blocks.effects for blocks in parts])
     assert effects is not None  # there is at least one setting
     return replace(
-        max(found, key=lambda one: one.levels),
+        max(parts, key=lambda blocks: blocks.levels),
         effects=effects,
-        scores=joined([one.scores for one in found]),
-        steps=joined([one.steps for one in found]),
-        widths={name: width for one in found for name, width in one.widths.items()},
-        left_out=sum(one.left_out for one in found),
+        scores=joined([blocks.scores for blocks in parts]),
+        steps=joined([blocks.steps for blocks in parts]),
+        widths={name: width for blocks in parts for name, width in blocks.widths.items()},
+        left_out=sum(blocks.left_out for blocks in parts),
     )
 
 
 def part(blocks: Blocks, *datasets: str) -> Blocks:
     """The blocks of some datasets."""
 
-    def own(table: pd.DataFrame | None) -> pd.DataFrame | None:
+    def chosen(table: pd.DataFrame | None) -> pd.DataFrame | None:
         return None if table is None else table[table.index.get_level_values("dataset").isin(datasets)]
 
-    effects = own(blocks.effects)
+    effects = chosen(blocks.effects)
     assert effects is not None
-    return replace(blocks, effects=effects, scores=own(blocks.scores), steps=own(blocks.steps))
+    return replace(blocks, effects=effects, scores=chosen(blocks.scores), steps=chosen(blocks.steps))
 
 
 def names(blocks: Blocks) -> list[str]:
@@ -103,8 +103,8 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
 def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judged:
     """Test blocks by sign flips; ``generator`` draws signs where there are too many blocks for all of them."""
     name, pooled, direction = _tested(blocks, delta, generator)
-    found = [_tested(some, delta, generator) for some in subsets(blocks)] if len(names(blocks)) > 2 else []
-    p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in found)])
+    results = [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
+    p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in results)])
     values, strata = _column(blocks.effects, name)
     low_90, high_90 = interval(values, strata, 0.9)
     return Judged(
@@ -147,7 +147,7 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
     Returns:
         Names of datasets; none where all that speak agree with the verdict.
     """
-    claimed, otherwise = (speaking(blocks, way, delta, alpha) for way in (1, -1))
+    claimed, otherwise = (speaking(blocks, direction, delta, alpha) for direction in (1, -1))
     if pooled == "reproduced":
         return otherwise
     if pooled == "contradicted":
@@ -155,17 +155,19 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
     return [*claimed, *otherwise] if claimed and otherwise else []
 
 
-def speaking(blocks: Blocks, way: int, delta: float, alpha: float) -> list[str]:
+def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list[str]:
     """Datasets that speak significantly for the claimed direction (1) or the other (-1), as :func:`opposed` asks."""
-    found = []
+    results = []
     for dataset in names(blocks):
-        own = part(blocks, dataset)
-        name, p_value, side = _decisive(own, own.effects, delta, partial(student, strata=_strata(own.effects)))
-        small = blocks.rule == "beyond" and _inside(interval(*_column(own.effects, name), 0.9), delta)
-        found.append((p_value, 0 if small else side))
-    adjusted = holm([p_value for p_value, _ in found])
+        subset = part(blocks, dataset)
+        name, p_value, side = _decisive(subset, subset.effects, delta, partial(student, strata=_strata(subset.effects)))
+        small = blocks.rule == "beyond" and _inside(interval(*_column(subset.effects, name), 0.9), delta)
+        results.append((p_value, 0 if small else side))
+    adjusted = holm([p_value for p_value, _ in results])
     return [
-        name for name, p, (_, side) in zip(names(blocks), adjusted, found, strict=True) if p < alpha and side == way
+        name
+        for name, p, (_, side) in zip(names(blocks), adjusted, results, strict=True)
+        if p < alpha and side == direction
     ]
 
 
@@ -173,9 +175,9 @@ def promised(blocks: Blocks, delta: float, level: float) -> Design:
     """Design by the spread between these blocks: all that numbers of them can see at a level."""
     steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
-    back = tuple((one, blocks.widths[name]) for name, one in steps.items())
-    some = next(subsets(blocks))
-    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, len(names(some)) / len(names(blocks)))
+    back = tuple((value, blocks.widths[name]) for name, value in steps.items())
+    subset = next(subsets(blocks))
+    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, len(names(subset)) / len(names(blocks)))
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:
@@ -192,12 +194,12 @@ def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tup
     flips = partial(sign_flips, generator=generator)
     name, p_value, direction = _decisive(blocks, blocks.effects, delta, flips)
     if blocks.scores is not None:
-        looks = [
+        results = [
             _decisive(blocks, blocks.scores, delta, flips),
             _decisive(blocks, blocks.effects, delta, partial(skewed, strata=_strata(blocks.effects))),
         ]
-        p_value = max(p_value, *(p for _, p, _ in looks))
-        direction = direction if all(way == direction for _, _, way in looks) else 0
+        p_value = max(p_value, *(p for _, p, _ in results))
+        direction = direction if all(sign == direction for _, _, sign in results) else 0
     return name, p_value, direction
 
 
@@ -207,17 +209,17 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
     All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it;
     its p-value is multiplied by their number.
     """
-    found = {}
+    results = {}
     for name in scores:
         values, _ = _column(scores, name)
         holds, fails = _p_values(values * blocks.claimed, blocks.rule, delta, tails)
-        found[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
-    against = {name: p for name, (p, direction) in found.items() if direction < 0}
+        results[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
+    against = {name: p for name, (p, direction) in results.items() if direction < 0}
     if against:
-        name = min(against, key=lambda one: against[one])
-        return name, min(1.0, against[name] * len(found)), -1
-    name = max(found, key=lambda one: found[one][0])
-    return name, *found[name]
+        name = min(against, key=lambda comparison: against[comparison])
+        return name, min(1.0, against[name] * len(results)), -1
+    name = max(results, key=lambda comparison: results[comparison][0])
+    return name, *results[name]
 
 
 def _p_values(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, float]:

@@ -104,12 +104,12 @@ class ClaimOptions(Settings):
 
     def compared(self) -> set[str]:
         """Columns along which the test compares, so that their values are not different blocks."""
-        found: set[str] = set()
+        columns: set[str] = set()
         for name in self.COMPARED:
             value = getattr(self, name)
-            for one in value if isinstance(value, list | tuple) else [value]:
-                found |= set(one if isinstance(one, Mapping) else () if one is None else [one])
-        return found
+            for item in value if isinstance(value, list | tuple) else [value]:
+                columns |= set(item if isinstance(item, Mapping) else () if item is None else [item])
+        return columns
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def complete(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], int]:
     import pandas as pd
 
     joined = pd.concat(tables, axis=1, keys=range(len(tables)))
-    whole = joined.dropna()
-    if whole.empty:
+    full = joined.dropna()
+    if full.empty:
         raise EmptySelectionError("no replica has everything that is compared")
-    return [whole[place] for place in range(len(tables))], len(joined) - len(whole)
+    return [full[place] for place in range(len(tables))], len(joined) - len(full)

@@ -86,9 +86,9 @@ def to_markdown(claims: pd.DataFrame) -> str:
 
 def of_datasets(claims: pd.DataFrame) -> list[str]:
     """Verdicts of the datasets with their numbers, for each claim in the order of :func:`overall`, maybe empty."""
-    key, whole = ["paper", "figure", "claim"], overall(claims)
-    found = claims.drop(whole.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
-    return [found.get(claim, "") for claim in whole[key].itertuples(index=False, name=None)]
+    key, judged = ["paper", "figure", "claim"], overall(claims)
+    verdicts = claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
+    return [verdicts.get(claim, "") for claim in judged[key].itertuples(index=False, name=None)]
 
 
 def counted(verdicts: pd.Series) -> str:

@@ -36,8 +36,8 @@ def require(rows: pd.DataFrame, *columns: str) -> None:
     """
     for column in columns:
         if column not in rows.columns:
-            known = nearest(column, [str(name) for name in rows.columns])
-            raise SelectionError(f"a plot or claim needs the column {column!r}; {known}")
+            hint = nearest(column, [str(name) for name in rows.columns])
+            raise SelectionError(f"a plot or claim needs the column {column!r}; {hint}")
 
 
 def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
@@ -158,11 +158,11 @@ def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[p
     for rows in series:
         require(rows, "replica", "value")
     groups = [split(rows, match) for rows in series]
-    shared = [key for key in groups[0] if all(key in own for own in groups)]
+    shared = [key for key in groups[0] if all(key in members for members in groups)]
     if not shared:
         raise EmptySelectionError(f"the series share no {', '.join(match)}")
-    means = [[own[key].groupby("replica")["value"].mean() for own in groups] for key in shared]
-    return [pd.concat(one, axis=1, keys=range(len(groups))) for one in means]
+    means = [[members[key].groupby("replica")["value"].mean() for members in groups] for key in shared]
+    return [pd.concat(columns, axis=1, keys=range(len(groups))) for columns in means]
 
 
 def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> pd.DataFrame:
@@ -193,11 +193,11 @@ def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
             )
         return ~_meets(column, wanted["not"])
     values = wanted if isinstance(wanted, list | tuple) else [wanted]
-    found = column.isna().to_numpy(dtype=bool) & (None in values)
+    met = column.isna().to_numpy(dtype=bool) & (None in values)
     if not is_numeric_dtype(column) or is_bool_dtype(column):
-        return found | column.isin([value for value in values if value is not None]).to_numpy(dtype=bool)
+        return met | column.isin([value for value in values if value is not None]).to_numpy(dtype=bool)
     numbers = column.to_numpy(dtype=float, na_value=np.nan)
     for value in values:
         if isinstance(value, int | float):
-            found |= np.isclose(numbers, value, rtol=1e-9, atol=0.0)
-    return found
+            met |= np.isclose(numbers, value, rtol=1e-9, atol=0.0)
+    return met

@@ -168,5 +168,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _groups(values: Sample, strata: Strata) -> list[Float[np.ndarray, " _"]]:
     """Values of each stratum; all as one where a stratum has a single block."""
     labels = list(strata)
-    groups = [values[[label == one for label in labels]] for one in dict.fromkeys(labels)]
+    groups = [values[[label == stratum for label in labels]] for stratum in dict.fromkeys(labels)]
     return groups if groups and min(len(group) for group in groups) > 1 else [values]

@@ -44,12 +44,12 @@ def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, dra
     """
     if not noise_variance > 0:
         raise ValueError(f"noise_variance = {noise_variance}: contributors need noise of a positive variance")
-    counts = np.array([len(own) for own in values])
+    counts = np.array([len(reports) for reports in values])
     if not len(counts) or counts.min() == 0:
         raise ValueError("values: every server needs at least one contributor")
     scale = state_scale(counts)
-    noisy = [own + math.sqrt(noise_variance) * draws.standard_normal(len(own)) for own in values]
-    return Reports(float(np.concatenate(values).mean()), scale * np.array([own.sum() for own in noisy]))
+    noisy = [reports + math.sqrt(noise_variance) * draws.standard_normal(len(reports)) for reports in values]
+    return Reports(float(np.concatenate(values).mean()), scale * np.array([reports.sum() for reports in noisy]))
 
 
 def state_scale(counts: Int[np.ndarray, " n"]) -> float:

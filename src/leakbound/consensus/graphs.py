@@ -71,18 +71,6 @@ def graph_from_edges(servers: int, edges: Iterable[tuple[int, int]]) -> nx.Graph
     return graph
 
 
-def graph_from_adjacency(adjacency: Float[np.ndarray, "n n"]) -> nx.Graph:
-    """Undirected graph of a symmetric matrix with an edge wherever an entry off the diagonal is not 0.
-
-    Raises:
-        ValueError: If the matrix is not symmetric.
-    """
-    if not np.array_equal(adjacency, adjacency.T):
-        raise ValueError("adjacency: is not symmetric; averaging needs undirected edges")
-    first, second = np.nonzero(np.triu(adjacency, 1))
-    return graph_from_edges(len(adjacency), zip(first.tolist(), second.tolist(), strict=True))
-
-
 def check_connected(graph: nx.Graph) -> None:
     """Refuse a graph on which servers cannot reach a common average.
 
@@ -122,23 +110,6 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
         weights[first, second] = weights[second, first] = 1.0 / (1.0 + max(graph.degree[first], graph.degree[second]))
     np.fill_diagonal(weights, 1.0 - weights.sum(axis=1))
     return weights
-
-
-def convergence_rate(weights: Float[np.ndarray, "n n"]) -> float:
-    """|λ₂(W)|, the second largest absolute eigenvalue: the factor by which differences shrink in a step."""
-    return float(np.sort(np.abs(np.linalg.eigvalsh(weights)))[-2])
-
-
-def contraction(weights: Float[np.ndarray, "n n"]) -> float:
-    """χ = ½ max_ij Σ_l |w_il − w_jl|, which bounds how much of the spread of states one step leaves.
-
-    Wang et al. state χ ∈ (0, 1) for Metropolis weights. It is 1 as soon as two servers have no closed neighbour in
-    common, and 0 on a complete graph; that spreads vanish follows from |λ₂(W)| < 1 instead.
-
-    Source:
-        Wang et al. 2020, Lemma 6.
-    """
-    return 0.5 * float(np.abs(weights[:, None, :] - weights[None, :, :]).sum(axis=2).max())
 
 
 def _check_servers(servers: int) -> None:

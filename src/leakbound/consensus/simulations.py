@@ -91,8 +91,8 @@ def _secure_draws(privacy_noise: str) -> Draws | None:
 def _distances(states: Float[np.ndarray, "runs n"], mean: float, batches: int) -> Float[np.ndarray, "2 batches"]:
     """Spread of the states and their largest deviation from x̂, averaged over each batch."""
     high, low = states.max(axis=1), states.min(axis=1)
-    found = np.stack([high - low, np.maximum(high - mean, mean - low)])
-    return found.reshape(2, batches, -1).mean(axis=2)
+    distances = np.stack([high - low, np.maximum(high - mean, mean - low)])
+    return distances.reshape(2, batches, -1).mean(axis=2)
 
 
 def _distance_rows(measured: Float[np.ndarray, "times 2 batches"]) -> pd.DataFrame:

@@ -183,8 +183,8 @@ _BOUNDS = {
 
 def bounds(metric: str) -> tuple[float, float]:
     """Values that a metric can have, e.g. (0, 1) for an accuracy; all numbers where none are known to be impossible."""
-    known = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
-    return next(known, (-math.inf, math.inf))
+    matching = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
+    return next(matching, (-math.inf, math.inf))
 
 
 def level_label(defense: str, level: float) -> str:

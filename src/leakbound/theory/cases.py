@@ -91,11 +91,6 @@ class ExchangeableOptimum:
     noise: Exchangeable | None
 
 
-def threshold_bits(signal: Exchangeable) -> float:
-    """Budget above which the optimum of case 3 releases both modes, ½ log₂(v / min x)."""
-    return 0.5 * math.log(signal.conditional_variance / min(signal.joint, signal.difference)) / BIT
-
-
 def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> ExchangeableOptimum:
     """Case 3: exchangeable noise of greatest utility that keeps every client within its budget.
 

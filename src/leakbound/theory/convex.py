@@ -165,5 +165,5 @@ def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], poin
 
 def _utility_bits(root: Float[np.ndarray, "n n"], factor: Float[np.ndarray, "n r"]) -> float:
     """Utility of a release of precision RRᵀ, bits per client, from the factor L of the covariance."""
-    told = np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()
-    return 0.5 * float(told) / len(root) / BIT
+    nats = np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()
+    return 0.5 * float(nats) / len(root) / BIT

@@ -28,18 +28,18 @@ def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
         Zeng et al. 2022, Eq. (19).
     """
     others = _others(len(signal), client)
-    known = signal[np.ix_(others, others)]
+    others_covariance = signal[np.ix_(others, others)]
     cross = signal[:, others]
-    whole = np.block([[signal + noise, cross], [cross.T, known]])
-    return 0.5 * (log_determinant(whole) - log_determinant(known) - log_determinant(noise)) / BIT
+    joint = np.block([[signal + noise, cross], [cross.T, others_covariance]])
+    return 0.5 * (log_determinant(joint) - log_determinant(others_covariance) - log_determinant(noise)) / BIT
 
 
 def unconditional_leak_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
     """I(X_i; Yⁿ), information about a client for somebody without side information, of at least two clients."""
     _others(len(signal), client)
     cross = signal[:, [client]]
-    whole = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
-    return mutual_information(whole, [0]) / BIT
+    joint = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
+    return mutual_information(joint, [0]) / BIT
 
 
 def _others(clients: int, client: int) -> list[int]:

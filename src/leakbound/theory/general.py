@@ -165,15 +165,8 @@ def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r 
 def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]) -> float:
     """I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client."""
     factor = release_matrix(precision)
-    told = log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T)
-    return 0.5 * told / len(signal) / BIT
-
-
-def release_privacy_bits(
-    signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, " n"]:
-    """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits."""
-    return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT
+    nats = log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T)
+    return 0.5 * nats / len(signal) / BIT
 
 
 def _inverse(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

@@ -25,21 +25,10 @@ def joint_bracket(release: Release, *, as_printed: bool = False) -> float:
     """
     signal, noise, n = release.signal, release.noise, release.signal.n_clients
     if as_printed:
-        return _printed_bracket(release, (-1) ** (n + 1))
+        return printed_bracket(release, (-1) ** (n + 1))
     own = signal.variance + (n - 2) * signal.covariance
     other = noise.variance + (n - 2) * noise.covariance
     return own * noise.joint * noise.difference + other * signal.joint * signal.difference
-
-
-def joint_determinant(release: Release, *, as_printed: bool = False) -> float:
-    """|Cov(Yⁿ, X⁻ⁱ)|, of 2n − 1 rows, as Eq. (22) gives it; in plain numbers, so for few clients only.
-
-    Args:
-        release: Parameters and noise.
-        as_printed: By the paper's Eq. (22), which its Eq. (24) simplifies with another sign for odd n.
-    """
-    bracket = _printed_bracket(release, -1) if as_printed else joint_bracket(release)
-    return bracket * (release.signal.difference * release.noise.difference) ** (release.signal.n_clients - 2)
 
 
 def printed_argument(release: Release) -> float:
@@ -55,7 +44,7 @@ def printed_privacy_bits(release: Release) -> float:
     return 0.5 * math.log(argument) / BIT if argument > 0.0 else math.nan
 
 
-def _printed_bracket(release: Release, sign: int) -> float:
+def printed_bracket(release: Release, sign: int) -> float:
     """A + B + C + D with the given sign of B: (−1)^{n+1} in Eq. (24), −1 in Eq. (22) once its powers are collected."""
     n, a, b = release.signal.n_clients, release.signal.variance, release.signal.covariance
     s, e = release.noise.variance, release.noise.covariance

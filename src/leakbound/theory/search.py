@@ -57,12 +57,12 @@ def search_exchangeable_noise(
     program = _Program(signal, mi_budget_bits, as_printed)
     low, high = (-_EDGE, _EDGE * (signal.n_clients - 1)) if reach is None else (-reach, reach)
     region = optimize.Bounds([math.log(least), low], [math.log(_CEILING * signal.variance), high], keep_feasible=True)
-    found = [
+    releases = [
         program.solve(np.array([math.log(start), r]), region)
         for start in np.geomspace(max(least, needed / 4.0), 4.0 * max(signal.conditional_variance, least), 4)
         for r in (low / 2.0, 0.0, min(high / 2.0, 0.5))
     ]
-    allowed = [release for release in found if program.room(release).min() >= -_SLACK]
+    allowed = [release for release in releases if program.room(release).min() >= -_SLACK]
     if not allowed:
         raise ValueError(f"no start led to noise within the constraint for ε = {mi_budget_bits} bits; widen the region")
     return max(allowed, key=lambda release: release.utility_bits)

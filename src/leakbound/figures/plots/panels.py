@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -99,33 +99,46 @@ def panels(
         share_y: True if panels share their y axis: all of them, or those of one row where rows are quantities.
         height: Inches of a row of a single panel; several are drawn smaller.
     """
-    datasets, models = (style.ordered(drawn[column], style.NAMES) for column in ("dataset", "model"))
-    labels = list(quantities or ())
-    if quantities:
-        lines = [(conditions, "") for conditions in quantities.values()]
-    elif "model" in series or len(models) == 1:
-        lines = [({}, "")]
-    else:
-        lines = [({"model": model}, style.written(model)) for model in models]
-    broken = len(lines) == 1 and len(datasets) > _MOST_IN_A_ROW
-    shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(lines), len(datasets))
-    single = shape == (1, 1)
+    datasets = style.ordered(drawn["dataset"], style.NAMES)
+    rows = _rows_of_panels(drawn, series, quantities)
+    broken = len(rows) == 1 and len(datasets) > _MOST_IN_A_ROW
+    shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(rows), len(datasets))
     wide = style.ONE_COLUMN if shape[1] <= _MOST_IN_A_ROW else style.TWO_COLUMNS
-    tall = height if single else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
+    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
     figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(*shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False)
+    labels = list(quantities or ())
     shown = []
-    wanted = [{"dataset": dataset, **conditions} for conditions, _ in lines for dataset in datasets]
-    for index, (cell, where) in enumerate(zip_longest(axes.flat, wanted)):
-        if where is None or select_or_nothing(drawn, where).empty:
+    for index, (cell, (row, dataset)) in enumerate(zip(axes.flat, product(rows, datasets), strict=False)):
+        where = {"dataset": dataset, **row.where}
+        if select_or_nothing(drawn, where).empty:
             cell.set_visible(False)
             continue
         titled = len(datasets) > 1 and (broken or index < len(datasets))
-        quantity = labels[index // len(datasets)] if labels else ""
-        shown.append(Panel(cell, where, style.written(where["dataset"]) if titled else "", quantity))
-    right = [""] * shape[0] if broken else [name for _, name in lines]
+        shown.append(Panel(cell, where, style.written(dataset) if titled else "", row.label))
+    for cell in axes.flat[len(rows) * len(datasets) :]:
+        cell.set_visible(False)
+    right = [""] * shape[0] if broken else [row.name for row in rows]
     return Panels(figure, axes, shown, labels, right)
+
+
+class _Row(NamedTuple):
+    """Conditions of a row of panels, its name at the right, and the label of its y axis."""
+
+    where: Conditions
+    name: str = ""
+    label: str = ""
+
+
+def _rows_of_panels(drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None) -> list[_Row]:
+    """Rows of panels: one for each explicit quantity, else for each model that is no series."""
+    models = style.ordered(drawn["model"], style.NAMES)
+    if quantities:
+        return [_Row(conditions, label=label) for label, conditions in quantities.items()]
+    if "model" in series or len(models) == 1:
+        return [_Row({})]
+    return [_Row({"model": model}, style.written(model)) for model in models]
 
 
 def handle(label: str, **appearance: Any) -> Line2D:

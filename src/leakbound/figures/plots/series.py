@@ -67,8 +67,10 @@ def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
-    found = {tuple(str(value) for value in line) for line in rows[varying].drop_duplicates().itertuples(index=False)}
-    ordered = sorted(found, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)])
+    combinations = {
+        tuple(str(value) for value in line) for line in rows[varying].drop_duplicates().itertuples(index=False)
+    }
+    ordered = sorted(combinations, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)])
     return [Series(dict(zip(varying, line, strict=True)), _look(line, list(ranks.values()))) for line in ordered]
 
 
@@ -91,8 +93,8 @@ def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = Fal
     if "epsilon" not in rows.columns:
         return ""
     stated = rows.dropna(subset=["epsilon"])[[along, "epsilon"]]
-    found = stated.groupby(along)["epsilon"].agg(["min", "max"]).sort_index(ascending=not descending)
-    texts = ["–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in found.itertuples(index=False)]
+    ranges = stated.groupby(along)["epsilon"].agg(["min", "max"]).sort_index(ascending=not descending)
+    texts = ["–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in ranges.itertuples(index=False)]
     return f"ε = {', '.join(texts)}" if texts else ""
 
 
@@ -126,21 +128,21 @@ def mean_line(
     import pandas as pd
 
     if "replica" in rows.columns and rows.duplicated([x, "replica"]).any():
-        known = {x, "replica", "value", "run", "low", "high", "epsilon"}
-        varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
+        ignored = {x, "replica", "value", "run", "low", "high", "epsilon"}
+        varying = [str(column) for column in rows.columns if column not in ignored and rows[column].nunique() > 1]
         raise SelectionError(f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}")
     groups = {value: group["value"] for value, group in rows.groupby(x, sort=True)}
-    found = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
-    line = pd.DataFrame(found, columns=[x, "middle", "low", "high", "few"])
+    middles = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
+    line = pd.DataFrame(middles, columns=[x, "middle", "low", "high", "few"])
     if band is not None and not line["few"].all():
         ends = line[["low", "high"]].where(~line["few"])
         axes.fill_between(line[x], ends["low"], ends["high"], color=look.color, alpha=band, lw=0)
     if band is not None:
         every = changes.get("markevery", 1)
         start, step = every if isinstance(every, tuple) else (0, every)
-        few = line[line["few"]].iloc[start::step][x]
+        places = line[line["few"]].iloc[start::step][x]
         dots_of(
-            axes, [(float(place), value) for place in few for value in groups[place] if len(groups[place]) > 1], look
+            axes, [(float(place), value) for place in places for value in groups[place] if len(groups[place]) > 1], look
         )
     axes.plot(line[x], line["middle"], **{**look.line(), "zorder": 3, **changes})
     return line
@@ -155,8 +157,10 @@ def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.Look) -> 
 def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
     """Mark at the frame, with an open triangle, where an interval or a replica lies beyond the limits of a panel."""
     look: dict[str, Any] = {"ms": 4.0, "mfc": "white", "mec": color, "mew": 0.8, "clip_on": False, "zorder": 6}
-    for index, (own, limits, markers) in enumerate(((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))):
-        for edge, marker, beyond in zip(limits, markers, (own.low < limits[0], own.high > limits[1]), strict=True):
+    for index, (middle, limits, markers) in enumerate(((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))):
+        for edge, marker, beyond in zip(
+            limits, markers, (middle.low < limits[0], middle.high > limits[1]), strict=True
+        ):
             if beyond:
                 axes.plot(*((x.value, edge) if index else (edge, y.value)), marker=marker, **look)
 

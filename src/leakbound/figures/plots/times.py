@@ -68,20 +68,20 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         raise EmptySelectionError(f"no row has {options.x} up to {options.until}")
     figure = canvas(options.width, 2.6)
     axes = figure.subplots()
-    known = series_of(shown, options.series)
+    drawn = series_of(shown, options.series)
     ends: list[tuple[float, str, str]] = []
-    for index, series in enumerate(known):
-        own = series.of(shown)
-        every = max(1, own[options.x].nunique() // _MARKERS)
-        start = index * every // len(known)  # lines that coincide show their markers side by side
-        line = mean_line(axes, own, options.x, series.look, markevery=(start, every))
+    for index, series in enumerate(drawn):
+        chosen = series.of(shown)
+        every = max(1, chosen[options.x].nunique() // _MARKERS)
+        start = index * every // len(drawn)  # lines that coincide show their markers side by side
+        line = mean_line(axes, chosen, options.x, series.look, markevery=(start, every))
         ends.append((float(line["middle"].iloc[-1]), series.look.label, series.look.color))
     controls: list[tuple[float, str, str]] = []
     for control, dashes in zip(options.controls, DASHES, strict=False):
-        own = select_or_nothing(rows, control.where)
-        if own.empty:
+        chosen = select_or_nothing(rows, control.where)
+        if chosen.empty:
             continue
-        height = float(own["value"].mean())
+        height = float(chosen["value"].mean())
         axes.axhline(height, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), zorder=2)
         controls.append((height, control.label, style.CONTROL_COLOR))
     if options.log_y:
@@ -89,7 +89,7 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
-    legend(figure, [] if at_ends else handles(series.look for series in known))
+    legend(figure, [] if at_ends else handles(series.look for series in drawn))
     end_labels(figure, axes, [*ends, *controls] if at_ends else controls)
     return figure
 
@@ -123,15 +123,15 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     looks = _looks(lines[options.series], options.label)
     made = panels(lines, share_y=False)
     for panel in made.shown:
-        own = panel.of(lines)
+        inside = panel.of(lines)
         for value, look in looks.items():
-            chosen = own[own[options.series].isna() if value != value else own[options.series] == value]
+            chosen = inside[inside[options.series].isna() if value != value else inside[options.series] == value]
             if not chosen.empty:
                 every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
                 mean_line(panel.axes, chosen, options.x, look, band=0.15, markevery=every)
         if options.log_y:
             log_y(panel.axes)
-        places = sorted(float(place) for place in own[options.x].unique())
+        places = sorted(float(place) for place in inside[options.x].unique())
         level_axis(made.figure, panel.axes, places, options.log_x)
         if len(places) > _MARKERS_IN_PANELS and not options.log_x:
             panel.axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -151,11 +151,11 @@ def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
         return {name: style.look(name) for name in style.ordered(values)}
     numbers = sorted(float(value) for value in values.dropna().unique())
     low, high = _SHADES
-    found: dict[Any, style.Look] = {}
+    looks: dict[Any, style.Look] = {}
     for index, number in enumerate(numbers):
         place = low + (high - low) * index / max(1, len(numbers) - 1)
         color, marker = to_hex(colormaps["viridis"](place)), _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
-        found[number] = style.Look(label.format(number), color, marker)
+        looks[number] = style.Look(label.format(number), color, marker)
     if values.isna().any():
-        found[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
-    return found
+        looks[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
+    return looks

@@ -24,12 +24,12 @@ def category(figure: FigureConfig) -> str:
 
 def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
     """Keys ``paper/id`` of figures, each with its twins of the same paper behind it: ``fig10`` with ``fig10_gain``."""
-    known = [f"{figure.paper}/{figure.id}" for figure in figures]
-    found: dict[str, list[str]] = {}
-    for key in known:
-        head = next(head for head in accumulate(key.split("_"), "{}_{}".format) if head in known)
-        found.setdefault(head, []).append(key)
-    return [sorted(keys, key=lambda key: key != head) for head, keys in found.items()]
+    listed = [f"{figure.paper}/{figure.id}" for figure in figures]
+    grouped: dict[str, list[str]] = {}
+    for key in listed:
+        head = next(head for head in accumulate(key.split("_"), "{}_{}".format) if head in listed)
+        grouped.setdefault(head, []).append(key)
+    return [sorted(keys, key=lambda key: key != head) for head, keys in grouped.items()]
 
 
 def levels(defenses: Mapping[str, Sequence[float]]) -> str:
@@ -57,42 +57,44 @@ def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
     return [
         [
             style.written(name),
-            ", ".join(f"{count} {kind}" for kind, count in told["jobs"].items()) or "none",
-            f"{told['channels']:.4g}",
-            told["dp"]["stated"] if told["dp"] else "–",
-            f"{told['federated']:.4g}" if told["federated"] else "–",
-            f"{told['record']:.4g}",
-            _of_all(told),
+            ", ".join(f"{count} {kind}" for kind, count in leakage["jobs"].items()) or "none",
+            f"{leakage['channels']:.4g}",
+            leakage["dp"]["stated"] if leakage["dp"] else "–",
+            f"{leakage['federated']:.4g}" if leakage["federated"] else "–",
+            f"{leakage['record']:.4g}",
+            _of_all(leakage),
         ]
-        for name, told in provenance.get("leakage", {}).items()
+        for name, leakage in provenance.get("leakage", {}).items()
     ]
 
 
-def _of_all(told: Mapping[str, Any]) -> str:
+def _of_all(leakage: Mapping[str, Any]) -> str:
     """Nats that all jobs tell together of a member, also those of other datasets with the same records."""
-    if told["unbounded"]:
-        return f"no bound: {len(told['unbounded'])} have none"
-    if "same_records" not in told:
-        return f"{told['record']:.4g}"
-    others = ", ".join(map(style.written, told["same_records"]))
-    nats = "no bound" if told["record_of_all"] is None else f"{told['record_of_all']:.4g}"
+    if leakage["unbounded"]:
+        return f"no bound: {len(leakage['unbounded'])} have none"
+    if "same_records" not in leakage:
+        return f"{leakage['record']:.4g}"
+    others = ", ".join(map(style.written, leakage["same_records"]))
+    nats = "no bound" if leakage["record_of_all"] is None else f"{leakage['record_of_all']:.4g}"
     return f"{nats} with {others}, which has the same records"
 
 
 def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
     """Run to what its weights tell of one member: those of one replica, and those of all."""
     return [
-        [run, *([str(found["count"]), *(found[name]["stated"] for name in _STATED)] if found else _NO_BOUND)]
-        for told in provenance.get("leakage", {}).values()
-        for run, found in told["runs"].items()
+        [run, *([str(bound["count"]), *(bound[name]["stated"] for name in _STATED)] if bound else _NO_BOUND)]
+        for leakage in provenance.get("leakage", {}).values()
+        for run, bound in leakage["runs"].items()
     ]
 
 
 def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
     """Item that jobs leave, if a bound covers it, why, and how many jobs leave it so."""
     counts: Counter[tuple[str, bool, str]] = Counter()
-    for told in provenance.get("leakage", {}).values():
-        counts.update({(one["item"], one["covered"], one["why"]): one["jobs"] for one in told["released"]})
+    for leakage in provenance.get("leakage", {}).values():
+        counts.update(
+            {(release["item"], release["covered"], release["why"]): release["jobs"] for release in leakage["released"]}
+        )
     return [
         [item, "covered" if covered else "not covered", why, f"{jobs:,}"]
         for (item, covered, why), jobs in sorted(counts.items())

@@ -97,8 +97,8 @@ class Report:
     def totals(self) -> dict[str, int]:
         """Verdict to number of claims, of experiments and of closed forms."""
         counts = scoreboard(self.claims) if len(self.claims) else pd.DataFrame()
-        found = counts.iloc[-1].to_dict() if len(counts) else {}
-        return {name: int(found.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
+        last = counts.iloc[-1].to_dict() if len(counts) else {}
+        return {name: int(last.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
 
     @property
     def sentences(self) -> list[str]:
@@ -221,8 +221,8 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
         return "nothing to compare"
     counted = f"{blocks} block{'s' * (blocks > 1)}"
     if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
-        few = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
-        return f"effect {claim['effect']:.3g} over {counted}: {few}"
+        reason = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
+        return f"effect {claim['effect']:.3g} over {counted}: {reason}"
     numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
     if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
         numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"

@@ -64,9 +64,9 @@ def covariance_leak(
         strangers = private[order[-others:]]
         for count in sizes:
             members = private[order[:count]]
-            found = {**_areas(members, strangers, law, axes), "gaussian": gaussian_auc(count, width)}
+            areas = {**_areas(members, strangers, law, axes), "gaussian": gaussian_auc(count, width)}
             shared = {"records": count, "ratio": count / width, "replica": replica, "metric": "auc"}
-            rows += [{"published": name, **shared, "value": value} for name, value in found.items()]
+            rows += [{"published": name, **shared, "value": value} for name, value in areas.items()]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
@@ -112,14 +112,14 @@ def _areas(
     variances, basis = _axes(exact)
     squares = _squares(shown, exact.mean, basis)
     raised = (1 - weight) * variances + weight * level  # both have the same directions
-    told = {"members": _distances(variances, squares), "shrunk": _distances(raised, squares)}
+    scores = {"members": _distances(variances, squares), "shrunk": _distances(raised, squares)}
     if weight < 1:
-        told["undone"] = _distances((raised - weight * level) / (1 - weight), squares)
-    told["aux"] = _distances(axes[0], _squares(shown, law.mean, axes[1]))
+        scores["undone"] = _distances((raised - weight * level) / (1 - weight), squares)
+    scores["aux"] = _distances(axes[0], _squares(shown, law.mean, axes[1]))
     along = ((shown - law.mean) @ axes[1]) * ((exact.mean - law.mean) @ axes[1])
-    told["mean"] = -(along[:, axes[0] > 0] / axes[0][axes[0] > 0]).sum(axis=1)
+    scores["mean"] = -(along[:, axes[0] > 0] / axes[0][axes[0] > 0]).sum(axis=1)
     count = len(shown) - len(strangers)
-    return {name: auc_interval(-values[:count], -values[count:]).value for name, values in told.items()}
+    return {name: auc_interval(-values[:count], -values[count:]).value for name, values in scores.items()}
 
 
 def _axes(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:

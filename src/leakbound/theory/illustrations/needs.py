@@ -43,10 +43,10 @@ def needed(illustration: str, dataset: ImageDataset | None, moments: Moments | N
 
 def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:
     """All capacities that are given for any shape, ascending, or an error if there are none."""
-    found = sorted({level for levels in settings.levels.values() for level in levels})
-    if not found:
+    levels = sorted({level for swept in settings.levels.values() for level in swept})
+    if not levels:
         raise ValueError(f"illustrations.{illustration}.levels is empty: give channel shapes and capacities in nats")
-    return found
+    return levels
 
 
 def natural_capacities(illustration: str, settings: IllustrationConfig) -> tuple[float, ...]:

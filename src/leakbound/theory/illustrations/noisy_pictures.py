@@ -80,7 +80,7 @@ def _likeness_rows(
     box[slice(*rows), slice(*columns)] = True
     similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
-    found = {
+    values = {
         "ssim": metrics.ssim(clean, seen),
         "ssim_box": similarity[:, box].mean(axis=1),
         "ssim_outside": similarity[:, ~box].mean(axis=1),
@@ -88,4 +88,4 @@ def _likeness_rows(
         "mse_outside": error[:, ~box].mean(axis=1),
     }
     where = {"defense": shape, "level": level, "replica": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
-    return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in found.items()])
+    return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in values.items()])

@@ -41,13 +41,13 @@ def shapes(
         spectrum = decompose(shape, moments, settings.weights)
         for level in levels:
             channel = SHAPES.get(shape).calibrate(spectrum, level)
-            found = {
+            values = {
                 "noise_power": channel.noise_power / moments.total_variance,
                 "distortion": _distortion(channel, spectrum, moments) / moments.total_variance,
                 "attacker_error": _attacker_error(channel, spectrum, moments) / moments.total_variance,
                 "capacity": channel_capacity(channel, spectrum),
             }
-            rows += [{"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found]
+            rows += [{"defense": shape, "level": level, "metric": name, "value": values[name]} for name in values]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
@@ -132,22 +132,22 @@ def leakage(
         noise = noise_scale(eigenvalues, level)
         for rounds in _LENGTHS:
             uses = float(math.ceil(_BATCH * rounds / dataset.drawing.members))
-            told = {
+            accounts = {
                 "printed_total": rounds * level,
                 "added_uses": uses * level,
                 "joint": gaussian_capacity(eigenvalues, noise, uses),
                 "drawn_once": level,
             }
-            left = {account: gaussian_surrogate_error(eigenvalues, told[account]) for account in told}
+            left = {account: gaussian_surrogate_error(eigenvalues, accounts[account]) for account in accounts}
             left |= {
                 "linear_fresh": linear_mmse(eigenvalues, noise, uses) / eigenvalues.size,
                 "linear_once": linear_mmse(eigenvalues, noise) / eigenvalues.size,
                 "prior": float(eigenvalues.mean()),
             }
             scale = eigenvalues.size / moments.dimension / 4.0
-            found = [("leakage", account, nats) for account, nats in told.items()]
-            found += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
+            values = [("leakage", account, nats) for account, nats in accounts.items()]
+            values += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
             frames.append(
-                pd.DataFrame(found, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
+                pd.DataFrame(values, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
             )
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
