@@ -43,7 +43,7 @@ class Config(Settings):
     plugins: PluginsConfig = PluginsConfig()
     datasets: dict[Name, DatasetConfig]
     defenses: dict[Name, Defense] = {}
-    """Defenses beside the known ones, or known ones with other settings; see ``default_defenses``."""
+    """Defenses in addition to the default ones, or these with other settings; see ``default_defenses``."""
     training: TrainingConfig = TrainingConfig()
     attacks: AttackConfig = AttackConfig()
     studies: dict[Name, StudyConfig]
