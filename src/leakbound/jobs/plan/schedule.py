@@ -40,11 +40,11 @@ def makespan(
             heapq.heappush(running, (now + seconds[number], number))
         if not running:
             return now
-        now, number = heapq.heappop(running)
+        now, ended = heapq.heappop(running)
         free[False] += 1
-        free[True] += shared[number]
-        for reader in readers[number]:
-            waiting[reader].discard(number)
+        free[True] += shared[ended]
+        for reader in readers[ended]:
+            waiting[reader].discard(ended)
             if not waiting[reader]:
                 heapq.heappush(ready[shared[reader]], reader)
 
