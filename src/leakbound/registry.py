@@ -62,7 +62,7 @@ class Registry:
 
         Args:
             name: As a configuration says it.
-            plugins: Name to path of things that are known beside the registered ones.
+            plugins: Name to path of things that are known in addition to the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.

@@ -232,7 +232,7 @@ BAD = [
     (("protect", "full", "--out", "out", "--kappa", "1", "--calibrate-to-own"), "full: has no subfolders"),
     (
         ("protect", "flat", "--out", "out", "--kappa", "1", "--calibrate-to-own"),
-        "flat/1.png: lies beside the class folders",
+        "flat/1.png: lies next to the class folders",
     ),
     (
         ("protect", "mixed", "--out", "out", "--kappa", "1", "--calibrate-to-own"),

@@ -22,8 +22,8 @@ from leakbound.config.messages import ConfigError, parse
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step
-from leakbound.jobs.plan.costs import UnitCosts, read_costs
-from leakbound.jobs.plan.plan import estimate
+from leakbound.jobs.plan.estimates import estimate
+from leakbound.jobs.plan.unit_costs import UnitCosts, read_costs
 from leakbound.jobs.table import RunTable
 
 REPOSITORY = Path(__file__).parents[2]

@@ -122,7 +122,7 @@ def test_next_run_waits_for_jobs_that_are_still_at_work_and_later_ones_find_it_o
     second = start(LEAD, tmp_path)
     assert "waiting for jobs of an earlier run" in second.stderr.readline()
     late = start(FOLLOW, LEAKBOUND_RUN=run)
-    assert "another run has begun" in late.communicate()[1]
+    assert "superseded by a newer run; skipping" in late.communicate()[1]
     assert late.returncode == 1
     assert second.poll() is None
     kill(elsewhere)

@@ -10,8 +10,9 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
-from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
-from leakbound.jobs.plan.plan import Estimate, Machine, estimate, plan_text
+from leakbound.jobs.plan.estimates import Estimate, Machine, estimate
+from leakbound.jobs.plan.plan_text import plan_text
+from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)

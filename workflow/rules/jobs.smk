@@ -59,8 +59,8 @@ def tell_what_came_out():
     for job in JOBS.of("report"):
         log = Path(ROOT, log_and_benchmark("report")[0].format(name=job.name))
         if log.is_file() and all(Path(path).is_file() for path in job.outputs.values()):
-            told = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
-            atexit.register(print, told, end="", file=sys.stderr)
+            output = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
+            atexit.register(print, output, end="", file=sys.stderr)
 
 
 def keep_notes_of_secrets():
@@ -130,7 +130,7 @@ def patterns(step):
 
 
 def parameters(step):
-    """All that a job of a step depends on beside its inputs, so that nothing else runs it again; and its files."""
+    """All that a job of a step depends on in addition to its inputs, so that nothing else runs it again; and its files."""
 
     def code(job):
         return code_fingerprint(step.module, *job.modules)

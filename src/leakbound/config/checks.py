@@ -114,6 +114,12 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     yield from _sweep_mistakes(key, study.defenses, study.datasets, config)
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
+    yield from _attack_mistakes(key, study, config)
+    yield from _size_mistakes(key, study, config)
+
+
+def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
+    """Attacks that nobody declared, or that do not fit the networks or defenses of a study."""
     known = config.attacks.all()
     for where, name in _listed(f"{key}.attacks", study.attacks).items():
         if name not in known:
@@ -129,7 +135,6 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
             levels = study.defenses[arm]
             problems = {attack.problem(config.defense(arm), level) for level in levels or (None,)}
             yield from (f"{key}.defenses.{arm} = {shown(levels)}: {problem}" for problem in problems - {None})
-    yield from _size_mistakes(key, study, config)
 
 
 def _efficiency_mistakes(config: Config) -> Iterator[str]:

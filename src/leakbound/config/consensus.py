@@ -16,7 +16,7 @@ class AveragingConfig(Settings):
     """Repetitions of the simulated averaging."""
 
     runs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
-    """Repetitions of each scheme; only the servers' noise is drawn anew."""
+    """Repetitions of each scheme; only the servers' noise is drawn again."""
     batches: Annotated[int, Field(ge=1, le=1000)] = 10
     """Batches of equally many repetitions; the mean over a batch is one replica."""
 

@@ -43,11 +43,12 @@ class Defense(Settings):
         changes_gradients: Whether the server receives anything but the mean gradient of the images that were used.
         trainer: Function that trains a request, ``module:attribute``.
         client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
-        needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
+        needs: Files that training and attacks on gradients read in addition to the images: a channel and its spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
         has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of another's.
         looks: Label, colour and marker in figures, by the name of a defense; a name without a look gets a spare one.
         level_form: Level with its unit, e.g. ``{} nats``.
+        timed_as: Kind of training steps in the plan's table of costs that its steps take as long as.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -65,6 +66,7 @@ class Defense(Settings):
     has_lengths: ClassVar[bool] = True
     looks: ClassVar[Mapping[str, Look]] = {}
     level_form: ClassVar[str] = "{}"
+    timed_as: ClassVar[str] = "none"
 
     mechanism: str
     learning_rates: Rates | None = None
@@ -79,11 +81,6 @@ class Defense(Settings):
     def budget(self) -> dict[str, Any]:
         """δ and accountant of ε, as :func:`leakbound.accounting.statement.stated_bounds` takes them; none without ε."""
         return {}
-
-    @property
-    def timed_as(self) -> str:
-        """Kind of training steps in the plan's table of costs that its steps take as long as."""
-        return "none"
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
@@ -229,7 +226,7 @@ class ChannelDefense(Defense):
         return self
 
     @property
-    def timed_as(self) -> str:
+    def timed_as(self) -> str:  # type: ignore[override]
         """Steps with fresh noise by whether it needs a matrix product; frozen noise is drawn before training."""
         if self.noise == "frozen":
             return "none"
@@ -259,6 +256,7 @@ class DPSGD(Defense):
     client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
     looks: ClassVar[Mapping[str, Look]] = {"dpsgd": Look("DP-SGD", "#B8860B", "X")}
     level_form: ClassVar[str] = "noise {}"
+    timed_as: ClassVar[str] = "dpsgd"
 
     mechanism: Literal["dpsgd"] = "dpsgd"
     max_grad_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = 1.0
@@ -274,11 +272,6 @@ class DPSGD(Defense):
         """Message unless the level is a noise multiplier."""
         allowed = level is not None and 0 <= level < math.inf
         return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
-
-    @property
-    def timed_as(self) -> str:
-        """Steps with the gradient of each record."""
-        return "dpsgd"
 
     @property
     def budget(self) -> dict[str, Any]:
@@ -316,13 +309,9 @@ class ParameterNoise(Defense):
     client_step: ClassVar[str] = f"{_STEPS}:NoisyAverageStep"
     looks: ClassVar[Mapping[str, Look]] = {"parameter_noise": Look("parameter noise", "#EE7733", "<")}
     level_form: ClassVar[str] = "std {}"
+    timed_as: ClassVar[str] = "parameter_noise"
 
     mechanism: Literal["parameter_noise"] = "parameter_noise"
-
-    @property
-    def timed_as(self) -> str:
-        """Steps of its own kind."""
-        return self.mechanism
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
@@ -342,15 +331,11 @@ class GradientCompression(Defense):
     client_step: ClassVar[str] = f"{_STEPS}:LargestCoordinatesStep"
     looks: ClassVar[Mapping[str, Look]] = {"gradient_compression": Look("gradient compression", "#999933", "p")}
     level_form: ClassVar[str] = "fraction {}"
+    timed_as: ClassVar[str] = "gradient_compression"
 
     mechanism: Literal["gradient_compression"] = "gradient_compression"
     error_feedback: bool = True
     """Keep what was not sent, and add it to the next gradient."""
-
-    @property
-    def timed_as(self) -> str:
-        """Steps of its own kind."""
-        return self.mechanism
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""

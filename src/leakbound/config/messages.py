@@ -29,7 +29,7 @@ MOST_VALUES = 100_000
 DEEPEST = 40
 """Mappings and lists inside each other."""
 MOST_SHOWN = 50
-"""Mistakes that one message tells; the rest is counted."""
+"""Mistakes that one message states; the rest is counted."""
 _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
 
@@ -72,7 +72,7 @@ def _line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal but stand there: what cannot be printed is escaped, line breaks too."""
+    """Text that a terminal only shows: characters that cannot be printed are escaped, line breaks too."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

@@ -73,23 +73,27 @@ class ImageReader:
             label = config.label or "label"
             classes, splits = _splits({str(path): _table_of_file(path, label) for path in paths}, "image", label)
             return RawDataset(classes, *splits)
+        return self._from_hub(name, config)
+
+    def _from_hub(self, name: str, config: DatasetConfig) -> RawDataset:
+        """Labels and encoded images of both splits as the hub has them at a commit."""
+        files = f"{self.files or name}_train.parquet and {self.files or name}_test.parquet"
         if self.hub is None:
             raise DatasetError(
                 f"datasets.{name}: its reader knows no copy on the hub. Set {FOLDER_VARIABLE} to the folder that holds "
-                f"{self.files or name}_train.parquet and {self.files or name}_test.parquet."
+                f"{files}."
             )
         if config.revision is None:
             raise DatasetError(
                 f"datasets.{name}.revision: is missing. The files of {self.hub.repository} on the hub can be replaced, "
                 "so the commit must be named that is meant: 40 digits, on the page of the dataset under Files and "
-                f"versions, History. Or set {FOLDER_VARIABLE} to a folder with {self.files or name}_train.parquet and "
-                f"{self.files or name}_test.parquet."
+                f"versions, History. Or set {FOLDER_VARIABLE} to a folder with {files}."
             )
-        known = ORIGINALS.get(config.reader or name)
-        sizes = dict(zip(_SPLITS, (known.train, known.test), strict=True)) if known else {}
+        original = ORIGINALS.get(config.reader or name)
+        sizes = (original.train, original.test) if original else (None, None)
         tables = {
-            f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, sizes.get(split))
-            for split in _SPLITS
+            f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, size)
+            for split, size in zip(_SPLITS, sizes, strict=True)
         }
         classes, splits = _splits(tables, self.hub.image, config.label or self.hub.label)
         return RawDataset(classes, *splits)

@@ -66,7 +66,7 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
 
     Args:
         values: Column of labels: integers, or booleans.
-        classes: Number of classes; None if the labels themselves tell, then they must be 0 … k-1 without gaps.
+        classes: Number of classes; None if the labels themselves determine it; then they must be 0 … k-1 without gaps.
         column: Column name, for messages.
         origin: File or dataset, for messages.
 

@@ -146,7 +146,7 @@ class ImageDataset:
         return self._labelled(replica, self.parts(replica).members)
 
     def nonmembers(self, replica: int) -> Split:
-        """As many others of the pool, which attackers on membership are to tell from the members."""
+        """As many others of the pool, which attackers on membership are to distinguish from the members."""
         return self._labelled(replica, self.parts(replica).nonmembers)
 
     def validation(self, replica: int) -> Split:
@@ -289,8 +289,8 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     if sizes.members < 1 or sizes.drawn > sizes.pool:
         raise DatasetError(
             f"datasets.{name}: a replica draws members = {sizes.members}, as many non-members and validation = "
-            f"{sizes.validation} from a pool of {sizes.pool}; beside aux = {sizes.aux}, {raw.train.origin} has only "
-            f"{len(rows)} images. Ask for fewer members or a smaller aux."
+            f"{sizes.validation} from a pool of {sizes.pool}; in addition to aux = {sizes.aux}, "
+            f"{raw.train.origin} has only {len(rows)} images. Ask for fewer members or a smaller aux."
         )
     if (problem := canary_problem(config.canaries, sizes.members, len(raw.classes))) is not None:
         raise DatasetError(f"datasets.{name}.{problem}")

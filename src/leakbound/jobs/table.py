@@ -37,7 +37,7 @@ class RunTable:
         first_study: Slug to the first study that the run belongs to.
         federated: Table of federated averaging to its runs.
         tables: Names of every table: each study's, ``efficiency``, ``<section>/<table>`` of the sections that make
-            tables beside the chain, and ``scoreboard`` where a figure makes claims.
+            tables of their own, and ``scoreboard`` where a figure makes claims.
         figures: ``paper/id`` to figure.
     """
 
@@ -157,7 +157,7 @@ class RunTable:
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Tables of a section beside the chain, each with the settings that it depends on: not those of the others."""
+        """Tables of a section of its own, each with the settings that it depends on: not those of the others."""
         section = getattr(self.config, name)
         tables = () if section is None else section.tables()
         for table in tables:

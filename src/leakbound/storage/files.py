@@ -83,13 +83,13 @@ def read_arrays(path: Path | str, *, sealed: bool = True) -> dict[str, np.ndarra
 
 
 def read_metadata(path: Path | str, *, sealed: bool = True) -> dict[str, str]:
-    """Read the strings stored beside the arrays of a safetensors file."""
+    """Read the strings stored with the arrays of a safetensors file."""
     with _archive(Path(path), sealed) as archive:
         return _strings(archive)
 
 
 def read_arrays_and_metadata(path: Path | str, *, sealed: bool = True) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read the named arrays of a safetensors file and the strings stored beside them, with one look at its bytes."""
+    """Read the named arrays of a safetensors file and the strings stored with them, with one look at its bytes."""
     with _archive(Path(path), sealed) as archive:
         arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
         return arrays, _strings(archive)
@@ -122,7 +122,7 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
 
 def _strings(archive: Any) -> dict[str, str]:
-    """Strings stored beside the arrays of an open safetensors file; a ValueError if something else is there."""
+    """Strings stored with the arrays of an open safetensors file; a ValueError if something else is there."""
     found = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
     if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
         raise ValueError("beside its arrays lies something else than named strings")

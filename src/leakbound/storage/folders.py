@@ -52,7 +52,7 @@ def write_manifest(folder: Path) -> None:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside the one that it is to become, which vanishes where it is not moved."""
+    """An empty folder next to the one that it is to become, which vanishes where it is not moved."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder)
     with scratch(folder) as new:

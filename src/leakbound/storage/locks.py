@@ -21,7 +21,7 @@ def opened(path: Path) -> IO[str]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(0o600)
-    with suppress(OSError):  # made by an earlier version, or by a colleague who shares it
+    with suppress(OSError):  # made by a colleague who shares it
         path.chmod(0o600)
     return path.open("a+", encoding="utf-8")
 

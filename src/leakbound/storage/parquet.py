@@ -65,18 +65,9 @@ class ParquetSource:
             TooLargeError: If they would take more than is allowed.
             ValueError, OSError: If the file is damaged, a column holds lists, or one of all holds structures.
         """
-        described, leaves = self._file.metadata, self._file.schema
-        chosen = [
-            index
-            for index in range(len(leaves))
-            if columns is None or any(f"{leaves.column(index).path}.".startswith(f"{name}.") for name in columns)
-        ]
-        for leaf in (leaves.column(index) for index in chosen):
-            if leaf.max_repetition_level:
-                raise ValueError(f"column {leaf.path!r} holds lists, each of any length")
-            if columns is None and leaf.name != leaf.path:
-                name = leaf.path.partition(".")[0]
-                raise ValueError(f"column {name!r} holds structures, of which each row would become many objects")
+        described = self._file.metadata
+        leaves = self._file.schema
+        chosen = self._leaves(columns)
         most = max(limits.TABLE, limits.EXPANSION * self._source.size())
         groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
         rows = max(described.num_rows, sum(group.num_rows for group in groups))
@@ -89,6 +80,21 @@ class ParquetSource:
             held += batch.nbytes
             limits.check(self._path, "bytes or more once decoded", held, most)
             yield batch
+
+    def _leaves(self, columns: Sequence[str] | None) -> list[int]:
+        """Indices of the chosen columns; a ValueError if one holds lists, or one of all holds structures."""
+        chosen = []
+        for index in range(len(self._file.schema)):
+            leaf = self._file.schema.column(index)
+            if columns is not None and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
+                continue
+            if leaf.max_repetition_level:
+                raise ValueError(f"column {leaf.path!r} holds lists, each of any length")
+            if columns is None and leaf.name != leaf.path:
+                name = leaf.path.partition(".")[0]
+                raise ValueError(f"column {name!r} holds structures, of which each row would become many objects")
+            chosen.append(index)
+        return chosen
 
     def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
         """Bytes of the longest page of a column in one group of rows, decompressed; the decoder starts at the same."""

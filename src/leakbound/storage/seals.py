@@ -1,6 +1,6 @@
 """Seals: files that are whole or not there, and errors that name the file.
 
-Each file has a seal beside it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so that
+Each file has a seal next to it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so that
 ``sha256sum -c`` reads it. Readers compare before they use anything, and refuse a file without a seal unless the caller
 says ``sealed=False``: files that were published, or come from others, have none.
 """
@@ -112,7 +112,7 @@ def check(path: Path | str) -> str:
 def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str]) -> T:
     """Content of a file as ``read`` gives it, once its SHA-256 is the one in the seal.
 
-    Looks twice: whoever reads while a record is replaced, as ``sync`` does, may meet the new seal beside the old file.
+    Looks twice: whoever reads while a record is replaced may meet the new seal next to the old file.
     """
     for wait in (_REPLACING, 0.0):
         try:
@@ -124,7 +124,7 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
             with seal.open("rb") as file:
                 expected = file.read(_LONGEST_SEAL)
         except FileNotFoundError:
-            raise DamagedFileError(path, f"it has no seal {seal.name}: nobody knows whether it is whole") from None
+            raise DamagedFileError(path, f"no checksum file {seal.name}, so its integrity cannot be verified") from None
         except OSError as error:
             raise DamagedFileError(path, f"its seal: {error}") from error
         if expected == _seal_text(path, digest(found)).encode():
