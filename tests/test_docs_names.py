@@ -74,22 +74,16 @@ def bound(path: Path) -> frozenset[str]:
 
 def missing(dotted: str) -> str | None:
     """First part of a dotted name below the package that is not there; None if all is."""
-    folder, module = PACKAGE, PACKAGE / "__init__.py"
-    words = dotted.split(".")[1:]
-    while words:
-        if (folder / words[0]).is_dir():
-            folder = folder / words[0]
-            module = folder / "__init__.py"
-        elif (folder / f"{words[0]}.py").is_file():
-            module = folder / f"{words[0]}.py"
-            words = words[1:]
-            break
-        else:
-            break
-        words = words[1:]
-    return next((word for word in words[:1] if word not in bound(module)), None) or next(
-        (word for word in words[1:] if not any(word in bound(path) for path in PACKAGE.rglob("*.py"))), None
-    )
+    folder, words = PACKAGE, dotted.split(".")[1:]
+    while words and (folder / words[0]).is_dir():
+        folder /= words.pop(0)
+    module = folder / "__init__.py"
+    if words and (folder / f"{words[0]}.py").is_file():
+        module = folder / f"{words.pop(0)}.py"
+    if words and words[0] not in bound(module):
+        return words[0]
+    everywhere = [bound(path) for path in PACKAGE.rglob("*.py")]  # attributes may be inherited
+    return next((word for word in words[1:] if not any(word in names for names in everywhere)), None)
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if path.name != "CHANGELOG.md"], ids=named)
