@@ -4,10 +4,11 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
 from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Way, ways
 from leakbound.attacks.gradient_inversion.several_uses import attack as attack_uses
-from leakbound.attacks.images import COLUMNS
+from leakbound.attacks.rows import COLUMNS
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
@@ -176,14 +177,12 @@ def test_what_is_not_finite_has_no_result(digits, law):
     assert found.residuals[0] == np.inf
 
 
-def uses_of(digits, moments, defense, model="lenet_sigmoid", **changes):
+def uses_of(digits, moments, defense, model="lenet_sigmoid"):
     family = SHAPES.get("natural")()
     channel = family.calibrate(family.decompose(moments), 8.0)
     config = UsesConfig(uses=(1, 4), images=3)
-    return attack_uses(
-        model=model, dataset=digits, channel=channel, moments=moments, defense=defense, level=8.0,
-        config=config, seed=0, slug="x", **changes,
-    )  # fmt: skip
+    known = {"channel": channel, "moments": moments, "defense": defense, "level": 8.0}
+    return attack_uses(AttackRequest(model=model, dataset=digits, config=config, seed=0, slug="x", **known))
 
 
 def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
@@ -204,7 +203,4 @@ def test_uses_ask_for_a_channel_and_a_network_that_can_be_solved(digits, moments
     with pytest.raises(ValueError, match="gradients of lenet cannot be solved"):
         uses_of(digits, moments, ChannelDefense(), model="lenet")
     with pytest.raises(ValueError, match="none is no channel"):
-        attack_uses(
-            model="mlp", dataset=digits, channel=None, moments=moments, defense=Undefended(), level=None,
-            config=UsesConfig(), seed=0, slug="x",
-        )  # fmt: skip
+        attack_uses(AttackRequest(model="mlp", dataset=digits, config=UsesConfig(), seed=0, slug="x", moments=moments))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import map_estimate as recovery
@@ -376,12 +377,12 @@ def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digi
     config = GradientInversionConfig(images=2, iterations=3, search_iterations=3, tv_weights=(1e-2,))
     named = {"dataset": digits, "moments": moments, "config": config, "seed": 0, "slug": "run"}
     named |= {"defense": defense, "level": level, "channel": channel(moments) if case == "natural" else None}
-    attack = lambda: gradient_inversion.attack(model="mlp", replicas=3, batch_size=size, **named)  # noqa: E731
-    alone, shown = attack()
+    asked = AttackRequest(model="mlp", replicas=range(3), batch_size=size, **named)
+    alone, shown = gradient_inversion.attack(asked)
     waiting, answered = [], searches.answered
-    monkeypatch.setattr(searches, "answered", lambda asked: (waiting.append(len(asked)), answered(asked))[1])
+    monkeypatch.setattr(searches, "answered", lambda some: (waiting.append(len(some)), answered(some))[1])
     monkeypatch.setitem(searches._SIDE_BY_SIDE, "cpu", 2)  # the third replica is alone
-    stacked, seen = attack()
+    stacked, seen = gradient_inversion.attack(asked)
     assert set(waiting) == {1, 2}
     pd.testing.assert_frame_equal(stacked.drop(columns="value"), alone.drop(columns="value"))
     np.testing.assert_allclose(stacked.value.astype(float), alone.value.astype(float), rtol=1e-2, atol=1e-6)
@@ -403,9 +404,9 @@ def test_uses_of_all_replicas_in_a_stack_tell_what_they_tell_one_by_one(noise, d
     }
     named |= {"defense": ChannelDefense(noise=noise), "config": UsesConfig(uses=(1, 2), images=1)}
     monkeypatch.setattr(recursive, "_ITERATIONS", 30)
-    alone = uses.attack(model="lenet_sigmoid", replicas=2, **named)
+    alone = uses.attack(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
     monkeypatch.setitem(searches._SIDE_BY_SIDE, "cpu", 100)
     monkeypatch.setattr(Solving, "alone", refused)
-    stacked = uses.attack(model="lenet_sigmoid", replicas=2, **named)
+    stacked = uses.attack(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
     pd.testing.assert_frame_equal(stacked[0], alone[0], rtol=1e-4)
     np.testing.assert_allclose(stacked[1]["errors"], alone[1]["errors"], rtol=1e-3)

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from leakbound import datasets, models
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership import attack as membership
 from leakbound.attacks.membership import network as white_box
-from leakbound.attacks.membership.attack import Look, scores_of
-from leakbound.attacks.membership.network import Lesson, white_box_scores
+from leakbound.attacks.membership.attack import View, scores_of
+from leakbound.attacks.membership.network import AttackData, white_box_scores
 from leakbound.attacks.membership.reference_scores import Compared
 from leakbound.attacks.membership.signals import Signals
 from leakbound.attacks.scheduling import side_by_side
@@ -37,7 +38,7 @@ def signals(seed, count=40, width=6):
 def lesson(seed, count=40, **shape):
     known = signals(seed, count, **shape)
     membership = torch.arange(2 * count) < count
-    return Lesson(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(0, "draws"))
+    return AttackData(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(0, "draws"))
 
 
 def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch):
@@ -83,7 +84,7 @@ def compared(seed, count):
 def test_attackers_with_references_and_without_them_learn_side_by_side():
     def attacker(seed):
         looks = [
-            Look(one, compared(seed, len(one.labels)) if seed else None)
+            View(one, compared(seed, len(one.labels)) if seed else None)
             for one in (signals(seed), signals(seed + 10, 7))
         ]
         return scores_of(looks, torch_generator(seed, "draws"))
@@ -125,7 +126,7 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     found = []
     for size in (1, 3):
         monkeypatch.setattr(membership, "_replicas_at_once", lambda *_, size=size: size)
-        found.append(membership.attack(weights, replicas=[0, 1, 2, 3], **told))
+        found.append(membership.attack(AttackRequest(weights=weights, replicas=[0, 1, 2, 3], **told)))
     (alone, arrays), (together, others) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])

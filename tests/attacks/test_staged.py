@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import map_estimate as recovery
 from leakbound.attacks.gradient_inversion import searches, staged
@@ -220,7 +221,7 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
     shape = SHAPES.get("natural")()
     channel = shape.calibrate(shape.decompose(moments), 50.0) if behind else None
     errors = {"quasi_newton": 0.4, "adam": 0.2, "staged": 0.1 if better else 0.3}
-    observe = gradient_inversion._Scene.observe
+    observe = gradient_inversion._Replica.observe
 
     def observed(scene, *arguments):
         released.append(observe(scene, *arguments))
@@ -231,13 +232,21 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
         images = own.sent.images[:, None].numpy() + errors[search.way.name]
         return Recovery(images.astype(np.float32), np.full(len(images), 0.5))
 
-    monkeypatch.setattr(gradient_inversion._Scene, "observe", observed)
+    monkeypatch.setattr(gradient_inversion._Replica, "observe", observed)
     monkeypatch.setattr(Recovering, "alone", alone)
-    rows, kept = gradient_inversion.attack(
-        model="lenet", dataset=digits, channel=channel, moments=moments, seed=0, slug="x",
-        level=channel and channel.capacity, defense=ChannelDefense() if behind else Undefended(),
+    request = AttackRequest(
+        model="lenet",
+        dataset=digits,
+        channel=channel,
+        moments=moments,
+        seed=0,
+        slug="x",
+        level=channel and channel.capacity,
+        defense=ChannelDefense() if behind else Undefended(),
         config=GradientInversionConfig(images=3, iterations=1, tv_weights=(1e-2,)),
-    )  # fmt: skip
+    )
+    rows, kept = gradient_inversion.attack(request)
+
     mse = rows[rows.metric == "mse"].groupby("variant")["value"].mean()
     assert mse["attack"] < mse["unstaged"] if better else mse["attack"] == mse["unstaged"]
     if not behind:

@@ -1,19 +1,16 @@
 """A step that is recorded once and replayed, so that the host asks a GPU for one thing and not for forty; TF32."""
 
-import functools
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 logger = logging.getLogger("leakbound")
 _WARM = 3  # calls before a recording, in which libraries choose their kernels and buffers are made
-Asked = ParamSpec("Asked")
-Result = TypeVar("Result")
 Work = Callable[..., None]
 Capture = Callable[[Work, Sequence[Tensor]], Work]
 
@@ -99,14 +96,3 @@ def full_precision(device: str | torch.device) -> Iterator[None]:
             flag.allow_tf32 = allowed
         for flag, value in zip(flags, before, strict=True):
             flag.fp32_precision = value
-
-
-def in_full_precision(attack: Callable[Asked, Result]) -> Callable[Asked, Result]:
-    """A function that computes on its keyword ``device`` as within :func:`full_precision`."""
-
-    @functools.wraps(attack)
-    def computed(*given: Asked.args, **named: Asked.kwargs) -> Result:
-        with full_precision(cast(str, named.get("device", "cpu"))):
-            return attack(*given, **named)
-
-    return computed

@@ -20,17 +20,8 @@ from torch import Tensor, nn
 from leakbound import metrics
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching, problems_at_once
 from leakbound.attacks.gradient_inversion.searches import Attacker, Part, beside, in_parts
-from leakbound.attacks.images import LARGEST_PIXEL, total_variation
-from leakbound.attacks.status import (
-    DIVERGED,
-    EXTENSIONS,
-    NO_RESULT,
-    NOT_CONVERGED,
-    RESTARTS,
-    STUCK,
-    jittered,
-    largest_binds,
-)
+from leakbound.attacks.images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds, total_variation
+from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import Gradients

@@ -56,7 +56,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttackedRecords:
     """Records that one network is attacked with.
 
     Attributes:
@@ -88,7 +88,9 @@ class Asked:
         return found
 
 
-def asked_records(dataset: ImageDataset, replica: int, known_fraction: float, generator: np.random.Generator) -> Asked:
+def attacked_records(
+    dataset: ImageDataset, replica: int, known_fraction: float, generator: np.random.Generator
+) -> AttackedRecords:
     """Part the members and as many others of a replica; canaries are neither known nor among the scored.
 
     Args:
@@ -107,7 +109,7 @@ def asked_records(dataset: ImageDataset, replica: int, known_fraction: float, ge
     others = parts.nonmembers[drawn.scored_nonmembers]
     scored = np.concatenate([parts.members[drawn.scored_members], others])
     planted = np.concatenate([canaries.rows.ravel(), others if pairs else others[:0]])
-    return Asked(
+    return AttackedRecords(
         Group(known, labels[known]),
         Group(scored, labels[scored]),
         Group(planted, dataset.wrong_labels(replica)[planted]),

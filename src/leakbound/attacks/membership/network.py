@@ -30,7 +30,7 @@ _FARTHEST = 10.0
 
 
 @dataclass(frozen=True)
-class Lesson:
+class AttackData:
     """Records that an attacker learns from, and those that it is asked about then.
 
     Attributes:
@@ -49,7 +49,7 @@ class Lesson:
     evidence: Sequence[Float[Tensor, "_ inputs"]] = ()
 
 
-def white_box_scores(lessons: Sequence[Lesson], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+def white_box_scores(lessons: Sequence[AttackData], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
     """Learn from records of known membership how likely others are members.
 
     For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its own
@@ -124,7 +124,7 @@ class _StackedLinear(nn.Module):
 
 
 @dataclass(frozen=True)
-class _Pupil:
+class _Encoded:
     """A lesson as networks take it: encoded, with the records that each of them learns from and holds out."""
 
     inputs: Float[Tensor, "n inputs"]
@@ -137,7 +137,7 @@ class _Pupil:
     state: Tensor  # of the generator, so that what memory did not hold is drawn again
 
 
-def _pupil(lesson: Lesson) -> _Pupil:
+def _pupil(lesson: AttackData) -> _Encoded:
     """Encode a lesson, and draw its folds."""
     learning, held_out = _folds(lesson.membership.cpu(), lesson.generator)
     signals = (lesson.known, *lesson.targets)
@@ -146,7 +146,7 @@ def _pupil(lesson: Lesson) -> _Pupil:
         for one, more in zip(signals, lesson.evidence or repeat(None, len(signals)), strict=True)
     )
     inputs, device = _encode(groups, groups), lesson.membership.device
-    return _Pupil(
+    return _Encoded(
         inputs,
         lesson.membership.float(),
         learning.to(device),
@@ -158,7 +158,7 @@ def _pupil(lesson: Lesson) -> _Pupil:
     )
 
 
-def _learned(pupils: Sequence[_Pupil], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+def _learned(pupils: Sequence[_Encoded], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
     """Scores of pupils of equal shapes."""
     count, device = len(pupils[0].labels), pupils[0].labels.device
     # The known records of all pupils are one table, of which the networks of each see their own rows.
@@ -182,7 +182,7 @@ def _learned(pupils: Sequence[_Pupil], config: MembershipConfig) -> list[list[Fl
 
 
 @torch.no_grad()
-def _scores(pupil: _Pupil, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
+def _scores(pupil: _Encoded, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
     """Scores by networks of a stack."""
     own = torch.full_like(pupil.labels, torch.nan)
     own[pupil.held_out] = functional_call(network, params, (pupil.inputs[pupil.held_out],))
