@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from leakbound.config.attacked_runs import Amount, AttackedRun
 from leakbound.config.defenses import Defense
+from leakbound.config.published import with_preset
 from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
 from leakbound.registry import ATTACKS
 
@@ -28,6 +29,12 @@ _METHODS = 3  # by which the records of a batch are searched for, on average
 _KINKED = 6  # by which a single record behind ReLU and pooling is
 
 
+def _with_preset(schema: dict[str, Any]) -> None:
+    """Add the key by which a configuration names a published attack."""
+    text = "Published attack whose settings stand in place of the defaults; others given here replace them."
+    schema["properties"]["preset"] = {"type": "string", "description": text}
+
+
 class Attack(Settings):
     """Settings of any attack, with the facts that the rest of the package asks it for.
 
@@ -42,7 +49,7 @@ class Attack(Settings):
             such as a number of uses, stands for itself; None where its rows have no units.
     """
 
-    model_config = ConfigDict(polymorphic_serialization=True)
+    model_config = ConfigDict(polymorphic_serialization=True, json_schema_extra=_with_preset)
 
     function: ClassVar[str]
     trained: ClassVar[bool] = True
@@ -358,6 +365,11 @@ class AttackConfig(Settings):
     audit: AuditConfig = AuditConfig()
     custom: dict[Name, Annotated[Attack, WithJsonSchema({"type": "object"})]] = {}
     """Attack from outside the package to its settings."""
+
+    @field_validator(*ATTACKS.builtin, mode="before")
+    @classmethod
+    def _with_preset(cls, values: Any, info: Any) -> Any:
+        return with_preset(info.field_name, values)
 
     @field_validator("custom", mode="before")
     @classmethod
