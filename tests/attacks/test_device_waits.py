@@ -50,7 +50,7 @@ def test_rare_looks_at_the_end_of_a_solution_change_nothing(monkeypatch):
     gradients = record_gradients(network, images, torch.tensor([1, 2, 3]))
     found, counts = [], []
     for glance in (1, 32):
-        monkeypatch.setattr(recursive, "_GLANCES", {"cpu": glance})
+        monkeypatch.setattr(recursive, "_CHECK_EVERY", {"cpu": glance})
         counts.append(
             waits(lambda: found.append(recursive.solved_images(network, gradients, (1, 8, 8))))[
                 "aten::_local_scalar_dense"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -75,6 +76,15 @@ _Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
 """Images, and their statuses (n)."""
 
 
+class _Problems(NamedTuple):
+    """Observed gradients, each with its labels, start and weight of the total variation."""
+
+    gradients: Gradients
+    labels: Tensor
+    starts: Tensor
+    tv_weights: Tensor
+
+
 @dataclass(frozen=True)
 class Inversion:
     """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
@@ -126,9 +136,11 @@ class Inversion:
 
         def solve(part: Part) -> None:
             """Some problems of each."""
-            own = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
-            gradients = {name: beside(problem[0][name] for problem in own) for name in own[0][0]}
-            labels, starts, weights = (beside(values) for values in list(zip(*own, strict=True))[1:])
+            chosen = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+            gradients = {name: beside(one.gradients[name] for one in chosen) for name in chosen[0].gradients}
+            labels = beside(one.labels for one in chosen)
+            starts = beside(one.starts for one in chosen)
+            weights = beside(one.tv_weights for one in chosen)
             problem = matching(part, gradients), labels, starts, weights
             images = invert(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
             part.put(images, ends)
@@ -138,11 +150,11 @@ class Inversion:
         in_parts([len(one) for one in ends], size, self.starts.device, solve)
         return list(zip(ends, statuses, strict=True))
 
-    def _chosen(self, problems: Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
-        """Gradients, labels, starts and weights of some problems."""
+    def _chosen(self, problems: Int[Tensor, " k"]) -> _Problems:
+        """Some problems."""
         record = self.record[problems]
         gradients = {name: tensor[record] for name, tensor in self.observed.items()}
-        return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
+        return _Problems(gradients, self.labels[record], self.starts[problems], self.tv_weights[problems])
 
 
 @dataclass(frozen=True)

@@ -157,18 +157,26 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
 
 
 def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
-    """Rows and arrays of a replica; there are no scores if it is not sound."""
-    unknown = [np.full(len(group), np.nan) for group in case.records.groups]
-    named = {name: case.records.named(*found.get(name, (None, *unknown))[1:]) for name in variants}
+    """Rows and arrays of a replica.
+
+    Args:
+        case: The replica.
+        found: Scores of each attacker; none if the replica is not sound.
+        variants: Attackers that have rows, sound or not.
+    """
+    records = case.records
+    unknown = [np.full(len(group), np.nan) for group in records.groups]
+    named = {name: records.named(*(found[name][1:] if name in found else unknown)) for name in variants}
     known = {name: scores[0] for name, scores in found.items()}
     choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
     best = named[choices["auc"] or variants[0]]
     kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
-    choice = list(variants).index(choices["auc"]) if known else -1
-    kept |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(case.method.count > 0)}
-    kept |= {"canaries_inserted": case.records.inserted} if len(case.records.inserted) else {}
+    kept["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if known else -1)
+    kept["noisy_queries"] = np.array(case.method.count > 0)
+    if len(records.inserted):
+        kept["canaries_inserted"] = records.inserted
     target = case.views[1].signals if case.sound else None
-    return table(case.replica, _rows(named, choices, case.records, target)), kept
+    return table(case.replica, _rows(named, choices, records, target)), kept
 
 
 def scores_of(views: Sequence[View], generator: torch.Generator) -> Generator[AttackData, list[Tensor], Scores]:
