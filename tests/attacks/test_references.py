@@ -15,7 +15,7 @@ from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, attack
 from leakbound.attacks.membership.known_records import attacked_records
 from leakbound.attacks.membership.reference_scores import (
-    Compared,
+    Confidences,
     References,
     lira_offline,
     lira_online,
@@ -49,7 +49,7 @@ def made_up():
     outside = generator.normal(0, 2, 200)
     inside = generator.random((40, 200)) < 0.5
     confidence = outside + 1.5 * inside + generator.normal(0, 1, (40, 200))
-    return Compared(confidence, inside, ~inside), outside, generator
+    return Confidences(confidence, inside, ~inside), outside, generator
 
 
 def test_laws_are_those_that_the_confidences_were_drawn_from(made_up):
@@ -86,7 +86,7 @@ def test_online_score_is_the_ratio_of_two_normal_densities(made_up):
 def test_record_that_no_reference_was_trained_on_has_the_mean_shift_of_the_others(made_up):
     compared, outside, _ = made_up
     laws = shared_laws(compared)
-    unseen = Compared(compared.confidence[:, :1], np.zeros((40, 1), bool), np.ones((40, 1), bool))
+    unseen = Confidences(compared.confidence[:, :1], np.zeros((40, 1), bool), np.ones((40, 1), bool))
     sure, unsure = (lira_online(unseen.mean + shift, unseen, laws)[0] for shift in (1.5, 0.0))
     assert sure > 0 > unsure
     few = dataclasses.replace(compared, inside=np.zeros_like(compared.inside))

@@ -64,7 +64,7 @@ def row(
     return {"variant": variant, "unit": unit, "metric": metric, "value": value, "low": low, "high": high}
 
 
-def table(replica: int, found: Iterable[Mapping[str, object]]) -> pd.DataFrame:
+def table_of(replica: int, found: Iterable[Mapping[str, object]]) -> pd.DataFrame:
     """Rows of a replica, as :func:`row` makes them, as a table with the columns ``COLUMNS``.
 
     Args:

@@ -28,7 +28,7 @@ class Networks:
 
 
 @torch.no_grad()
-def load(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Replace the parameters of a network by ``weights``, name to values."""
     for name, parameter in network.named_parameters():
         parameter.copy_(weights[name])

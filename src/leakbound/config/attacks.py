@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
+from leakbound.config.attack_presets import with_preset
 from leakbound.config.attacked_runs import Amount, AttackedRun
 from leakbound.config.defenses import Defense
-from leakbound.config.published import with_preset
 from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
 from leakbound.registry import ATTACKS
 

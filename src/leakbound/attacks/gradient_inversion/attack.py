@@ -4,7 +4,7 @@ The network is untrained and labels are known: the attacker's best case. Reporte
 attacker's own records: recovery of what the gradient was computed on
 (:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise and all, and from it an estimate of the records by an
 attacker who knows the channel; or the published attack (:mod:`leakbound.attacks.gradient_inversion.published`), which
-stands beside it.
+is reported in addition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from leakbound import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, Recovery, methods
 from leakbound.attacks.gradient_inversion.oracle import oracle
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
@@ -204,16 +204,16 @@ class _Replica:
     def limits(
         self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
     ) -> Attacker[dict[str, _Limit | None]]:
-        """Findings of the way that is best on the attacker's own batches, by variant; None of the published attack."""
+        """Findings of the best method on the attacker's own batches, by variant; None for the published attack."""
         if self.size > self.config.most_records:
             return {"attack": None}
-        best = yield from self.best_ways(own.first(max(2, len(own.units) // self.size)), published)
-        found: dict[Way | None, _Limit | None] = {None: None}
-        for way in dict.fromkeys(best.values()):
-            if way is not None:
-                recovery: Recovery = yield self.recovering(observed, way)
-                found[way] = self.limit(observed, recovery)
-        return {variant: found[way] for variant, way in best.items()}
+        best = yield from self.best_methods(own.first(max(2, len(own.units) // self.size)), published)
+        found: dict[Method | None, _Limit | None] = {None: None}
+        for method in dict.fromkeys(best.values()):
+            if method is not None:
+                recovery: Recovery = yield self.recovering(observed, method)
+                found[method] = self.limit(observed, recovery)
+        return {variant: found[method] for variant, method in best.items()}
 
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
         """Findings from what was recovered."""
@@ -229,24 +229,24 @@ class _Replica:
         statuses = np.where(lost, DIVERGED, "").astype(object)
         return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
 
-    def best_ways(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Way | None]]:
-        """Way with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
+    def best_methods(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Method | None]]:
+        """Method with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
 
-        A way that explains the gradients is not bettered by another one; of equations two batches show that. Variant
-        ``unstaged`` is the best way but for ``staged``, which is tried last.
+        A method that explains the gradients is not bettered by another one; of equations two batches show that. Variant
+        ``unstaged`` is the best method but for ``staged``, which is tried last.
         """
-        best: dict[str, Way | None] = {"attack": None}
+        best: dict[str, Method | None] = {"attack": None}
         least = float(published[: len(own.units)].mean())
-        for way in ways(self.problem(own), self.config):
-            if way.name == "staged":
+        for method in methods(self.problem(own), self.config):
+            if method.name == "staged":
                 best["unstaged"] = best["attack"]
-            for tried in (own.first(2), own) if way.name == "recursive" else (own,):
-                recovery: Recovery = yield self.recovering(tried, way)
+            for tried in (own.first(2), own) if method.name == "recursive" else (own,):
+                recovery: Recovery = yield self.recovering(tried, method)
                 errors = self.mean_errors(tried, recovery)
-                if recovery.solved and way.name != "staged" and errors.mean() < published[: len(errors)].mean():
-                    return {"attack": way}
+                if recovery.solved and method.name != "staged" and errors.mean() < published[: len(errors)].mean():
+                    return {"attack": method}
             if errors.mean() < least:
-                best["attack"], least = way, float(errors.mean())
+                best["attack"], least = method, float(errors.mean())
             if recovery.solved:
                 break
         return best
@@ -256,10 +256,10 @@ class _Replica:
         means = self.estimated(recovery)["attack"].mean(axis=1)
         return metrics.mse(observed.truth, np.nan_to_num(means, nan=LARGEST_PIXEL))
 
-    def recovering(self, observed: _Observed, way: Way) -> Recovering:
-        """Search for images in one way."""
-        law = None if way.name == "recursive" else self.law.law
-        return Recovering(self.problem(observed), way, law, self.config.search_iterations)
+    def recovering(self, observed: _Observed, method: Method) -> Recovering:
+        """Search for images by one method."""
+        law = None if method.name == "recursive" else self.law.law
+        return Recovering(self.problem(observed), method, law, self.config.search_iterations)
 
     def problem(self, observed: _Observed) -> Problem:
         """Uploads as the family of recoveries takes them."""

@@ -52,9 +52,9 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
     """Find the inputs of a network's layers from gradients of single records, as far down as equations lead.
 
     Linear layers and convolutions are passed where their input is an invertible activation of the layer below; a ReLU
-    is passed above a linear layer, whose gradient alone tells its input. Pooling, normalisation and branches end the
+    is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation and branches end the
     way. Convolutions are solved by least squares over both kinds of equations, outputs weighted by how well float32
-    holds them: of a saturated activation the output tells little.
+    holds them: the output of a saturated activation says little.
 
     Args:
         model: Network that the gradients come from, its last layer linear with a bias.
@@ -124,9 +124,9 @@ class Solving:
         searches = [self, *others]
         models = list(dict.fromkeys(one.model for one in searches))
         chains = [chain_of(model, self.image_shape) for model in models]
-        ways = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
+        traces = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
         chain, complete = chains[0]
-        if len(ways) > 1 or not complete:
+        if len(traces) > 1 or not complete:
             return [one.alone() for one in searches]
         counts = [len(one.gradients[f"{chain[0].name}.bias"]) for one in searches]
         gradients = {name: torch.cat([one.gradients[name] for one in searches]) for name in self.gradients}

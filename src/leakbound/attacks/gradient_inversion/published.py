@@ -1,9 +1,9 @@
 """Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
 
 A batch of several records is restored as one image. The weight of the total variation decides how good the attack is,
-and noise asks for more of it, so it is chosen anew at each level on the attacker's own records; an attacker who keeps
+and noise asks for more of it, so it is chosen at each level on the attacker's own records; an attacker who keeps
 one weight flatters the defense. The search keeps to smooth images in the range of pixels, which a noisy image leaves:
-behind a channel it fails for that reason, whatever the gradient tells.
+behind a channel it fails for that reason, whatever the gradient reveals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leakbound.training.client_steps import Gradients
 from leakbound.training.factors import Labels, stack_of
 
 
-def invert(
+def reconstruct(
     matching: Matching,
     labels: Labels,
     start: Float[Tensor, "n colors height width"],
@@ -86,7 +86,7 @@ class _Problems(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Inversion:
+class Reconstruction:
     """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
 
     Attributes:
@@ -110,7 +110,7 @@ class Inversion:
     @property
     def kind(self) -> Hashable:
         """Inversions of one attack go together."""
-        return Inversion
+        return Reconstruction
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -121,7 +121,7 @@ class Inversion:
         """Images and statuses."""
         return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[0]
 
-    def together(self, others: Sequence[Inversion]) -> list[_Solved]:
+    def together(self, others: Sequence[Reconstruction]) -> list[_Solved]:
         """Images and statuses of this search and of others, with the problems of all networks in one stack."""
         searches = [self, *others]
         stack = stack_of([one.network for one in searches], self.image_shape)
@@ -129,7 +129,9 @@ class Inversion:
             return [one.alone() for one in searches]
         return self._inverted(searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients))
 
-    def _inverted(self, searches: list[Inversion], matching: Callable[[Part, Gradients], Matching]) -> list[_Solved]:
+    def _inverted(
+        self, searches: list[Reconstruction], matching: Callable[[Part, Gradients], Matching]
+    ) -> list[_Solved]:
         """Images and statuses of searches, as many problems at once as memory holds."""
         ends = [torch.empty_like(one.starts) for one in searches]
         statuses = [np.empty(len(one.starts), dtype=object) for one in searches]
@@ -142,7 +144,7 @@ class Inversion:
             starts = beside(one.starts for one in chosen)
             weights = beside(one.tv_weights for one in chosen)
             problem = matching(part, gradients), labels, starts, weights
-            images = invert(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
+            images = reconstruct(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
             part.put(images, ends)
             part.put(_statuses(*problem, images), statuses)
 
@@ -232,7 +234,7 @@ class Geiping:
                 break
             rows = torch.from_numpy(unsolved).to(device)
             problems = (record[rows], starts[rows], weights[rows], self.config)
-            images[rows], statuses[unsolved] = yield Inversion(self.network, observed, labels, *problems)
+            images[rows], statuses[unsolved] = yield Reconstruction(self.network, observed, labels, *problems)
         shape = (len(tv_weights), count)
         return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
 

@@ -27,7 +27,7 @@ from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep
 
 _SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
-_SHUT = 1e12  # noise over signal of an axis that tells nothing
+_SHUT = 1e12  # noise over signal of an axis that reveals nothing
 
 _PURPOSE = "uses"
 
@@ -140,7 +140,7 @@ def _errors(
 
 
 def _line(channel: Channel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
-    """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts tell nothing."""
+    """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts reveal nothing."""
     covariance = moments.covariance
     if channel.basis is not None:
         covariance = channel.basis.T @ covariance @ channel.basis

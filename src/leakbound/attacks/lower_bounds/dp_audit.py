@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.rows import row, table
+from leakbound.attacks.rows import row, table_of
 from leakbound.config.attacks import AuditConfig
 from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep, client_step
@@ -29,7 +29,7 @@ _BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound
 
 @in_full_precision
 def audit(request: AttackRequest[AuditConfig]) -> Attacked:
-    """Lower limits of ε that the uploads of defended clients demonstrate, beside the accountant's ε for these steps.
+    """Lower limits of ε that the uploads of defended clients demonstrate, with the accountant's ε for these steps.
 
     Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson sampling. Its
     score is the logarithm of the likelihood ratio of all uploads along its clipped gradient. The coins of the clearest
@@ -66,7 +66,7 @@ def audit(request: AttackRequest[AuditConfig]) -> Attacked:
         included = generators("coins").random((config.clients, config.canaries)) < 0.5
         source = request.noise("audit", replica)("noise")
         scored = clients.scores(included, generators("batches"), source)
-        tables.append(table(replica, _rows(client, config, scored, included)))
+        tables.append(table_of(replica, _rows(client, config, scored, included)))
         scores.append(scored)
         coins.append(included)
     arrays = {"scores": np.stack(scores), "included": np.stack(coins).astype(np.int64)}

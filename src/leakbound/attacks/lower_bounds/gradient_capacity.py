@@ -1,7 +1,7 @@
 """Capacity of one step of DP training, by the gradients that a trained network really has.
 
 Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and is used to match noise multipliers with
-capacities. Real gradients of clipped length lie in few directions, so the same noise lets less through.
+capacities. Real gradients of clipped length lie in few directions, so that the same noise leaks less.
 """
 
 import math
@@ -30,7 +30,7 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
     """Capacity of one DP step at the weights that a training ended with.
 
     The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter. Of all
-    distributions with the gradients' covariance Σ the Gaussian one tells most: ½ Σ ln(1 + B λ_i / (m²S²)).
+    distributions with the gradients' covariance Σ the Gaussian one reveals most: ½ Σ ln(1 + B λ_i / (m²S²)).
     Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members of each replica, the same
     ones at all levels, and falls short where there are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it;
     ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².

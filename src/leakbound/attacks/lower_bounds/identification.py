@@ -1,7 +1,7 @@
-"""Naming: which one of M candidates is the record whose noisy version, or whose gradient, was released?
+"""Identification: which one of M candidates is the record whose noisy version, or whose gradient, was released?
 
-Success is the plainest proof of leakage: how often the true one is named demonstrates nats, whatever the attacker does
-(:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise anew, so that
+Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever means
+(:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise again, so that
 trials of a replica are independent; different numbers of uses and candidates share them. The lists of a replica are
 drawn from one sample of the pool.
 
@@ -37,7 +37,7 @@ from leakbound.accounting.naming import (
 from leakbound.accounting.reconstruction import whiten
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
-from leakbound.attacks.rows import row, table
+from leakbound.attacks.rows import row, table_of
 from leakbound.channels.channel import signal_to_noise
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.attacks import NamingConfig
@@ -58,7 +58,7 @@ Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
 
 @in_full_precision
 def attack(request: AttackRequest[NamingConfig]) -> Attacked:
-    """Name the true one of M records of the private pool from k uploads, for all M and k of the settings.
+    """Identify the true one of M records of the private pool from k uploads, for all M and k of the settings.
 
     Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood. ``gradients`` sees
     those of an untrained network and knows all but the record. ``exact_images`` and ``exact_gradients`` are, where the
@@ -96,7 +96,7 @@ def attack(request: AttackRequest[NamingConfig]) -> Attacked:
         outcomes = {"gradients": attacker.identified_by_gradients()}
         if request.channel is not None:
             outcomes["images"] = attacker.identified_by_images()
-        tables.append(table(replica, [*_rows(outcomes, config), *allowed]))
+        tables.append(table_of(replica, [*_rows(outcomes, config), *allowed]))
         hits.append({variant: one.hits for variant, one in outcomes.items()})
     return pd.concat(tables, ignore_index=True), {name: np.stack([one[name] for one in hits]) for name in hits[0]}
 
@@ -107,7 +107,7 @@ class _Outcome:
 
     Attributes:
         candidates: Numbers of candidates M.
-        hits: (M, k) trials in which the true one was named.
+        hits: (M, k) trials in which the true one was identified.
         rates: (M, k) mean of the largest posterior probability; None where no likelihood is known.
         information: (k,) exact nats about the index for the largest M; None as well.
         gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where no
@@ -122,8 +122,8 @@ class _Outcome:
 
     def limits(self, trials: int, confidence: float) -> Float[np.ndarray, " uses"]:
         """Lower limits in nats for each number of uses: of the best M, by names or by stated probabilities."""
-        ways = 1 if self.gains is None else 2
-        each = 1.0 - (1.0 - confidence) / (ways * len(self.candidates))
+        kinds = 1 if self.gains is None else 2
+        each = 1.0 - (1.0 - confidence) / (kinds * len(self.candidates))
         shown = []
         for place, count in enumerate(self.candidates):
             shown.append([demonstrated_information(int(hits), trials, count, each) for hits in self.hits[place]])
@@ -182,7 +182,7 @@ class _Replica:
         return self.judged(lambda: law(self.client.released(records, source)), truth, lists, kind="exact")
 
     def image_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
-        """Log-likelihoods of candidates given noisy images, up to a constant; what is not finite tells nothing."""
+        """Log-likelihoods of candidates given noisy images, up to a constant; values that are not finite count as 0."""
         channel = self.client.channel
         gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
         centre = 0.0 if channel.mean is None else channel.mean

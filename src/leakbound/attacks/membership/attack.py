@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.membership.network import AttackData, white_box_scores
-from leakbound.attacks.membership.reference_scores import Compared, lira_offline, lira_online, rmia, shared_laws
+from leakbound.attacks.membership.reference_scores import Confidences, lira_offline, lira_online, rmia, shared_laws
 from leakbound.attacks.membership.signals import Queries, Signals, read_signals
-from leakbound.attacks.rows import DIVERGED, row, table
+from leakbound.attacks.rows import DIVERGED, row, table_of
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.trained_networks import load
+from leakbound.attacks.trained_networks import load_weights
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
@@ -61,7 +61,7 @@ class View:
     """
 
     signals: Signals
-    compared: Compared | None = None
+    compared: Confidences | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _case(
     replica, dataset = request.replicas[place], request.dataset
     division = numpy_generator(request.seed, dataset.name, replica, "membership_division")
     records = attacked_records(dataset, replica, request.config.known_fraction, division)
-    load(network, {name: values[place] for name, values in request.weights.items()})
+    load_weights(network, {name: values[place] for name, values in request.weights.items()})
     view = partial(_view, request, place, network)
     tried = [(view(method, records.known), method) for method in methods]
     known, method = max(tried, key=lambda pair: _promise(pair[0]))
@@ -176,11 +176,11 @@ def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
     if len(records.inserted):
         kept["canaries_inserted"] = records.inserted
     target = case.views[1].signals if case.sound else None
-    return table(case.replica, _rows(named, choices, records, target)), kept
+    return table_of(case.replica, _rows(named, choices, records, target)), kept
 
 
 def scores_of(views: Sequence[View], generator: torch.Generator) -> Generator[AttackData, list[Tensor], Scores]:
-    """Score records by every attacker, without touching the model; those that learn ask for lessons.
+    """Score records by every attacker, without touching the model; those that learn yield what they learn from.
 
     Args:
         views: At the records whose membership the attacker knows, the first half members; then at groups to score.
@@ -201,7 +201,7 @@ def scores_of(views: Sequence[View], generator: torch.Generator) -> Generator[At
     return found
 
 
-def _comparing(views: Sequence[View], known: Compared) -> dict[str, list[np.ndarray]]:
+def _comparing(views: Sequence[View], known: Confidences) -> dict[str, list[np.ndarray]]:
     """Scores of all views by attackers that compare the target's confidence with that of reference networks.
 
     What the laws share, and RMIA's a, comes from the known records.

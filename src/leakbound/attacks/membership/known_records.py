@@ -63,7 +63,7 @@ class AttackedRecords:
         known: Those whose membership the attacker knows, the first half members.
         scored: Others, the first half members.
         canaries: With canaries both of each pair, pair by pair, and after them the scored non-members once more, with
-            wrong labels that were drawn alike: what canaries are told from. Else nobody.
+            wrong labels that were drawn alike: which canaries are compared with. Else nobody.
         inserted: Place, 0 or 1, of the member in each pair.
     """
 

@@ -3,7 +3,7 @@
 The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk farther on
 a noisier landscape. So every result stands beside its start, beside what the attacker knew without the model
 (``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time. What the
-network tells is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
+network reveals is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
 """
 
 import math
@@ -28,7 +28,7 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.training.stack import finite_slots, stack_size
 
 _CHUNK = 256  # records whose slopes are computed at once
-_KEPT = 4  # copies of an image that a search holds beside those that it returns: Adam's two, gradient, first iterate
+_KEPT = 4  # copies of an image that a search holds besides those that it returns: Adam's two, gradient, first iterate
 _LONGER = 4  # times the steps for a tuned attack that would rather stop later
 
 Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
@@ -64,8 +64,8 @@ def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
         Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
         for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the MSE of ``aux_mean``
         that they take away: what the network adds to what the attacker knew. ``gain_on_others`` is the same by the
-        means of the replica's non-members, a control: what a network tells of all records of a class is in both. NaN
-        where the status is of ``rows.NO_RESULT``, and all values of a replica with weights that are not finite. And
+        means of the replica's non-members, a control: what a network reveals about all records of a class is in both.
+        NaN where the status is of ``rows.NO_RESULT``, and all values of a replica with weights that are not finite. And
         the images of the first replica by variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
@@ -288,8 +288,8 @@ class _Attacker:
     def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> Asking[np.ndarray]:
         """Statuses of the printed attack."""
         final = torch.from_numpy(ends).to(starts.device)
-        told = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
-        before, after = (losses.cpu().numpy() for losses, _ in told)
+        checked = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
+        before, after = (losses.cpu().numpy() for losses, _ in checked)
         found = np.full(len(ends), "", dtype=object)
         found[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
         found[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK

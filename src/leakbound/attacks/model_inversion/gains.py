@@ -26,7 +26,7 @@ def gains(
 
 
 class Prior:
-    """Knowledge of the means of a class's members that the attacker has beside the mean of its own records.
+    """Knowledge of the means of a class's members that the attacker has in addition to the mean of its own records.
 
     Members are drawn like the attacker's records. So the difference of the two means has the covariance of the records
     of a class, over their numbers.
@@ -54,7 +54,7 @@ class Prior:
         """Unit vectors along which class means most likely deviate, by the slopes of a likelihood at the known ones.
 
         To first order the most likely deviation is the prior's covariance times the slope. Slopes within the span of
-        the class means are left out: they tell one class from another, as those of any network of such classes do.
+        the class means are left out: they distinguish classes, as those of any network of such classes do.
         A vector is 0 where nothing is left.
         """
         spread = self._residuals.T @ (self._residuals @ slopes.T.astype(np.float32))

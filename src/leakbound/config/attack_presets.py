@@ -13,7 +13,7 @@ from leakbound.config.settings import Line, Name, Settings
 from leakbound.registry import nearest
 
 
-class Published(Settings):
+class AttackPreset(Settings):
     """A published attack, a file of the folder ``published_attacks`` under its name."""
 
     attack: Name
@@ -27,11 +27,11 @@ class Published(Settings):
 
 
 @cache
-def published_attacks() -> Mapping[str, Published]:
+def published_attacks() -> Mapping[str, AttackPreset]:
     """Published attacks by name."""
     files = sorted(Path(__file__).with_name("published_attacks").glob("*.yaml"))
     texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
-    return {name: Published.model_validate(yaml.safe_load(text)) for name, text in texts.items()}
+    return {name: AttackPreset.model_validate(yaml.safe_load(text)) for name, text in texts.items()}
 
 
 def with_preset(attack: str, values: Any) -> Any:

@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from leakbound.config import reading
+from leakbound.config.attack_presets import published_attacks
 from leakbound.config.attacks import AttackConfig
 from leakbound.config.messages import ConfigError
-from leakbound.config.published import published_attacks
 from leakbound.registry import ATTACKS
 
 PRESETS = published_attacks()
