@@ -22,7 +22,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.cuda_graph import full_precision
+from leakbound.training.precision import full_precision
 
 Config = TypeVar("Config", bound=Attack)
 Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
@@ -118,7 +118,7 @@ class AttackRequest(Generic[Config]):
 def in_full_precision(
     attack: Callable[[AttackRequest[Config]], Attacked],
 ) -> Callable[[AttackRequest[Config]], Attacked]:
-    """Attack that computes as within :func:`~leakbound.training.cuda_graph.full_precision` on its request's device."""
+    """Attack that computes as within :func:`~leakbound.training.precision.full_precision` on its request's device."""
 
     @wraps(attack)
     def computed(request: AttackRequest[Config]) -> Attacked:

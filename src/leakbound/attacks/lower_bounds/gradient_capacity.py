@@ -18,7 +18,8 @@ from leakbound.attacks.rows import DIVERGED, rows
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import GRADIENT_BYTES, ClientStep, record_gradients
+from leakbound.training import memory
+from leakbound.training.client_steps import ClientStep, record_gradients
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once, fewer of a large network
@@ -84,7 +85,7 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
 def _clipped_gradients(network: nn.Module, client: ClientStep, records: Split) -> Float[Tensor, "n parameters"]:
     """Gradients of records as a client weighs them, float32 on the CPU, some at a time."""
     parameters = list(network.parameters())
-    size = max(1, min(_CHUNK, GRADIENT_BYTES // (4 * sum(one.numel() for one in parameters))))
+    size = max(1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * sum(one.numel() for one in parameters))))
     device = parameters[0].device
     images = torch.from_numpy(records.images)
     labels = torch.from_numpy(records.labels)

@@ -25,7 +25,8 @@ from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.stack import finite_slots, stack_size
+from leakbound.training.memory import stack_size
+from leakbound.training.stack import finite_slots
 
 _CHUNK = 256  # records whose slopes are computed at once
 _KEPT = 4  # copies of an image that a search holds besides those that it returns: Adam's two, gradient, first iterate
