@@ -334,8 +334,8 @@ BUGS = (
     Bug(
         "stack of attack networks that memory did not hold goes on with other draws",
         "attacks/membership/network.py",
-        "pupil.generator.set_state(pupil.state) for pupil in pupils",
-        "pupil.generator for pupil in pupils",
+        "learner.generator.set_state(learner.state) for learner in learners",
+        "learner.generator for learner in learners",
         "tests/attacks/test_stacked_membership.py::test_a_stack_that_memory_does_not_hold_is_halved_and_draws_anew",
     ),
     Bug(
@@ -414,7 +414,7 @@ BUGS = (
         "staged search taken without a comparison on the attacker's own records",
         "attacks/gradient_inversion/attack.py",
         "if errors.mean() < least:",
-        'if errors.mean() < least or way.name == "staged":',
+        'if errors.mean() < least or method.name == "staged":',
         "tests/attacks/test_staged.py::"
         "test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records",
     ),

@@ -22,9 +22,9 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.gradient_inversion.published import Inversion
+from leakbound.attacks.gradient_inversion.published import Reconstruction
 from leakbound.attacks.gradient_inversion.searches import answered
-from leakbound.attacks.membership.attack import Look, scores_of
+from leakbound.attacks.membership.attack import View, scores_of
 from leakbound.attacks.membership.network import white_box_scores
 from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
@@ -161,7 +161,7 @@ def attack_costs(
     def matches(iterations: int) -> None:
         """Iterations of gradient inversion."""
         config = GradientInversionConfig(iterations=iterations)
-        answered([Inversion(one, *begun, config) for one in networks])
+        answered([Reconstruction(one, *begun, config) for one in networks])
 
     yield "match", _slope(matches, clock) / few
     known = read_signals(network, images.repeat(640 // count, 1, 1, 1), labels.repeat(640 // count))
@@ -169,7 +169,7 @@ def attack_costs(
     def epochs(passes: int) -> None:
         """Passes of the attack network of membership inference over 8 of 10 batches."""
         config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
-        attackers = [scores_of([Look(known), Look(known)], torch_generator(0, "costs")) for _ in networks]
+        attackers = [scores_of([View(known), View(known)], torch_generator(0, "costs")) for _ in networks]
         side_by_side(attackers, partial(white_box_scores, config=config))
 
     yield "membership", _slope(epochs, clock, few=2, many=6) / 8

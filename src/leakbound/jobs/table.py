@@ -167,7 +167,7 @@ class RunTable:
     def over_units(self, attacks: Iterable[str]) -> dict[str, str]:
         """Attack to the summary of its rows over units, for those that have one."""
         known = {name: self.config.attacks.all()[name].over_units for name in attacks}
-        return {name: how for name, how in known.items() if how is not None}
+        return {name: how for name, how in known.items() if how in ("mean", "median")}
 
     # -- channels --------------------------------------------------------------------------------------------------
 
@@ -227,8 +227,9 @@ class RunTable:
         """Dataset with a learned estimate to the families of its channels, each with the name of its shape."""
         found: dict[str, dict[str, str]] = {}
         for slug, attacks in self.attacks.items():
-            run, channel = self.runs[slug], self.config.defense(self.runs[slug].defense).channel
-            if channel is not None and "gradient_inversion" in attacks and self.estimator_file(run):
+            run, defense = self.runs[slug], self.config.defense(self.runs[slug].defense)
+            channel, known = defense.channel, self.config.attacks.all()
+            if channel is not None and any("estimator" in known[name].needs(defense) for name in attacks):
                 found.setdefault(run.dataset, {})[channel.family] = channel.shape
         return found
 

@@ -18,7 +18,6 @@ from leakbound.jobs.paths import output
 from leakbound.registry import nearest
 from leakbound.storage.tables import SCORES, read_record, read_table
 
-_TELLING = ("audit", "membership", "naming")  # attacks that demonstrate something
 _COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", "attacker")
 
 
@@ -36,11 +35,12 @@ def audit(
     known = sorted(table.runs)
     if run not in known:
         raise typer.BadParameter(f"RUN = {run!r}: {configfile} makes no such run; {nearest(run, known)}")
-    attacks = [name for name in table.attacks[run] if name in _TELLING]
+    demonstrating = sorted(name for name, attack in config.attacks.all().items() if attack.demonstrates)
+    attacks = [name for name in table.attacks[run] if name in demonstrating]
     if not attacks:
         raise typer.BadParameter(
             f"RUN = {run!r}: no study of {configfile} asks for an attack on it that demonstrates anything; add one of "
-            f"{', '.join(_TELLING)} to attacks of {table.first_study[run]}"
+            f"{', '.join(demonstrating)} to attacks of {table.first_study[run]}"
         )
     root = Path(config.root)
     files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}

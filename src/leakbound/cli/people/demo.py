@@ -17,7 +17,7 @@ from leakbound.cli.people import own_records
 from leakbound.cli.people.progress import counted
 
 if TYPE_CHECKING:
-    from leakbound.attacks.demonstration import Shown
+    from leakbound.attacks.gradient_inversion.demonstration import Shown
     from leakbound.datasets import ImageDataset
 
 _CAPACITIES = {1: (32.0, 8.0, 2.0), 3: (800.0, 60.0, 4.0)}  # by the number of colors
@@ -72,7 +72,7 @@ def _check_dataset(name: str) -> None:
 def _attacked(name: str, seed: int) -> tuple[ImageDataset, np.ndarray, list[Shown]]:
     """The images, those of them that are attacked, and what the attacks have found."""
     from leakbound import datasets
-    from leakbound.attacks.demonstration import demonstration
+    from leakbound.attacks.gradient_inversion.demonstration import demonstration
     from leakbound.channels.covariance import population_moments
     from leakbound.config.data import ORIGINALS, DatasetConfig
 
