@@ -124,6 +124,7 @@ DATASETS = Registry(
         "svhn": "leakbound.datasets.images:read_svhn",
         "celeba": "leakbound.datasets.images:read_celeba",
         "parquet": "leakbound.datasets.images:read_parquet",
+        "parquet_shown": "leakbound.datasets.images:read_shown_parquet",
         "folders": "leakbound.datasets.folders:read_folders",
     },
 )

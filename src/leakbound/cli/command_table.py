@@ -41,6 +41,7 @@ class Place:
 COMMANDS: Mapping[str, Place] = {
     "protect": Place("people.protect", "protect", PEOPLE),
     "calibrate": Place("people.calibrate", "calibrate", PEOPLE),
+    "compare": Place("people.compare", "compare", PEOPLE),
     "risk": Place("people.risk", "risk", PEOPLE),
     "account": Place("people.account", "account", PEOPLE),
     "audit": Place("people.audit", "audit", PEOPLE),

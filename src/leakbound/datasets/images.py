@@ -118,6 +118,7 @@ def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
 
 
 read_parquet = ImageReader()  # anybody's images
+read_shown_parquet = ImageReader(publishable=True)  # those whose owner wants to see them in figures
 read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"), publishable=True)
 read_fashion_mnist = ImageReader("fashion_mnist", HubSource("zalando-datasets/fashion_mnist"), publishable=True)
 read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"), publishable=True)
