@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
-from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity
+from leakbound.accounting.gaussian import clip_eigenvalues
+from leakbound.accounting.leakage import joint_information
 from leakbound.channels.covariance import Moments, stored_array
 
 
@@ -225,8 +225,7 @@ def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
     Raises:
         ValueError: If dimensions or shapes disagree.
     """
-    ratios = signal_to_noise(channel, source)
-    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0)
+    return joint_information(signal_to_noise(channel, source), 1)
 
 
 def _ratio(signal: Float[np.ndarray, " d"], noise: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

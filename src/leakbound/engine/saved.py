@@ -13,22 +13,21 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from leakbound import storage
 from leakbound.channels.channel import Channel, Spectrum
 from leakbound.channels.covariance import Moments
+from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity
+from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Calibration, Capacity, Identification, Leakage, Naming, Reconstruction, Target
 from leakbound.storage.provenance import commit, settings_hash, versions
-
-if TYPE_CHECKING:
-    from leakbound.engine.counting import Counter
 
 _KIND, _FORMAT = "leakbound engine", 1
 _TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
@@ -43,11 +42,11 @@ class Saved:
     layout: Layout
     target: Target
     noise: str
-    classes: int | None
     calibrate_to_own: bool
     provenance: Mapping[str, Any] | None = None
     _seed: int | None
     _key: Key
+    _labels: LabelCount
     _public: frozenset[bytes]
     _counter: Counter
 
@@ -82,7 +81,7 @@ class Saved:
             "target": _target_facts(self.target),
             "noise": self.noise,
             "seed": self._seed,
-            "classes": self.classes,
+            "classes": self._labels.classes,
             "key": self._key,
             "layout": {name: getattr(self.layout, name) for name in ("shape", "integers", "low", "high")},
             "double": identity.double,
@@ -128,7 +127,8 @@ class Saved:
             target, layout, seed = _target_of(facts["target"]), _layout_of(facts["layout"]), facts["seed"]
             identity = Identity.made(facts["double"], seed)
             uses = target.looks(facts["noise"] == "frozen")
-            kept = {name: facts[name] for name in ("noise", "seed", "classes", "key")}
+            kept = {name: facts[name] for name in ("noise", "seed", "key")}
+            labels = LabelCount(facts["classes"])
             counted_in = facts["ledger"]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise GuaranteeError(f"{path}: its facts are not those of an engine ({error}): save it again") from error
@@ -141,6 +141,7 @@ class Saved:
         engine = made(
             *(calibration, layout, target),
             **kept,
+            labels=labels,
             accept_capacity=accept_capacity,
             identity=identity if file is None else file.identity,
             ledger=file,
