@@ -1,12 +1,25 @@
 """Settings of sweeps, and of rows that need no training."""
 
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from leakbound.config.data import CovarianceOf
 from leakbound.config.defenses import NOISE_BATCHES, BoxWeights
-from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
+from leakbound.config.settings import (
+    Count,
+    Levels,
+    Listed,
+    Name,
+    Names,
+    PlannedBlocks,
+    Records,
+    Replicas,
+    Seconds,
+    Settings,
+    Steps,
+)
 
 
 class StudyConfig(Settings):
@@ -37,6 +50,10 @@ class StudyConfig(Settings):
             raise ValueError("lengths = 'all' needs rates: all: a recipe is a learning rate and a length")
         return self
 
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """Datasets and networks of the blocks that claims rest on, and replicas in each, by default ``replicas``."""
+        return list(product(self.datasets, self.models)), self.replicas or replicas
+
 
 class IllustrationConfig(Settings):
     """Rows of a figure that needs no training."""
@@ -53,6 +70,10 @@ class IllustrationConfig(Settings):
     """Records whose mean and covariance are shown, by default those that channels are made from."""
     replicas: Replicas = 10
     """Draws of records, where some are drawn."""
+
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """No dataset or network, and the draws of records."""
+        return [("", "")], self.replicas
 
 
 class EfficiencyConfig(Settings):
@@ -78,3 +99,7 @@ class EfficiencyConfig(Settings):
     growth_seconds: Seconds | None = None
     """Seconds that each box of the chain is timed over its sizes, with three turns at least: calibration over the
     values of a record, a step over records, and so on. Without it, growth is not measured."""
+
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """The timed networks on their dataset, and the turns of each."""
+        return [(self.dataset, model) for model in self.models], self.repeats

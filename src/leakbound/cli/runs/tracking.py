@@ -3,13 +3,14 @@
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from leakbound.cli.settings import ConfigOption
+from leakbound.cli.job_settings import ConfigOption
 
 _DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 _FOLDER = Path("results/tracking-server")
@@ -23,7 +24,7 @@ _LOGIN = """
 It asks for a name and a password: {admin}, and what is in {file}, or what {variable} held at the first start.
 """
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
-_AccountsOption = Annotated[bool, typer.Option(help="Ask for them; only a server for this machine may do without.")]
+_AccountsOption = Annotated[bool, typer.Option(help="Ask for accounts; only a server for this machine may do without.")]
 
 
 def sync(
@@ -61,24 +62,17 @@ def ui(
         sys.stdout.write(f"The runs are at {uri}\n")
         return
     file = sqlite_file(uri)
-    store, server = uri if file is None else f"sqlite:///{file}", f"http://127.0.0.1:{port}"
+    store = uri if file is None else f"sqlite:///{file}"
+    artifacts = Path("mlruns") if file is None else file.parent / "mlartifacts"
 
-    def said() -> str:
+    def notes(address: str) -> str:
         from leakbound import tracking
 
         runs = tracking.pages(store, config.preset)
-        lines = (f"{printable(name)}: {server}{page}\n" for name, page in runs.items())
-        return f"Runs: {server}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
+        lines = (f"{printable(name)}: {address}{page}\n" for name, page in runs.items())
+        return f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
 
-    _serve(
-        store,
-        folder,
-        Path("mlruns") if file is None else file.parent / "mlartifacts",
-        port=port,
-        workers=1,
-        passwords=passwords,
-        said=said,
-    )
+    _Server(store, folder, artifacts, port=port, workers=1, passwords=passwords).serve(notes)
 
 
 def tracking_server(
@@ -93,16 +87,13 @@ def tracking_server(
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
     from leakbound.config.settings import without_password
-    from leakbound.tracking.server import bracketed
 
     if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
-    called = socket.getfqdn() if host in ("0.0.0.0", "::") else host
-    notes = _NOTES.format(address=f"http://{bracketed(called)}:{port}")
-    _serve(
+    server = _Server(
         database,
         folder,
         folder / "artifacts",
@@ -111,44 +102,63 @@ def tracking_server(
         workers=workers,
         passwords=passwords,
         admin=admin,
-        names=name or [],
-        said=lambda: notes,
-        jobs=_JOBS,
+        names=tuple(name or ()),
     )
+    server.serve(lambda address: _NOTES.format(address=address), _JOBS)
 
 
-def _serve(
-    database: str,
-    folder: Path,
-    artifacts: Path,
-    *,
-    port: int,
-    workers: int,
-    passwords: bool,
-    said: Callable[[], str],
-    host: str = "127.0.0.1",
-    admin: str = "admin",
-    names: Sequence[str] = (),
-    jobs: str = "",
-) -> None:
-    """Become MLflow's server, after everything that could be wrong has been looked at."""
-    from leakbound.tracking import server
+@dataclass(frozen=True)
+class _Server:
+    """MLflow's server.
 
-    os.umask(0o077)
-    server.refuse_root()
-    password = server.given_password(admin)
-    words = server.server_words(artifacts, host, port, workers, passwords=passwords)
-    environment = server.server_environment(database, artifacts, host, port, names)
-    for kept in (folder, artifacts):  # before a database is made beside them
-        server.check_folder(kept)
-    server.prepare_database(database)
-    for kept in (folder, artifacts):
-        server.prepare_folder(kept)
-    text = said()
-    if passwords:
-        environment = server.prepare_accounts(folder, admin, password, environment)
-        text += _LOGIN.format(admin=admin, file=folder / "admin-password", variable=server.PASSWORD) + jobs
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    os.chdir(folder)  # where nobody else puts a configuration that the server would read
-    os.execve(sys.executable, words, environment)
+    Attributes:
+        database: Address of the store.
+        folder: Holds accounts, and is where the server runs.
+        artifacts: Folder of the files of all runs.
+        port: To listen on.
+        workers: Processes that answer.
+        passwords: Whether it asks for an account.
+        host: Address to listen on.
+        admin: Name of the administrator.
+        names: Further names of this machine.
+    """
+
+    database: str
+    folder: Path
+    artifacts: Path
+    port: int
+    workers: int
+    passwords: bool
+    host: str = "127.0.0.1"
+    admin: str = "admin"
+    names: tuple[str, ...] = ()
+
+    def serve(self, notes: Callable[[str], str], jobs: str = "") -> None:
+        """Become the server, after checking everything that could be wrong.
+
+        Args:
+            notes: What to say before, from the address.
+            jobs: What to say about accounts of jobs, if it asks for accounts.
+        """
+        from leakbound.tracking import server
+
+        os.umask(0o077)
+        server.refuse_root()
+        password = server.given_password(self.admin)
+        words = server.server_words(self.artifacts, self.host, self.port, self.workers, passwords=self.passwords)
+        environment = server.server_environment(self.database, self.artifacts, self.host, self.port, self.names)
+        for kept in (self.folder, self.artifacts):  # before a database is made next to them
+            server.check_folder(kept)
+        server.prepare_database(self.database)
+        for kept in (self.folder, self.artifacts):
+            server.prepare_folder(kept)
+        called = socket.getfqdn() if self.host in ("0.0.0.0", "::") else self.host
+        text = notes(f"http://{server.bracketed(called)}:{self.port}")
+        if self.passwords:
+            environment = server.prepare_accounts(self.folder, self.admin, password, environment)
+            account = self.folder / "admin-password"
+            text += _LOGIN.format(admin=self.admin, file=account, variable=server.PASSWORD) + jobs
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        os.chdir(self.folder)  # where nobody else puts a configuration that the server would read
+        os.execve(sys.executable, words, environment)

@@ -14,8 +14,8 @@ from pydantic import model_validator
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_dataset, write_provenance
-from leakbound.cli.settings import Device, JobSettings
-from leakbound.cli.steps.live import LiveOption, PresetOption, watching
+from leakbound.cli.job_settings import Device, JobSettings
+from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
 from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting

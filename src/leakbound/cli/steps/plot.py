@@ -8,7 +8,7 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job

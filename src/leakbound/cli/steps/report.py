@@ -12,7 +12,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
-from leakbound.cli.settings import plain_settings, register_plugins
+from leakbound.cli.job_settings import plain_settings, register_plugins
 from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.execution import TrackingConfig

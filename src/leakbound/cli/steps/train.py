@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
 from leakbound.cli.inputs import check_passing, covariance_of, device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.settings import TrainingSettings
-from leakbound.cli.steps.live import LiveOption, PresetOption, watching
+from leakbound.cli.job_settings import TrainingSettings
+from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run
