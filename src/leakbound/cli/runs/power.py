@@ -15,7 +15,7 @@ from leakbound.config.whole import Config
 from leakbound.jobs.table import RunTable, rows_file
 
 if TYPE_CHECKING:
-    from leakbound.claims.power import Design
+    from leakbound.claims.design import Design
 
 REFERENCE = Path("results/reference/small")
 """Results whose spreads are taken where a configuration has no results."""
@@ -69,7 +69,7 @@ def power_text(table: RunTable, root: Path) -> str:
         table: Runs and figures of the configuration.
         root: Folder of finished results, as a configuration or ``results/reference`` has them.
     """
-    from leakbound.claims.power import ENOUGH
+    from leakbound.claims.design import ENOUGH
 
     figures = table.claiming()
     planned = [claim for figure in figures for claim in _planned(table, figure, root)]
@@ -105,17 +105,15 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
 
 def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float) -> Design | None:
     """Estimate the spread of a claim from the rows of finished results; None if they have none."""
-    from leakbound.claims.claims import measured
+    from leakbound.claims.evaluation import measured
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
     from leakbound.claims.selection import SelectionError
-    from leakbound.config.strength import with_stated_strength
 
     path = Path(rows_file(root, figure))
     if not path.is_file():
         return None
-    stated = table.strength_settings().get("stronger_with", {})
-    rows = with_stated_strength(storage.read_rows(path, sealed=False), stated)
+    rows = storage.read_rows(path, sealed=False)
     try:
         found = measured(figure, claim, rows)
     except SelectionError:  # e.g. kept results of an earlier protocol
@@ -126,7 +124,7 @@ def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Pat
 
 def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[int, int]:
     """Count the datasets and networks that a claim's blocks will be of, and the replicas in each."""
-    from leakbound.claims.claims import compared_by
+    from leakbound.claims.evaluation import compared_by
 
     pairs, replicas = _planned_blocks(table.config, figure)
     compared = compared_by(claim)

@@ -139,7 +139,7 @@ def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
     """Verdicts of kept results, and whether they are of an earlier protocol, without blocks and delta."""
     import pandas as pd
 
-    from leakbound.claims.claims import COLUMNS
+    from leakbound.claims.evaluation import COLUMNS
 
     path = home / "claims.parquet"
     if not path.is_file():

@@ -37,7 +37,7 @@ def sync(
 
     config = reading.load(configfile)
     folder = Path(config.root) / "tracking"
-    outcomes = tracking.sync(folder, config.tracking.uri, everything=everything)
+    outcomes = tracking.send_pending(folder, config.tracking.uri, everything=everything)
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.marker}: {outcome.status} {outcome.reason or ''}\n")
     sys.stdout.write(f"{sum(outcome.status == 'stored' for outcome in outcomes)} of {len(outcomes)} stored\n")

@@ -35,7 +35,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def consensus(asked: ConsensusSettings, rows: Path) -> None:
     """Compute one table of private average consensus: simulated averaging, or what observers learn."""
-    from leakbound.consensus.tables import rows_of
+    from leakbound.consensus.simulations import rows_of
 
     storage.write_rows(rows, rows_of(asked.table, asked.config, asked.seed, asked.privacy_noise))
 

@@ -118,7 +118,7 @@ def federate(
     began = time.time()
     run = FederatedRun(**asked.run.model_dump())
     facts = run.facts(config.communication_rounds, config.batch_size, asked.replicas)
-    with watching(live, preset=preset, mechanism="federated", **facts) as on_rows:
+    with watching(live, preset=preset, **facts) as on_rows:
         request = FederatedRequest(
             dataset=images,
             run=run,

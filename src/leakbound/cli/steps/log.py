@@ -37,7 +37,7 @@ class LogSettings(JobSettings):
     rounds: Annotated[int, Field(ge=0)]
     batch_size: Records
     replicas: Replicas
-    mechanism: Name
+    level_label: str = ""
     papers: Lines
     figures: Lines
     uri: Address
@@ -67,8 +67,8 @@ def _of_run(table: RunTable, slug: str) -> Job:
         files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
     studies = {name for name, slugs in table.studies.items() if slug in slugs}
     shown = [key for key, figure in table.figures.items() if figure.study in studies]
-    mechanism = table.config.defense(run.defense).mechanism
-    facts = {**run.facts(), "mechanism": mechanism, "over_units": table.over_units(attacks)}
+    label = table.config.defense(run.defense).level_label(run.level)
+    facts = {**run.facts(), "level_label": label, "over_units": table.over_units(attacks)}
     return _job(table, facts, shown, files, table.first_study[slug])
 
 
@@ -78,7 +78,7 @@ def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedR
     shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
     facts = run.facts(section.communication_rounds, section.batch_size, section.replicas or table.config.replicas)
     files = {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
-    return _job(table, {**facts, "mechanism": "federated"}, shown, files, "federated")
+    return _job(table, facts, shown, files, "federated")
 
 
 def _job(table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str) -> Job:
@@ -118,10 +118,10 @@ def log(
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}
     elif facts.get("leakage"):
-        from leakbound.claims.tables import accounting_rows
+        from leakbound.claims.tabulation import accounting_rows
 
         scores["leakage"] = accounting_rows(facts["leakage"])
-    record = tracking.describe(
+    record = tracking.describe_run(
         tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
         scores,
@@ -130,7 +130,7 @@ def log(
         files=[provenance, *([channel] if channel else [])],
         over_units=asked.over_units,
     )
-    outcome = tracking.log(record, asked.uri, marker)
+    outcome = tracking.log_run(record, asked.uri, marker)
     sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")
 
 

@@ -132,7 +132,7 @@ def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
     """Verdicts on all claims; an empty table if no figure makes one."""
     import pandas as pd
 
-    from leakbound.claims.claims import COLUMNS
+    from leakbound.claims.evaluation import COLUMNS
 
     if not table.claiming():
         return pd.DataFrame(columns=list(COLUMNS))

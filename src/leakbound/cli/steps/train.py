@@ -77,19 +77,19 @@ def train(
     Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
     replica's validation records choose, or of all candidates, at the end or at all lengths.
     """
-    from leakbound.training.statement import statement, told_so_far
+    from leakbound.training.statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)
     began = time.time()
     facts = Run.from_slug(asked.slug, asked.replicas).facts()
-    with watching(live, preset=preset, mechanism=asked.defense.mechanism, **facts) as on_rows:
+    with watching(live, preset=preset, level_label=asked.defense.level_label(asked.level), **facts) as on_rows:
         request = training_request(
             asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
         if channel is not None and spectrum is not None:
             check_passing(request.dataset, channel, spectrum, dataset)
-        result = train_run(replace(request, told=told_so_far(request, source)))
+        result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
     kept = tried["kept"].to_numpy()
     storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
