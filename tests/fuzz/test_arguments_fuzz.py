@@ -213,7 +213,8 @@ def _apart(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All commands with the words that lead to them."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, (*before, name))
         else:

@@ -75,5 +75,5 @@ def _provenance(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise typer.BadParameter(f"{path}: there is no such file; {advice}")
     if not seal_of(path).exists():
-        raise typer.BadParameter(f"{path}: is no file that a training wrote, for it has no seal beside it; {advice}")
+        raise typer.BadParameter(f"{path}: is no file that a training wrote: it has no checksum file; {advice}")
     return read_record(path, "train")

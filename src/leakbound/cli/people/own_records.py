@@ -45,8 +45,8 @@ PublicOption = Annotated[
     typer.Option(
         metavar="PATH",
         parser=path_of,
-        help="Public records of the same law, of the same kinds, which the noise is calibrated to; calibrated to the "
-        "given records it is a statistic of these.",
+        help="Public records of the same distribution and form, which the noise is calibrated to; noise that is "
+        "calibrated to the given records is a statistic of these.",
     ),
 ]
 AcceptOption = Annotated[
@@ -54,8 +54,8 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept-capacity",
         metavar="NATS",
-        help="What all planned copies together may reveal of a record by the moments of the given records; by default "
-        "up to 25 % more than by those of the public ones.",
+        help="Most nats that all planned copies together may reveal about a record by the moments of the given "
+        "records; default: 25 % more than by those of the public ones.",
     ),
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]

@@ -24,7 +24,7 @@ _MEANING = """
 identified: probability, at most, with which an attacker who knows all these records finds the one that was used
 nats for P: ask for at most so many, from all uses together, to keep that probability at or below P
 as by epsilon: pure DP of this epsilon limits identification as much, of every record; nats do so on average over
-  records of the law, and no number of nats implies an epsilon
+  records of the distribution, and no number of nats implies an epsilon
 """
 
 

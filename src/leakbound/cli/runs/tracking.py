@@ -1,10 +1,6 @@
 """Commands: MLflow's store and pages, and a server for a team."""
 
-import os
-import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +15,6 @@ MLflow serves at {address} (end with Ctrl-C). In the configuration:
 
 tracking:
   uri: {address}
-"""
-_LOGIN = """
-It asks for a name and a password: {admin}, and what is in {file}, or what {variable} held at the first start.
 """
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
 _AccountsOption = Annotated[bool, typer.Option(help="Ask for accounts; only a server for this machine may do without.")]
@@ -54,6 +47,7 @@ def ui(
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
     from leakbound.config import reading
     from leakbound.config.messages import printable
+    from leakbound.tracking.server import Server
     from leakbound.tracking.store import is_server, sqlite_file
 
     config = reading.load(configfile)
@@ -72,7 +66,7 @@ def ui(
         lines = (f"{printable(name)}: {address}{page}\n" for name, page in runs.items())
         return f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
 
-    _Server(store, folder, artifacts, port=port, workers=1, passwords=passwords).serve(notes)
+    Server(store, folder, artifacts, port=port, workers=1, passwords=passwords).serve(notes)
 
 
 def tracking_server(
@@ -87,13 +81,14 @@ def tracking_server(
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
     from leakbound.config.settings import without_password
+    from leakbound.tracking.server import Server
 
     if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
-    server = _Server(
+    server = Server(
         database,
         folder,
         folder / "artifacts",
@@ -105,60 +100,3 @@ def tracking_server(
         names=tuple(name or ()),
     )
     server.serve(lambda address: _NOTES.format(address=address), _JOBS)
-
-
-@dataclass(frozen=True)
-class _Server:
-    """MLflow's server.
-
-    Attributes:
-        database: Address of the store.
-        folder: Holds accounts, and is where the server runs.
-        artifacts: Folder of the files of all runs.
-        port: To listen on.
-        workers: Processes that answer.
-        passwords: Whether it asks for an account.
-        host: Address to listen on.
-        admin: Name of the administrator.
-        names: Further names of this machine.
-    """
-
-    database: str
-    folder: Path
-    artifacts: Path
-    port: int
-    workers: int
-    passwords: bool
-    host: str = "127.0.0.1"
-    admin: str = "admin"
-    names: tuple[str, ...] = ()
-
-    def serve(self, notes: Callable[[str], str], jobs: str = "") -> None:
-        """Become the server, after checking everything that could be wrong.
-
-        Args:
-            notes: What to say before, from the address.
-            jobs: What to say about accounts of jobs, if it asks for accounts.
-        """
-        from leakbound.tracking import server
-
-        os.umask(0o077)
-        server.refuse_root()
-        password = server.given_password(self.admin)
-        words = server.server_words(self.artifacts, self.host, self.port, self.workers, passwords=self.passwords)
-        environment = server.server_environment(self.database, self.artifacts, self.host, self.port, self.names)
-        for kept in (self.folder, self.artifacts):  # before a database is made next to them
-            server.check_folder(kept)
-        server.prepare_database(self.database)
-        for kept in (self.folder, self.artifacts):
-            server.prepare_folder(kept)
-        called = socket.getfqdn() if self.host in ("0.0.0.0", "::") else self.host
-        text = notes(f"http://{server.bracketed(called)}:{self.port}")
-        if self.passwords:
-            environment = server.prepare_accounts(self.folder, self.admin, password, environment)
-            account = self.folder / "admin-password"
-            text += _LOGIN.format(admin=self.admin, file=account, variable=server.PASSWORD) + jobs
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        os.chdir(self.folder)  # where nobody else puts a configuration that the server would read
-        os.execve(sys.executable, words, environment)

@@ -34,7 +34,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             name,
             {"illustration": name, "config": settings.model_dump(mode="json"), "seed": config.seed},
             inputs=inputs,
-            # Some compare all built-in shapes, named or not.
+            # Some compare all built-in shapes, whether levels lists them or not.
             uses={"illustrations": [name], "shapes": ["natural", *settings.levels]},
             purpose="figures",
         )

@@ -135,11 +135,11 @@ def log(
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
-    """Validation values of every candidate learning rate, named by the rate, as rows of an attack."""
+    """Validation values of every candidate learning rate, with the rate as variant, as rows of an attack."""
     full = tried[tried["length"] == "full"] if "length" in tried else tried
-    named = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
+    candidates = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
     metrics = ["validation_accuracy", "validation_loss"]
-    return named.melt(["replica", "variant", "unit"], metrics, var_name="metric")
+    return candidates.melt(["replica", "variant", "unit"], metrics, var_name="metric")
 
 
 STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)
