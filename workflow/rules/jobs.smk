@@ -11,7 +11,7 @@ from snakemake.logging import logger
 from leakbound.cli.launch import warm
 from leakbound.cli.launch.handover import WARM
 from leakbound.cli.steps.job_list import job_list
-from leakbound.cli.launch.screen import Screen
+from leakbound.jobs.processes.screen import Screen
 from leakbound.config import messages, reading
 from leakbound.jobs.processes import coordination
 from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of

@@ -15,7 +15,7 @@ from leakbound.jobs.processes.usage import write
 
 app = typer.Typer(
     cls=AllCommands,
-    help="Measure and bound how much a federated client's uploads tell about its data.",
+    help="Measure and bound how much a federated client's uploads reveal about its data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,7 +50,7 @@ def _leakbound(
         Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
     ] = None,
 ) -> None:
-    """Measure and bound how much a federated client's uploads tell about its data."""
+    """Measure and bound how much a federated client's uploads reveal about its data."""
     if usage is not None:
         from leakbound.cli.inputs import check_outputs
 
