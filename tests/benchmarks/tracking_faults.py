@@ -35,7 +35,7 @@ from stored_rows import compare, conclude, expected_rows, faults, made_record, s
 from team_server import COMMAND, TeamServer, team_server
 
 from leakbound import storage
-from leakbound.tracking import Outcome, RunFacts, RunRecord, describe, log, sync
+from leakbound.tracking import Outcome, RunFacts, RunRecord, describe_run, log_run, send_pending
 
 ARMS = ("without", "living", "killed", "hanging")
 AWAY, BACK = 1 / 3, 2 / 3  # parts of the training's time
@@ -70,7 +70,7 @@ class Trainings:
             disturb: Called with the time of the start, while training runs.
         """
         facts = RunFacts(
-            preset, "digits/lenet/none/n1-b64", "digits", "lenet", "none", None, self.rounds, 64, 1, "none"
+            preset, "digits/lenet/none/n1-b64", "digits", "lenet", "none", None, self.rounds, 64, 1
         )
         settings = {
             "dataset": "digits",
@@ -100,7 +100,7 @@ class Trainings:
         if process.returncode:
             sys.exit(f"the training fails:\n{said}")
         files = {"curves": storage.read_rows(rows), "provenance": storage.read_json(provenance)}
-        self.records.append(describe(facts, files["curves"], {}, files["provenance"], files=[provenance]))
+        self.records.append(describe_run(facts, files["curves"], {}, files["provenance"], files=[provenance]))
         return seconds
 
     def turn(self, arm: str, number: int, usual: float) -> float:
@@ -181,13 +181,13 @@ def _sent_later(server: TeamServer, records: list[RunRecord], folder: Path) -> t
     times, wrong = [], []
     for record in records:
         began = time.monotonic()
-        outcome = log(record, server.uri, folder / f"{record.experiment}.json")
+        outcome = log_run(record, server.uri, folder / f"{record.experiment}.json")
         times.append(time.monotonic() - began)
         wrong += [] if outcome.status == "pending" else [f"{record.experiment}: a dead server has taken it"]
     server.start()
     print(f"logging to the dead server: {np.median(times):.2f} s each", flush=True)
-    outcomes = sync(folder, server.uri)
-    again = sync(folder, server.uri, everything=True)
+    outcomes = send_pending(folder, server.uri)
+    again = send_pending(folder, server.uri, everything=True)
     found = {"seconds_of_logging_to_a_dead_server": [round(one, 3) for one in times]}
     return found | {"sent_later": len(outcomes)}, wrong + _counted(
         "training", server, records, [*outcomes, *again], found
@@ -215,7 +215,7 @@ def sending(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], li
 
         def job() -> None:
             for number, record in enumerate(records):
-                first.append(log(record, server.uri, folder / "tracking" / f"{number}.json"))
+                first.append(log_run(record, server.uri, folder / "tracking" / f"{number}.json"))
 
         thread = threading.Thread(target=job)
         thread.start()
@@ -227,7 +227,7 @@ def sending(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], li
         stored = sum(outcome.status == "stored" for outcome in first)
         print(f"killed while a job logged: {stored} of {len(records)} records were stored", flush=True)
         server.start()
-        outcomes = sync(folder / "tracking", server.uri)
+        outcomes = send_pending(folder / "tracking", server.uri)
         found: dict[str, Any] = {"stored_before": stored, "sent_later": len(outcomes)}
         wrong = _counted("sending", server, records, outcomes, found)
         return found, wrong + ([] if 0 < stored < len(records) else ["sending: the kill came too early or too late"])
@@ -253,12 +253,12 @@ def full(asked: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[
         try:
             (place / "ballast").write_bytes(bytes(SMALL_DISK - 8192))
             began = time.monotonic()
-            first = [log(record, server.uri, folder / "tracking" / f"{n}.json") for n, record in enumerate(records)]
+            first = [log_run(record, server.uri, folder / "tracking" / f"{n}.json") for n, record in enumerate(records)]
             seconds = (time.monotonic() - began) / len(records)
             wrong = [f"full: {one.marker.name} is stored without room" for one in first if one.status == "stored"]
             (place / "ballast").unlink()
             print(f"full: {seconds:.2f} s for each record without room: {first[0].reason}", flush=True)
-            outcomes = sync(folder / "tracking", server.uri)
+            outcomes = send_pending(folder / "tracking", server.uri)
             found: dict[str, Any] = {"seconds_of_logging": round(seconds, 2), "sent_later": len(outcomes)}
             return found, wrong + _counted("full", server, records, outcomes, found)
         finally:

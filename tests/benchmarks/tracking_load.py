@@ -35,7 +35,7 @@ from stored_rows import (
 )
 from team_server import team_server
 
-from leakbound.tracking import RunRecord, log
+from leakbound.tracking import RunRecord, log_run
 
 PATIENCE = 3600.0  # seconds for all jobs
 
@@ -101,7 +101,7 @@ def write(job: int, size: Size, folder: Path, uri: str, ready: Any, outcomes: An
     pending, seconds = [], []
     for number, record in enumerate(records):
         began = time.monotonic()
-        outcome = log(record, uri, folder / f"job {job}" / "tracking" / f"{number}.json")
+        outcome = log_run(record, uri, folder / f"job {job}" / "tracking" / f"{number}.json")
         seconds.append(time.monotonic() - began)
         if outcome.status != "stored":
             pending.append(outcome.reason)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from leakbound.channels import box_weights
-from leakbound.config.defenses import BoxWeights
+from leakbound.config.box_weights import BoxWeights
 
 
 def test_default_box_is_the_published_one():

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense
+from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
@@ -21,7 +21,7 @@ from leakbound.config.training import LENGTHS
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList
 from leakbound.jobs.paths import OUTPUTS, names_of
-from leakbound.jobs.runs import Run, level_text, runs_of
+from leakbound.jobs.runs import Run, runs_of
 from leakbound.jobs.table import RunTable
 
 QUICK = reading.quick()

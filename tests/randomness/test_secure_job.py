@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from leakbound import storage
-from leakbound.cli.job_list import all_steps
 from leakbound.cli.step_command import as_command
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.jobs.runs import Run
 from leakbound.randomness.cipher import KEY_BYTES
 from leakbound.randomness.seeding import derive_seed
@@ -150,7 +150,7 @@ def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, 
     slug = run_job(prepared, tmp_path, "dpsgd", "secure")
     run, folder = Run.from_slug(slug, 2), tmp_path / "runs" / slug
     settings = {
-        **run.facts(), "preset": "secure", "mechanism": "dpsgd",
+        **run.facts(), "preset": "secure",
         "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
     }  # fmt: skip
     files = {"provenance": folder / "provenance.json", "curves": folder / "training.parquet"}

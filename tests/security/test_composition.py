@@ -299,11 +299,11 @@ def test_page_table_and_mlflow_state_both_figures(results):
     ],
 )
 def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, bounds):
-    from leakbound.tracking import RunFacts, describe
+    from leakbound.tracking import RunFacts, describe_run
 
-    facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "federated")
+    facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "5 nats")
     record = {"started": 0.0, "seconds": 1.0, "diverged": [False, False], "released": [], "leakage": leakage}
-    tags = describe(facts, None, {}, record).tags
+    tags = describe_run(facts, None, {}, record).tags
     assert (tags["bound_replica"], tags["bound_replicas"]) == bounds
     assert all(bound in tags["mlflow.note.content"] for bound in bounds if bound != "none")
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from leakbound.tracking import log
+from leakbound.tracking import log_run
 from leakbound.tracking.markers import Outcome
-from leakbound.tracking.records import Artifact, RunRecord
+from leakbound.tracking.run_records import Artifact, RunRecord
 
 
 class Evil(BaseHTTPRequestHandler):
@@ -117,7 +117,7 @@ def logged(uri: str, folder: Path, monkeypatch) -> Outcome:
     monkeypatch.setattr("leakbound.tracking.sending._PAUSES", ())
     (folder / "provenance.json").write_text("what a job logs")
     record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact.of(folder / "provenance.json"),))
-    return log(record, uri, folder / "marker.json")
+    return log_run(record, uri, folder / "marker.json")
 
 
 @pytest.mark.parametrize("form", ["mlflow-artifacts://{}/1", "mlflow-artifacts:/\t/{}/1", "MLFLOW-artifacts://a@{}/1"])
@@ -177,7 +177,7 @@ def test_server_does_not_choose_a_folder_of_the_clients_machine(evil, tmp_path, 
     sent.write_text("what a job logs")
     monkeypatch.setattr(Evil, "place", form.format(home))
     record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact.of(sent),))
-    outcome = log(record, evil, tmp_path / "marker.json")
+    outcome = log_run(record, evil, tmp_path / "marker.json")
     assert (home / sent.name).read_text() == "what was there"
     assert (outcome.status, sorted(path.name for path in Path(home).iterdir())) == ("pending", [sent.name])
     assert "on this machine" in outcome.reason

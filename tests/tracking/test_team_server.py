@@ -25,7 +25,7 @@ from stored_rows import expected_rows, server_store, stored_rows
 from team_server import COMMAND, TeamServer, free_port, installed, unprivileged
 
 from leakbound.cli.launch.main import main
-from leakbound.tracking import Artifact, Point, RunRecord, log, push, sync
+from leakbound.tracking import Artifact, Point, RunRecord, log_run, push, send_pending
 
 SEARCH = "api/2.0/mlflow/experiments/search"
 
@@ -141,11 +141,11 @@ def test_artifacts_without_room_stay_pending_until_there_is_some(team, file, tmp
     records = [made(f"run {number}", "full", (file,)) for number in range(2)]
     limit_files(team, "200000")
     try:
-        outcomes = [log(record, team.uri, tmp_path / "tracking" / f"{record.name}.json") for record in records]
+        outcomes = [log_run(record, team.uri, tmp_path / "tracking" / f"{record.name}.json") for record in records]
     finally:
         limit_files(team, "unlimited")
     assert [outcome.status for outcome in outcomes] == ["pending"] * 2
-    assert [outcome.status for outcome in sync(tmp_path / "tracking", team.uri)] == ["stored"] * 2
+    assert [outcome.status for outcome in send_pending(tmp_path / "tracking", team.uri)] == ["stored"] * 2
     assert_stored_once(team, *records)
 
 
@@ -160,12 +160,12 @@ def test_server_killed_while_runs_are_logged_has_each_of_them_once_after_sync(te
             team.send(signal.SIGKILL)
 
     between.before = kill
-    outcomes = [log(record, between.uri, tmp_path / f"{record.name}.json") for record in records]
+    outcomes = [log_run(record, between.uri, tmp_path / f"{record.name}.json") for record in records]
     assert [outcome.status for outcome in outcomes] == ["stored", "pending", "pending", "pending"]
     between.before = lambda path: None
     team.start()
-    assert [outcome.status for outcome in sync(tmp_path, between.uri)] == ["stored"] * 3
-    assert [outcome.status for outcome in sync(tmp_path, between.uri, everything=True)] == ["stored"] * 4
+    assert [outcome.status for outcome in send_pending(tmp_path, between.uri)] == ["stored"] * 3
+    assert [outcome.status for outcome in send_pending(tmp_path, between.uri, everything=True)] == ["stored"] * 4
     assert_stored_once(team, *records)
 
 
@@ -202,11 +202,11 @@ def test_server_for_others_keeps_what_it_had_and_asks_for_a_password_that_it_sho
     assert status(address, f"admin:{password}") == 200
     assert status(address, f"admin:{password}", host="elsewhere.example.org") == 403
 
-    refused = log(after, team.uri, tmp_path / "after.json")
+    refused = log_run(after, team.uri, tmp_path / "after.json")
     assert (refused.status, "401" in refused.reason) == ("pending", True)
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
-    assert [outcome.status for outcome in sync(tmp_path, team.uri)] == ["stored"]
+    assert [outcome.status for outcome in send_pending(tmp_path, team.uri)] == ["stored"]
     assert_stored_once(team, before, after)
 
     shown = team.log.read_text(errors="replace") + (team.folder / "postgres" / "server.log").read_text(errors="replace")

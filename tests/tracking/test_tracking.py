@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.tables import accounting_rows
+from leakbound.claims.tabulation import accounting_rows
 from leakbound.storage import write_arrays
 from leakbound.tracking import (
     LiveCurves,
@@ -28,16 +28,16 @@ from leakbound.tracking import (
     RunRecord,
     channel_facts,
     check_uri,
-    describe,
     describe_figures,
-    log,
+    describe_run,
+    log_run,
     pages,
     push,
-    sync,
+    send_pending,
     upgrade_store,
 )
-from leakbound.tracking.description import metric_name
-from leakbound.tracking.records import DataInput
+from leakbound.tracking.measurements import metric_name
+from leakbound.tracking.run_records import DataInput
 from leakbound.tracking.sending import experiment_id
 from leakbound.tracking.store import connect
 
@@ -54,7 +54,7 @@ FACTS = RunFacts(
     rounds=200,
     batch_size=64,
     replicas=2,
-    mechanism="channel",
+    level_label="4 nats",
     papers=("tan2024",),
     figures=("tan2024/fig14", "tan2024/fig16"),
 )
@@ -94,7 +94,7 @@ INVERSION = attack_rows([(r, "printed", unit, "mse", value) for r in range(2) fo
 
 def record(scale: float = 1.0, *, facts: RunFacts = FACTS, files: tuple[Path, ...] = ()) -> RunRecord:
     attacks = {"membership": MEMBERSHIP, "model_inversion": INVERSION}
-    return describe(facts, curves(scale), attacks, PROVENANCE, channel={"shape": "natural"}, files=files)
+    return describe_run(facts, curves(scale), attacks, PROVENANCE, channel={"shape": "natural"}, files=files)
 
 
 def accounted() -> RunRecord:
@@ -105,7 +105,7 @@ def accounted() -> RunRecord:
     )
     bounds = accounting_rows({"replica": {"record": 9.0, "linear": 16.0}, "replicas": {"record": 13.0}})
     scores = {"membership": MEMBERSHIP, "leakage": bounds}
-    return describe(FACTS, pd.concat([curves(), told]), scores, PROVENANCE)
+    return describe_run(FACTS, pd.concat([curves(), told]), scores, PROVENANCE)
 
 
 def values(run: RunRecord) -> dict[str, list[tuple[int, int, float]]]:
@@ -185,18 +185,18 @@ def test_run_without_noise_that_no_accountant_bounds_is_no_failure():
     """Clipping alone has an infinite ε at every step, and trains as well as any other."""
     unbounded = curves().assign(metric=lambda rows: rows["metric"].replace("train_loss", "epsilon"))
     unbounded.loc[unbounded["metric"] == "epsilon", "value"] = np.inf
-    clipped = describe(FACTS, unbounded, {"membership": MEMBERSHIP}, PROVENANCE)
+    clipped = describe_run(FACTS, unbounded, {"membership": MEMBERSHIP}, PROVENANCE)
     assert {one.status for one in (clipped, *clipped.children)} == {"FINISHED"}
     assert values(clipped).keys() >= {"curves/test_accuracy", "membership/white_box/auc", "brief/accuracy"}
     assert "diverged" not in " ".join(clipped.tags.values())
     assert not any("epsilon" in key for key in values(clipped))
     unbounded.loc[unbounded["metric"] == "test_accuracy", "value"] = np.nan
-    assert describe(FACTS, unbounded, {}, PROVENANCE).status == "FAILED"
+    assert describe_run(FACTS, unbounded, {}, PROVENANCE).status == "FAILED"
 
 
 def test_charts_open_with_the_brief_whatever_the_attacks_are_called():
     scores = dict.fromkeys(("audit", "aardvark", "membership"), MEMBERSHIP)
-    made = describe(FACTS, curves(), scores, PROVENANCE)
+    made = describe_run(FACTS, curves(), scores, PROVENANCE)
     for one in (made, *made.children):
         assert min(values(one)).startswith("brief/")
     assert "scores/audit/white_box/auc" in values(made)
@@ -244,24 +244,24 @@ def test_record_has_intervals_only_below_single_replicas():
 
 def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():
     rows = {"model_inversion": INVERSION, "gradient_inversion": INVERSION.assign(variant="attack")}
-    found = values(describe(FACTS, curves(), rows, PROVENANCE, over_units={"model_inversion": "median"}))
+    found = values(describe_run(FACTS, curves(), rows, PROVENANCE, over_units={"model_inversion": "median"}))
     assert found["model_inversion/printed/mse"][0][2] == 2
     assert found["gradient_inversion/attack/mse"][0][2] == 4
 
 
 def test_record_dates_values_by_the_job_and_not_by_the_clock():
     iso = {**PROVENANCE, "started": "2023-11-14T22:13:20+00:00"}
-    assert describe(FACTS, curves(), {}, iso) == describe(FACTS, curves(), {}, PROVENANCE)
+    assert describe_run(FACTS, curves(), {}, iso) == describe_run(FACTS, curves(), {}, PROVENANCE)
     assert {point.timestamp for point in record().metrics} == {START + 10_000, START + 20_000}
     without = {name: value for name, value in PROVENANCE.items() if name != "started"}
     with pytest.raises(ValueError, match=r"provenance\.started is missing"):
-        describe(FACTS, curves(), {}, without)
+        describe_run(FACTS, curves(), {}, without)
 
 
 def test_record_of_a_diverged_replica_is_failed_and_shows_no_mean_of_its_attacks():
     broken = curves()
     broken.loc[(broken["replica"] == 1) & (broken["step"] == 200), "value"] = np.nan
-    found = describe(FACTS, broken, {"membership": MEMBERSHIP}, PROVENANCE)
+    found = describe_run(FACTS, broken, {"membership": MEMBERSHIP}, PROVENANCE)
     assert (found.status, [child.status for child in found.children]) == ("FAILED", ["FINISHED", "FAILED"])
     assert found.tags["diverged_replicas"] == "1"
     curves_alone = {"curves/test_accuracy", "curves/train_loss"}
@@ -273,28 +273,28 @@ def test_record_of_a_diverged_replica_is_failed_and_shows_no_mean_of_its_attacks
 
 def test_record_of_an_untrained_run_has_its_attacks_alone():
     facts = dataclasses.replace(FACTS, rounds=0, replicas=1)
-    found = describe(facts, None, {"gradient_inversion": INVERSION[INVERSION["replica"] == 0]}, PROVENANCE)
+    found = describe_run(facts, None, {"gradient_inversion": INVERSION[INVERSION["replica"] == 0]}, PROVENANCE)
     assert values(found) == {"gradient_inversion/printed/mse": [(0, START + 20_000, 4.0)]}
     assert len(found.children) == 1
 
 
-def test_description_tells_what_the_run_was_and_what_came_out():
+def test_description_states_what_the_run_was_and_its_results():
     assert record().tags["mlflow.note.content"] == (
-        "lenet on digits with the defense natural at level 4, trained for 200 rounds, batch size 64: 2 replicas. "
-        "Test accuracy 0.659, members told from others with an AUC of 0.75."
+        "lenet on digits with the defense natural at 4 nats, trained for 200 rounds, batch size 64: 2 replicas. "
+        "Test accuracy 0.659, membership inference with an AUC of 0.75."
     )
     bounds = {
         "released": [],
         "leakage": {"count": 2, "replica": {"stated": "9 nats"}, "replicas": {"stated": "18 nats"}},
     }
-    found = describe(FACTS, curves(), {}, {**PROVENANCE, **bounds}).tags
-    told = "Its weights tell of one record at most 9 nats by one replica, 18 nats by all 2 together."
-    assert found["mlflow.note.content"].endswith(f"Test accuracy 0.659. {told}")
+    found = describe_run(FACTS, curves(), {}, {**PROVENANCE, **bounds}).tags
+    bound = "Its weights reveal at most 9 nats about one record by one replica, 18 nats by all 2."
+    assert found["mlflow.note.content"].endswith(f"Test accuracy 0.659. {bound}")
     assert (found["bound_replica"], found["bound_replicas"]) == ("9 nats", "18 nats")
 
 
-def test_description_of_a_diverged_run_tells_no_result():
-    found = describe(FACTS, curves(), {"membership": MEMBERSHIP}, {**PROVENANCE, "diverged": [True, False]})
+def test_description_of_a_diverged_run_states_no_result():
+    found = describe_run(FACTS, curves(), {"membership": MEMBERSHIP}, {**PROVENANCE, "diverged": [True, False]})
     told = found.tags["mlflow.note.content"]
     assert told.endswith("A replica diverged: the run shows no mean.")
     assert "accuracy" not in told
@@ -335,7 +335,7 @@ def test_store_that_cannot_keep_runs_is_refused(address, tmp_path):
     with pytest.raises(ValueError, match=r"tracking\.uri"):
         check_uri(address)
     with pytest.raises(ValueError, match=r"tracking\.uri"):
-        log(record(), address, tmp_path / "marker.json")
+        log_run(record(), address, tmp_path / "marker.json")
     assert not (tmp_path / "marker.json").exists()
 
 
@@ -419,7 +419,7 @@ def test_push_of_other_values_replaces_the_run(uri):
 def test_push_of_more_values_than_one_call_takes_stores_all(uri):
     steps = range(2100)
     many = pd.DataFrame({"replica": 0, "step": steps, "metric": "train_loss", "value": [1 / (s + 1) for s in steps]})
-    made = describe(dataclasses.replace(FACTS, rounds=2100), many, {}, PROVENANCE)
+    made = describe_run(dataclasses.replace(FACTS, rounds=2100), many, {}, PROVENANCE)
     push(made, uri)
     assert stored_values(uri, stored_runs(uri)[0][0]) == values(made)
 
@@ -515,13 +515,13 @@ def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path)
     other = record(facts=dataclasses.replace(FACTS, slug="digits/lenet/none/n200-b64"))
     dead = f"http://someone:secret@127.0.0.1:{free_port()}"
     for item in (made, other):
-        outcome = log(item, dead, folder / f"{item.key}.json")
+        outcome = log_run(item, dead, folder / f"{item.key}.json")
         assert (outcome.status, json.loads(outcome.marker.read_text())["status"]) == ("pending", "pending")
         assert outcome.reason
         assert "secret" not in outcome.marker.read_text()
-    assert [outcome.status for outcome in sync(folder, dead)] == ["pending"] * 2
-    assert [outcome.status for outcome in sync(folder, uri)] == ["stored"] * 2
-    assert sync(folder, uri) == []
+    assert [outcome.status for outcome in send_pending(folder, dead)] == ["pending"] * 2
+    assert [outcome.status for outcome in send_pending(folder, uri)] == ["stored"] * 2
+    assert send_pending(folder, uri) == []
     found = {run.data.tags["leakbound.key"]: run for run in stored_runs(uri)[0]}
     assert {key: stored_values(uri, run) for key, run in found.items()} == {r.key: values(r) for r in (made, other)}
     assert [file.path for file in connect(uri).list_artifacts(found[made.key].info.run_id)] == ["figure.svg"]
@@ -529,13 +529,13 @@ def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path)
 
 def test_marker_says_where_the_run_stands_as_soon_as_it_is_stored(uri, tmp_path):
     marker = tmp_path / "run.json"
-    log(record(), f"http://127.0.0.1:{free_port()}", marker)
+    log_run(record(), f"http://127.0.0.1:{free_port()}", marker)
     assert json.loads(marker.read_text())["place"] is None
-    sync(tmp_path, uri)
+    send_pending(tmp_path, uri)
     (run,) = stored_runs(uri)[0]
     expected = {"experiment_id": run.info.experiment_id, "run_id": run.info.run_id}
     assert json.loads(marker.read_text())["place"] == expected
-    sync(tmp_path, uri, everything=True)
+    send_pending(tmp_path, uri, everything=True)
     assert json.loads(marker.read_text())["place"] == expected
 
 
@@ -544,16 +544,16 @@ def test_log_to_a_server_that_hangs_is_pending(tmp_path, monkeypatch):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        outcome = log(record(), f"http://127.0.0.1:{listener.getsockname()[1]}", tmp_path / "run.json")
+        outcome = log_run(record(), f"http://127.0.0.1:{listener.getsockname()[1]}", tmp_path / "run.json")
     assert outcome.status == "pending"
     assert "timeout" in outcome.reason.lower()
 
 
 def test_sync_of_everything_fills_a_new_store(uri, template, tmp_path):
-    assert log(record(), uri, tmp_path / "tracking" / "run.json").status == "stored"
+    assert log_run(record(), uri, tmp_path / "tracking" / "run.json").status == "stored"
     (tmp_path / "other.db").write_bytes(template.read_bytes())
     other = f"sqlite:///{tmp_path / 'other.db'}"
-    assert [outcome.status for outcome in sync(tmp_path / "tracking", other, everything=True)] == ["stored"]
+    assert [outcome.status for outcome in send_pending(tmp_path / "tracking", other, everything=True)] == ["stored"]
     assert stored_values(other, stored_runs(other)[0][0]) == values(record())
 
 
@@ -562,9 +562,9 @@ def test_sync_of_everything_fills_a_new_store(uri, template, tmp_path):
 )
 def test_sync_reports_a_damaged_marker_and_sends_the_others(damage, uri, tmp_path):
     folder = tmp_path / "tracking"
-    log(record(), f"http://127.0.0.1:{free_port()}", folder / "b.json")
+    log_run(record(), f"http://127.0.0.1:{free_port()}", folder / "b.json")
     (folder / "a.json").write_text(damage)
-    torn, whole = sync(folder, uri)
+    torn, whole = send_pending(folder, uri)
     assert (torn.marker.name, torn.status, whole.status) == ("a.json", "damaged", "stored")
     assert "a.json" in torn.reason
     assert len(stored_runs(uri)[0]) == 1
@@ -581,7 +581,7 @@ def test_server_gets_live_curves_that_the_finished_run_replaces(server, tmp_path
     assert shown.data.metrics["leakage/so_far/replica 0"] == 9.0
     assert {len(history) for history in stored_values(server, shown).values()} == {2}
     made = record(files=(tmp_path / "figure.svg",))
-    outcome = log(made, server, tmp_path / "tracking" / "run.json")
+    outcome = log_run(made, server, tmp_path / "tracking" / "run.json")
     assert (outcome.status, outcome.reason) == ("stored", "")
     push(made, server)
     (parent,), below = stored_runs(server)

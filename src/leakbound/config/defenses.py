@@ -11,42 +11,21 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
 
+from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
-from leakbound.config.settings import Name, Rates, Settings, Span, class_of
+from leakbound.config.looks import Look
+from leakbound.config.settings import Name, Rates, Settings, class_of
 from leakbound.registry import MECHANISMS, SHAPES
 
 NOISE_BATCHES = 8
 """Batches for which noise along principal directions is drawn at once: one matrix product for all is twice as fast."""
 _STEPS = "leakbound.training.client_steps"
+_ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 
 
-class BoxWeights(Settings):
-    """Per-pixel noise weights β of the personalized channel: one rectangle of the image weighs more.
-
-    It is given for images of 32×32; of smaller ones it is the same part, whole pixels that it touches.
-    """
-
-    rows: Span = (12, 20)
-    """First row of the rectangle and the row after its last."""
-    columns: Span = (8, 24)
-    """First column of the rectangle and the column after its last."""
-    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 50.0
-    """β inside the rectangle; it is 1 outside."""
-
-    @model_validator(mode="after")
-    def _inside_the_image(self) -> BoxWeights:
-        for name in ("rows", "columns"):
-            first, after = getattr(self, name)
-            if not 0 <= first < after <= IMAGE_SIDE:
-                raise ValueError(f"{name} = [{first}, {after}] must satisfy 0 <= first < after <= {IMAGE_SIDE}")
-        return self
-
-    def on(self, side: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Rows and columns of the rectangle on images of another side: first, and the one after the last."""
-        (top, below), (left, after) = (
-            (first * side // IMAGE_SIDE, -(-end * side // IMAGE_SIDE)) for first, end in (self.rows, self.columns)
-        )
-        return (top, below), (left, after)
+def level_text(level: float) -> str:
+    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point, and 0 has no sign."""
+    return repr(float(level) or 0.0).removesuffix(".0")
 
 
 class Defense(Settings):
@@ -67,6 +46,8 @@ class Defense(Settings):
         needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
         has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of another's.
+        looks: Label, colour and marker in figures, by the name of a defense; a name without a look gets a spare one.
+        level_form: Level with its unit, e.g. ``{} nats``.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -77,11 +58,13 @@ class Defense(Settings):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "smaller level"
     clips: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = False
-    trainer: ClassVar[str] = "leakbound.training.loop:train_stack"
+    trainer: ClassVar[str] = "leakbound.training.sgd:train_stack"
     client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False
     has_lengths: ClassVar[bool] = True
+    looks: ClassVar[Mapping[str, Look]] = {}
+    level_form: ClassVar[str] = "{}"
 
     mechanism: str
     learning_rates: Rates | None = None
@@ -97,6 +80,11 @@ class Defense(Settings):
         """δ and accountant of ε, as :func:`leakbound.accounting.statement.stated_bounds` takes them; none without ε."""
         return {}
 
+    @property
+    def timed_as(self) -> str:
+        """Kind of training steps in the plan's table of costs that its steps take as long as."""
+        return "none"
+
     @classmethod
     def modules(cls) -> tuple[str, ...]:
         """Modules of its settings, trainer and client step, for fingerprints of code."""
@@ -110,6 +98,24 @@ class Defense(Settings):
             pixels: Values of an image, if known; compression drops one of their principal directions.
         """
         return None
+
+    def level_label(self, level: float | None, *, unit: bool = True) -> str:
+        """Write a level for people.
+
+        Args:
+            level: As the defense means it.
+            unit: Whether its unit is written.
+
+        Returns:
+            The text; empty without a level.
+
+        Example:
+            >>> ChannelDefense().level_label(4.0)
+            '4 nats'
+        """
+        if level is None:
+            return ""
+        return self.level_form.format(level_text(level)) if unit else level_text(level)
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """Records that one step averages over."""
@@ -151,6 +157,7 @@ class Undefended(Defense):
     draws_noise: ClassVar[bool] = False
     has_level: ClassVar[bool] = False
     client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
+    looks: ClassVar[Mapping[str, Look]] = {"none": Look("undefended", "#555555", "h")}
 
     mechanism: Literal["none"] = "none"
 
@@ -164,6 +171,7 @@ class EarlyStopping(Undefended):
 
     keeps_best: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = False
+    looks: ClassVar[Mapping[str, Look]] = {"early_stopping": Look("undefended, best validation", "#000000", "+")}
 
     mechanism: Literal["early_stopping"] = "early_stopping"  # type: ignore[assignment]
 
@@ -173,8 +181,13 @@ class Stopped(Undefended):
 
     has_level: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = False
+    looks: ClassVar[Mapping[str, Look]] = {"stopped": Look("undefended, stopped early", "#AAAAAA", "x")}
 
     mechanism: Literal["stopped"] = "stopped"  # type: ignore[assignment]
+
+    def level_label(self, level: float | None, *, unit: bool = True) -> str:
+        """The part of the rounds, in percent with and without ``unit``."""
+        return "" if level is None else f"{100 * level:g} %"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a part of the rounds."""
@@ -192,12 +205,21 @@ class ChannelDefense(Defense):
     secure_noise: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("channel", "spectrum")
     client_step: ClassVar[str] = f"{_STEPS}:ChannelStep"
+    looks: ClassVar[Mapping[str, Look]] = {
+        "natural": Look("natural", "#4477AA", "o"),
+        "white": Look("white", "#CC6677", "s"),
+        "personalized": Look("personalized", "#228833", "^"),
+        "personalized_printed": Look("personalized, as printed", "#66CCAA", "v"),
+        "least_power": Look("least power", "#66CCEE", "D"),
+        "rate_distortion": Look("rate-distortion", "#AA3377", "P"),
+    }
+    level_form: ClassVar[str] = "{} nats"
 
     mechanism: Literal["channel"] = "channel"
     shape: Name = "natural"
     """Registered channel shape."""
     noise: Literal["fresh", "frozen"] = "fresh"
-    """Noise drawn anew at each use, or once per record and kept."""
+    """Noise drawn again at each use, or once per record and kept."""
     weights: BoxWeights = BoxWeights()
     """β of the personalized shapes; the others ignore it."""
 
@@ -205,6 +227,13 @@ class ChannelDefense(Defense):
     def channel(self) -> ChannelDefense:
         """These settings."""
         return self
+
+    @property
+    def timed_as(self) -> str:
+        """Steps with fresh noise by whether it needs a matrix product; frozen noise is drawn before training."""
+        if self.noise == "frozen":
+            return "none"
+        return "white" if self.shape in _ALONG_AXES else "natural"
 
     @property
     def family(self) -> str:
@@ -228,6 +257,8 @@ class DPSGD(Defense):
     changes_gradients: ClassVar[bool] = True
     trainer: ClassVar[str] = "leakbound.training.dp.per_sample:train_per_sample"
     client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
+    looks: ClassVar[Mapping[str, Look]] = {"dpsgd": Look("DP-SGD", "#B8860B", "X")}
+    level_form: ClassVar[str] = "noise {}"
 
     mechanism: Literal["dpsgd"] = "dpsgd"
     max_grad_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = 1.0
@@ -245,6 +276,11 @@ class DPSGD(Defense):
         return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
 
     @property
+    def timed_as(self) -> str:
+        """Steps with the gradient of each record."""
+        return "dpsgd"
+
+    @property
     def budget(self) -> dict[str, Any]:
         """δ and accountant."""
         return {"delta": self.delta, "accountant": self.accountant}
@@ -258,6 +294,10 @@ class DPPSAC(DPSGD):
     """DP-PSAC (Xia et al. 2023): per-sample adaptive clipping, otherwise as DP-SGD."""
 
     client_step: ClassVar[str] = f"{_STEPS}:AdaptivelyClippedStep"
+    looks: ClassVar[Mapping[str, Look]] = {
+        "dppsac": Look("DP-PSAC", "#332288", "*"),
+        "clipping": Look("clipping, no noise", "#7A5BD0", "1"),  # the control of all that clips, last in legends
+    }
 
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
     r: Annotated[float, Field(ge=1e-12, le=1e12)] = 0.1
@@ -274,8 +314,15 @@ class ParameterNoise(Defense):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     changes_gradients: ClassVar[bool] = True
     client_step: ClassVar[str] = f"{_STEPS}:NoisyAverageStep"
+    looks: ClassVar[Mapping[str, Look]] = {"parameter_noise": Look("parameter noise", "#EE7733", "<")}
+    level_form: ClassVar[str] = "std {}"
 
     mechanism: Literal["parameter_noise"] = "parameter_noise"
+
+    @property
+    def timed_as(self) -> str:
+        """Steps of its own kind."""
+        return self.mechanism
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
@@ -293,10 +340,17 @@ class GradientCompression(Defense):
     draws_noise: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = True
     client_step: ClassVar[str] = f"{_STEPS}:LargestCoordinatesStep"
+    looks: ClassVar[Mapping[str, Look]] = {"gradient_compression": Look("gradient compression", "#999933", "p")}
+    level_form: ClassVar[str] = "fraction {}"
 
     mechanism: Literal["gradient_compression"] = "gradient_compression"
     error_feedback: bool = True
     """Keep what was not sent, and add it to the next gradient."""
+
+    @property
+    def timed_as(self) -> str:
+        """Steps of its own kind."""
+        return self.mechanism
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
@@ -310,6 +364,8 @@ class LargeBatch(Defense):
     draws_noise: ClassVar[bool] = False
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
+    looks: ClassVar[Mapping[str, Look]] = {"large_batch": Look("large batch", "#882255", "d")}
+    level_form: ClassVar[str] = "factor {}"
 
     mechanism: Literal["large_batch"] = "large_batch"
 
@@ -332,6 +388,8 @@ class Compression(Defense):
 
     draws_noise: ClassVar[bool] = False
     client_step: ClassVar[str] = f"{_STEPS}:DroppedDirectionStep"
+    looks: ClassVar[Mapping[str, Look]] = {"compression": Look("compression", "#663311", ">")}
+    level_form: ClassVar[str] = "direction {}"
 
     mechanism: Literal["compression"] = "compression"
 

@@ -5,8 +5,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from leakbound.config.defenses import default_defenses, level_text
+from leakbound.config.looks import Look
+from leakbound.registry import MECHANISMS
 
 ONE_COLUMN = 5.0
 """Inches of what fits beside another one on a screen, and on a telephone: all but many panels in a row."""
@@ -48,39 +51,9 @@ _SETTINGS: Any = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """Appearance of one series; dashed lines have hollow markers, as for noise that is frozen."""
-
-    label: str
-    color: str
-    marker: str
-    dashed: bool = False
-
-    def line(self) -> dict[str, Any]:
-        """Keyword arguments of ``Axes.plot``."""
-        face = "white" if self.dashed else self.color
-        return {"color": self.color, "marker": self.marker, "ls": "--" if self.dashed else "-", "mfc": face}
-
-
 # Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
 _LOOKS = {
-    "none": Look("undefended", "#555555", "h"),
-    "early_stopping": Look("undefended, best validation", "#000000", "+"),
-    "stopped": Look("undefended, stopped early", "#AAAAAA", "x"),
-    "natural": Look("natural", "#4477AA", "o"),
-    "white": Look("white", "#CC6677", "s"),
-    "personalized": Look("personalized", "#228833", "^"),
-    "personalized_printed": Look("personalized, as printed", "#66CCAA", "v"),
-    "least_power": Look("least power", "#66CCEE", "D"),
-    "rate_distortion": Look("rate-distortion", "#AA3377", "P"),
-    "dpsgd": Look("DP-SGD", "#B8860B", "X"),
-    "dppsac": Look("DP-PSAC", "#332288", "*"),
-    "clipping": Look("clipping, no noise", "#7A5BD0", "1"),
-    "parameter_noise": Look("parameter noise", "#EE7733", "<"),
-    "gradient_compression": Look("gradient compression", "#999933", "p"),
-    "large_batch": Look("large batch", "#882255", "d"),
-    "compression": Look("compression", "#663311", ">"),
+    **{name: look for mechanism in MECHANISMS.builtin for name, look in MECHANISMS.get(mechanism).looks.items()},
     "lenet": Look("LeNet", "#4477AA", "o"),
     "lenet_sigmoid": Look("sigmoid LeNet", "#66CCEE", "8"),
     "resnet10": Look("ResNet10", "#228833", "^"),
@@ -214,11 +187,12 @@ def bounds(metric: str) -> tuple[float, float]:
     return next(known, (-math.inf, math.inf))
 
 
-def level_text(defense: str, level: float) -> str:
-    """A level as figures write it, empty for an arm that has none or but one."""
+def level_label(defense: str, level: float) -> str:
+    """A level as figures write it, without its unit; empty for an arm that has none or but one."""
     if level != level or defense == "clipping":
         return ""
-    return f"{100 * level:g} %" if defense == "stopped" else f"{level:g}"
+    settings = default_defenses().get(defense)
+    return settings.level_label(level, unit=False) if settings else level_text(level)
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -227,12 +201,14 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def look(series: str) -> Look:
-    """The fixed appearance of a series; one from outside the package gets one that depends on its name alone."""
+    """The fixed appearance of a series; one that nobody has given a look gets one that depends on its name alone."""
     if series in _LOOKS:
         return _LOOKS[series]
     if series.endswith("_frozen"):
         fresh = look(series.removesuffix("_frozen"))
         return Look(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
+    if series in MECHANISMS.names() and series in (looks := MECHANISMS.get(series).looks):
+        return looks[series]
     index = hashlib.sha256(series.encode()).digest()[0]
     color, marker = _SPARE_COLORS[index % len(_SPARE_COLORS)], _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)]
     return Look(series.replace("_", " "), color, marker)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from leakbound.config.defenses import level_text
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Level, Name, Settings
-from leakbound.jobs.runs import level_text
 
 BASIC = ("client", "server")
 """Schemes with one budget for all and a fixed threshold."""
@@ -52,7 +52,8 @@ class FederatedRun:
     def facts(self, rounds: int, batch_size: int, replicas: int) -> dict[str, Any]:
         """Name and coordinates of the run in MLflow."""
         names = {"slug": f"federated/{self.slug}", "dataset": self.dataset, "model": self.model}
-        level = {"defense": self.scheme, "level": self.mi_budget}
+        label = "" if self.mi_budget is None else f"{level_text(self.mi_budget)} nats"
+        level = {"defense": self.scheme, "level": self.mi_budget, "level_label": label}
         return {**names, **level, "rounds": rounds, "batch_size": batch_size, "replicas": replicas}
 
 

@@ -8,18 +8,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from leakbound.config.defenses import level_text
 from leakbound.config.studies import StudyConfig
 
 _SLUG = re.compile(
     r"(?P<dataset>[a-z][a-z0-9_]*)/(?P<model>[a-z][a-z0-9_]*)/"
     r"(?P<defense>[a-z][a-z0-9_]*)(-(?P<level>[0-9.e+-]+))?/n(?P<rounds>[0-9]+)-b(?P<batch_size>[0-9]+)"
 )
-
-
-def level_text(level: float) -> str:
-    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point, and 0 has no sign."""
-    text = repr(float(level) or 0.0)
-    return text.removesuffix(".0")
 
 
 @dataclass(frozen=True, order=True)

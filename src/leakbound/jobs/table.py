@@ -8,18 +8,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, GROWTH, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
-from leakbound.config.defenses import ChannelDefense, Defense
+from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import Config
 from leakbound.jobs.federated import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
-from leakbound.jobs.runs import Run, level_text, runs_of
+from leakbound.jobs.runs import Run, runs_of
 
 _CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
-_ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 
 
 class RunTable:
@@ -81,8 +80,6 @@ class RunTable:
         """True if the configuration has what a figure shows: its illustration, its table, or its study's rows."""
         if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
-        if figure.table == EFFICIENCY and figure.select.get("source") == GROWTH:
-            return self.config.efficiency is not None and self.config.efficiency.growth_seconds is not None
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
@@ -172,11 +169,6 @@ class RunTable:
         known = {name: self.config.attacks.all()[name].over_units for name in attacks}
         return {name: how for name, how in known.items() if how is not None}
 
-    def strength_settings(self) -> dict[str, Any]:
-        """Way in which levels of declared defenses protect more, where their names do not tell it."""
-        stated = self.config.stated_strength()
-        return {"stronger_with": stated} if stated else {}
-
     # -- channels --------------------------------------------------------------------------------------------------
 
     def channel_names(self, run: Run) -> tuple[str, str] | None:
@@ -218,11 +210,8 @@ class RunTable:
         """Training steps of a run's defense on its batches."""
         defense, colors = self.config.defense(run.defense), self.size(run.dataset).colors
         records = defense.records_in_step(run.level, run.batch_size)
-        kind = defense.mechanism if defense.changes_gradients else "none"
-        if defense.channel is not None and defense.channel.noise == "fresh":
-            kind = "white" if defense.channel.shape in _ALONG_AXES else "natural"
         steps = steps // run.rounds * defense.steps(run.level, run.rounds)
-        return Work(f"step_{kind}", steps * records / STEP_RECORDS, run.model, colors, slots)
+        return Work(f"step_{defense.timed_as}", steps * records / STEP_RECORDS, run.model, colors, slots)
 
     def timed_runs(self) -> dict[str, Run]:
         """Defense to a run as the table of training times measures it, with the first of its networks."""
@@ -255,7 +244,7 @@ class RunTable:
         figure = self.figures[key]
         text = " ".join(figure.caption.split())
         efficiency = self.config.efficiency
-        if figure.table == EFFICIENCY and figure.select.get("source") != GROWTH and efficiency is not None:
+        if figure.table == EFFICIENCY and efficiency is not None:
             return (
                 f"{text} Data: {efficiency.dataset}. Networks: {', '.join(efficiency.models)}. "
                 f"n = {efficiency.repeats} repetitions."

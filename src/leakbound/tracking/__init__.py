@@ -1,9 +1,10 @@
 """MLflow as a window on finished jobs: the truth stays in their files, and any store can be filled from them again."""
 
-from leakbound.tracking.description import RunFacts, channel_facts, describe, describe_figures
-from leakbound.tracking.live import LiveCurves
-from leakbound.tracking.markers import Outcome, log, sync
-from leakbound.tracking.records import Artifact, Point, RunRecord
+from leakbound.tracking.live_curves import LiveCurves
+from leakbound.tracking.markers import Outcome, log_run, send_pending
+from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
+from leakbound.tracking.run_facts import RunFacts
+from leakbound.tracking.run_records import Artifact, Point, RunRecord
 from leakbound.tracking.sending import OutdatedRecordError, pages, push
 from leakbound.tracking.store import check_uri, upgrade_store
 
@@ -17,11 +18,11 @@ __all__ = [
     "RunRecord",
     "channel_facts",
     "check_uri",
-    "describe",
     "describe_figures",
-    "log",
+    "describe_run",
+    "log_run",
     "pages",
     "push",
-    "sync",
+    "send_pending",
     "upgrade_store",
 ]

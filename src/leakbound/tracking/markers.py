@@ -7,12 +7,12 @@ from typing import Literal
 
 from leakbound.storage import DamagedFileError, atomic, read_json
 from leakbound.storage.locks import exclusive
-from leakbound.tracking.records import RunRecord
-from leakbound.tracking.sending import OutdatedRecordError, Place, push
+from leakbound.tracking.run_records import RunRecord
+from leakbound.tracking.sending import OutdatedRecordError, RunPlace, push
 from leakbound.tracking.store import check_uri, failures, reason, unreachable
 
 Status = Literal["stored", "pending", "damaged"]
-_LOCK = ".lock"  # over the markers of one folder, so that ``sync`` never sends an older record over a newer one
+_LOCK = ".lock"  # over the markers of one folder, so that ``send_pending`` never sends an older record over a newer one
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Outcome:
     marker: Path
     status: Status
     reason: str = ""
-    place: Place | None = None
+    place: RunPlace | None = None
 
 
-def log(record: RunRecord, uri: str, marker: Path) -> Outcome:
+def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
     """Push ``record`` and write it with its status to ``marker``, whatever state the store is in.
 
     Raises:
@@ -43,7 +43,7 @@ def log(record: RunRecord, uri: str, marker: Path) -> Outcome:
         return _send(record, uri, marker)
 
 
-def sync(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
+def send_pending(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
     """Push the records that are still pending, and mark them as stored.
 
     Args:

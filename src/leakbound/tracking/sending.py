@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from leakbound.storage import file_hash
-from leakbound.tracking.records import Artifact, DataInput, Point, RunRecord
+from leakbound.tracking.headlines import BRIEF, HEADLINES
+from leakbound.tracking.run_records import Artifact, DataInput, Point, RunRecord
 from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
-from leakbound.tracking.summary import BRIEF, HEADLINES
 
 _LOGGER = logging.getLogger(__name__)
 KEY = "leakbound.key"
@@ -40,7 +40,7 @@ _MAX_PARAMS = 100
 _PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has shown that it lives
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Identifiers that a run's page in a store is found by."""
 
     experiment_id: str
@@ -56,7 +56,7 @@ def live_key(key: str) -> str:
     return f"{key}#live"
 
 
-def push(record: RunRecord, uri: str) -> Place:
+def push(record: RunRecord, uri: str) -> RunPlace:
     """Make the run of ``record`` stand in the store once, with exactly the record's values.
 
     A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key and other
@@ -103,7 +103,7 @@ class _Push:
         self._shared = sqlite_file(uri) is None  # with writers that no lock of ours keeps apart
         self._made: set[str] = set()
 
-    def attempt(self) -> Place:
+    def attempt(self) -> RunPlace:
         """Send what the store does not have yet."""
         record = self._record
         client = connect(self._uri)  # opens a database, and makes its file if need be
@@ -112,12 +112,12 @@ class _Push:
         with patient():
             experiment = experiment_id(client, self._uri, record.experiment, record.about)
             if is_server(self._uri):
-                for run in runs_of(client, experiment, live_key(record.key)):
+                for run in runs_with_key(client, experiment, live_key(record.key)):
                     client.delete_run(run.info.run_id)
             run_id = self._bring(client, experiment, record, parent=None)
             for other in self._made - {run_id}:  # its children may be younger than its removal
                 _discard(client, experiment, other)
-        return Place(str(experiment), run_id)
+        return RunPlace(str(experiment), run_id)
 
     def _bring(self, client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
         """Find or make the run of ``record``, fill it, then its children, and close it last; returns its identifier."""
@@ -243,7 +243,7 @@ def pages(uri: str, preset: str) -> dict[str, str]:
     return found
 
 
-def runs_of(client: Any, experiment: str, key: str, parent: str | None = None) -> list[Any]:
+def runs_with_key(client: Any, experiment: str, key: str, parent: str | None = None) -> list[Any]:
     """Runs of an experiment, not deleted, with this key and, if given, this parent."""
     query = f"tags.`{KEY}` = '{key}'" + (f" AND tags.`{PARENT}` = '{parent}'" if parent else "")
     return list(client.search_runs([experiment], query, max_results=100))
@@ -254,7 +254,7 @@ def _find(client: Any, experiment: str, record: RunRecord, parent: str | None) -
 
     Of several equal ones all writers keep the same.
     """
-    runs = runs_of(client, experiment, record.key, parent)
+    runs = runs_with_key(client, experiment, record.key, parent)
     same = [run for run in runs if run.data.tags.get(CONTENT) == record.content]
     kept = min(same, key=lambda run: str(run.info.run_id), default=None)
     for run in runs:

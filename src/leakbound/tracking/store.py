@@ -78,7 +78,7 @@ def connect(uri: str) -> Any:
     return MlflowClient(uri)
 
 
-def load() -> None:
+def load_mlflow() -> None:
     """Load all of MLflow that a job uses."""
     _quieten()
     import mlflow.db

@@ -165,7 +165,7 @@ def _load(modules: Iterable[str]) -> None:
         from leakbound.tracking import store
 
         with suppress(ImportError):
-            store.load()
+            store.load_mlflow()
     logging.root.handlers.clear()  # a library sets up its own, which would keep jobs from setting up theirs
     logging.root.setLevel(logging.WARNING)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound.cli.inputs import ConfigOption
+from leakbound.cli.settings import ConfigOption
 
 _DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 _FOLDER = Path("results/tracking-server")
@@ -36,7 +36,7 @@ def sync(
 
     config = reading.load(configfile)
     folder = Path(config.root) / "tracking"
-    outcomes = tracking.sync(folder, config.tracking.uri, everything=everything)
+    outcomes = tracking.send_pending(folder, config.tracking.uri, everything=everything)
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.marker}: {outcome.status} {outcome.reason or ''}\n")
     sys.stdout.write(f"{sum(outcome.status == 'stored' for outcome in outcomes)} of {len(outcomes)} stored\n")

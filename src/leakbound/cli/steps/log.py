@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
@@ -34,7 +34,7 @@ class LogSettings(JobSettings):
     rounds: Annotated[int, Field(ge=0)]
     batch_size: Records
     replicas: Replicas
-    mechanism: Name
+    level_label: str = ""
     papers: Lines
     figures: Lines
     uri: Address
@@ -60,7 +60,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
             files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
         studies = {name for name, slugs in table.studies.items() if slug in slugs}
         shown = [key for key, figure in table.figures.items() if figure.study in studies]
-        facts = {**run.facts(), "mechanism": config.defense(run.defense).mechanism}
+        facts = run.facts()
+        facts["level_label"] = config.defense(run.defense).level_label(run.level)
         facts["over_units"] = table.over_units(attacks)
         yield _job(table, facts, shown, files, table.first_study[slug])
     if section is None:
@@ -70,7 +71,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
         facts = one.facts(section.communication_rounds, section.batch_size, section.replicas or config.replicas)
         files = {name: table.file("federate", slug, role) for name, role in _OF_FEDERATED.items()}
-        yield _job(table, {**facts, "mechanism": "federated"}, shown, files, "federated")
+        yield _job(table, facts, shown, files, "federated")
 
 
 def _job(table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str) -> Job:
@@ -110,10 +111,10 @@ def log(
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}
     elif facts.get("leakage"):
-        from leakbound.claims.tables import accounting_rows
+        from leakbound.claims.tabulation import accounting_rows
 
         scores["leakage"] = accounting_rows(facts["leakage"])
-    record = tracking.describe(
+    record = tracking.describe_run(
         tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
         scores,
@@ -122,7 +123,7 @@ def log(
         files=[provenance, *([channel] if channel else [])],
         over_units=asked.over_units,
     )
-    outcome = tracking.log(record, asked.uri, marker)
+    outcome = tracking.log_run(record, asked.uri, marker)
     sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Address, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
@@ -56,7 +56,7 @@ def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
         files += [claims, output(root, "claims", "claims", "scoreboard")]
     for path in files:
         storage.check(path)
-    outcome = tracking.log(tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker)
+    outcome = tracking.log_run(tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker)
     sys.stderr.write(f"figures of {asked.preset}: {outcome.status} {outcome.reason or ''}\n")
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, covariance_of, read_moments
+from leakbound.cli.inputs import covariance_of, read_moments
+from leakbound.cli.settings import JobSettings
+from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import image_shape
-from leakbound.config.defenses import BoxWeights
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, require, select
+from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, larger_is_stronger, require, select
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend, panels
-from leakbound.figures.plots.plot import drawable, plot
+from leakbound.figures.plots.plotting import drawable, plot
 from leakbound.figures.plots.series import (
     FEWEST,
     Center,
@@ -149,13 +149,11 @@ def _handles(
 
 def _text(defense: str, value: float, options: PlaneOptions) -> str:
     """Name of a point: its value along the line."""
-    return style.level_text(defense, value) if options.along == "level" else f"{value:g}"
+    return style.level_label(defense, value) if options.along == "level" else f"{value:g}"
 
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
     """True if a larger level protects more, so that its point comes first."""
-    from leakbound.config.strength import larger_is_stronger
-
     return options.along == "level" and bool(larger_is_stronger(points).any())
 
 

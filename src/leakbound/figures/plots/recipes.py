@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.recipes import Leakage, PlainSGD, distances, matched, recipes_of
+from leakbound.claims.recipe_fronts import Leakage, PlainSGD, distances, matched, recipes_of
 from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend
-from leakbound.figures.plots.plot import canvas, plot
+from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import dots_of, epsilons, explained, interval
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
     found = []
     for defense in style.ordered(table["defense"]):
         own, look = table[table["defense"] == defense], style.look(defense)
-        levels = [style.level_text(defense, level) for level in sorted(own["level"].dropna().unique())]
+        levels = [style.level_label(defense, level) for level in sorted(own["level"].dropna().unique())]
         found.append(handle(explained(look.label, levels, epsilons(own)), **{**look.line(), "ls": "none"}))
     if table["defense"].isin(options.plain).any():
         found.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))

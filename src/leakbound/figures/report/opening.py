@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pandas as pd
 
-from leakbound.claims.claims import VERDICTS
+from leakbound.claims.evaluation import VERDICTS
 from leakbound.figures import style
 
 _PICTURES = (
@@ -134,5 +134,5 @@ def _arm(defense: str, rows: pd.DataFrame) -> str:
     if means.empty:
         return f"{label} {_number(rows['value'].mean())}"
     ends = sorted({means.index.min(), means.index.max()})
-    written = [f"{_number(means[level])} ({style.level_text(defense, level)})".removesuffix(" ()") for level in ends]
+    written = [f"{_number(means[level])} ({style.level_label(defense, level)})".removesuffix(" ()") for level in ends]
     return f"{label} {' to '.join(written)}"

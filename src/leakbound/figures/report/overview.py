@@ -35,7 +35,7 @@ def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
 def levels(defenses: Mapping[str, Sequence[float]]) -> str:
     """Defenses with their levels, e.g. ``undefended; natural 50, 100``."""
     return "; ".join(
-        f"{style.look(name).label} {', '.join(style.level_text(name, level) for level in swept)}".strip()
+        f"{style.look(name).label} {', '.join(style.level_label(name, level) for level in swept)}".strip()
         for name, swept in defenses.items()
     )
 

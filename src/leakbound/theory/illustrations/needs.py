@@ -7,8 +7,8 @@ from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.weights import box_weights
+from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import IMAGE_SIDE, image_shape
-from leakbound.config.defenses import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES

@@ -8,9 +8,10 @@ import time
 
 import pandas as pd
 
-from leakbound.tracking.description import RunFacts, curve_name
-from leakbound.tracking.records import Point
-from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_of, send_values
+from leakbound.tracking.measurements import curve_name
+from leakbound.tracking.run_facts import RunFacts
+from leakbound.tracking.run_records import Point
+from leakbound.tracking.sending import CONTENT, KEY, experiment_id, live_key, runs_with_key, send_values
 from leakbound.tracking.store import connect, is_server
 
 _LOGGER = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class LiveCurves:
         """Identifier of the live run, made if need be."""
         client, facts = connect(self._uri), self._facts
         experiment, key = experiment_id(client, self._uri, facts.experiment, facts.about), live_key(facts.slug)
-        found = runs_of(client, experiment, key)
+        found = runs_with_key(client, experiment, key)
         shown = {name: getattr(facts, name) for name in ("defense", "level")}
         tags = {KEY: key, CONTENT: "live"} | {name: str(value) for name, value in shown.items() if value is not None}
         run = found[0] if found else client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)")

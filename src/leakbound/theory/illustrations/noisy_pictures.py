@@ -9,7 +9,7 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.channels.channel import Channel
 from leakbound.channels.covariance import Moments
-from leakbound.config.defenses import BoxWeights
+from leakbound.config.box_weights import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.seeding import numpy_generator

@@ -1,0 +1,26 @@
+"""Appearance of a series in all figures: its label, colour and marker."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Look:
+    """Appearance of one series; dashed lines have hollow markers, as for noise that is frozen.
+
+    Attributes:
+        label: Name in legends and sentences.
+        color: Hexadecimal, e.g. ``#4477AA``.
+        marker: Code of Matplotlib, e.g. ``o``.
+        dashed: Whether its line is dashed.
+    """
+
+    label: str
+    color: str
+    marker: str
+    dashed: bool = False
+
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments of ``Axes.plot``."""
+        face = "white" if self.dashed else self.color
+        return {"color": self.color, "marker": self.marker, "ls": "--" if self.dashed else "-", "mfc": face}

@@ -1,0 +1,65 @@
+"""Opening of a run in MLflow: the few numbers that readers look for first, and a paragraph that states them."""
+
+from collections.abc import Iterator, Sequence
+
+from leakbound.tracking.run_facts import RunFacts
+from leakbound.tracking.run_records import Point
+
+BRIEF = "brief"
+"""Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""
+HEADLINES = {
+    "accuracy": ("curves/test_accuracy",),
+    "leakage_nats": ("leakage/replica/record", "federated/leak_total", "leakage/so_far"),
+    "membership_auc": ("membership/strongest/auc", "membership/white_box/auc"),
+    "model_inversion_mse": ("model_inversion/informed/mse", "model_inversion/tuned/mse"),
+    "gradient_inversion_mse": ("gradient_inversion/attack/mse",),
+    "mean_image_mse": ("gradient_inversion/prior/mse",),
+}
+"""Headline to the metrics that it may be, of which the first counts that a run has."""
+_OUTCOMES = {
+    "accuracy": "test accuracy",
+    "membership_auc": "membership inference with an AUC of",
+    "model_inversion_mse": "model inversion with a mean squared error of",
+    "gradient_inversion_mse": "gradient inversion with a mean squared error of",
+    "mean_image_mse": "mean squared error of the mean image",
+}
+"""Headlines that the paragraph states, with the words before their numbers; its bound is a sentence of its own."""
+
+
+def headlines(points: Sequence[Point]) -> Iterator[Point]:
+    """The few metrics to look at first: the last value of each, at step 0, so that charts draw a bar for each run."""
+    last = {point.key: point for point in sorted(points, key=lambda point: point.step)}
+    for name, keys in HEADLINES.items():
+        present = [last[key] for key in keys if key in last]
+        if present:
+            yield present[0]._replace(key=f"{BRIEF}/{name}", step=0)
+
+
+def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: bool) -> str:
+    """Write the paragraph that opens a run: what was run, its results, its bound.
+
+    Args:
+        facts: Name of the run, and all that it is found by.
+        means: Means over replicas; the last step of each counts.
+        bound: Sentence on how much it may leak; empty without one.
+        failed: Whether a replica diverged, so that the run has no results.
+    """
+    outcome = "A replica diverged: the run shows no mean." if failed else _outcome(means)
+    return " ".join(filter(None, (_setting(facts), outcome, bound)))
+
+
+def _setting(facts: RunFacts) -> str:
+    """Sentence on what was run."""
+    level = f" at {facts.level_label}" if facts.level_label else ""
+    defense = "no defense" if facts.defense == "none" else f"the defense {facts.defense}{level}"
+    count = f"{facts.replicas} {'replica' if facts.replicas == 1 else 'replicas'}"
+    work = f"trained for {facts.rounds:,} rounds, batch size {facts.batch_size}" if facts.rounds else "not trained"
+    return f"{facts.model} on {facts.dataset} with {defense}, {work}: {count}."
+
+
+def _outcome(means: Sequence[Point]) -> str:
+    """Sentence with the results that readers look for first."""
+    values = {point.key.removeprefix(f"{BRIEF}/"): point.value for point in headlines(means)}
+    parts = [f"{words} {values[name]:.3g}" for name, words in _OUTCOMES.items() if name in values]
+    sentence = ", ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""

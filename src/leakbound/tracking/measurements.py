@@ -1,0 +1,135 @@
+"""Values of a run's curves and scores, and their means and spread over replicas."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from leakbound.tracking.headlines import BRIEF
+from leakbound.tracking.run_records import Point
+
+_SO_FAR = {"leakage": "so_far", "epsilon": "epsilon_so_far"}
+"""Curves of the accountant, which are in the group of its bounds."""
+_ACCOUNTED = {f"leakage/{name}" for name in _SO_FAR.values()}
+ALL_REPLICAS = -1
+"""Number of the replica in values for all replicas together."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value of one replica.
+
+    Attributes:
+        kind: ``curve`` of the training, ``score`` of an attack, or ``interval``: an end of a score's interval.
+        replica: Number of the replica; ``ALL_REPLICAS`` for a value of all together.
+        point: The value, its name, step and time.
+    """
+
+    kind: Literal["curve", "score", "interval"]
+    replica: int
+    point: Point
+
+    @property
+    def finite(self) -> bool:
+        """True unless the value is infinite or not a number."""
+        return math.isfinite(self.point.value)
+
+    @property
+    def diverged(self) -> bool:
+        """True for a diverged training; a bound is infinite without noise, whatever the training does."""
+        return self.kind == "curve" and not self.finite and self.point.key not in _ACCOUNTED
+
+
+def metric_name(*words: str) -> str:
+    """Join words by slashes, each in the characters that every MLflow store allows."""
+    return "/".join(re.sub(r"[^A-Za-z0-9_. -]", "_", word).strip(".") or "_" for word in words if word)[:250]
+
+
+def curve_name(metric: str, *slot: str) -> str:
+    """Name of a curve, in the group of its ``slot`` if it has one, else ``curves``; the accountant's in ``leakage``."""
+    if metric in _SO_FAR:
+        return metric_name("leakage", _SO_FAR[metric], *slot)
+    return metric_name(*(slot or ("curves",)), metric)
+
+
+def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[Measurement]:
+    """Values of curves; the time that the job took is spread evenly over its steps.
+
+    Args:
+        curves: Rows (replica, step, metric, value); None for an untrained network.
+        start: Start of the job, milliseconds since 1970.
+        end: End of the job, milliseconds since 1970.
+        rounds: Steps of the training.
+    """
+    if curves is None:
+        return
+    for row in curves.itertuples():
+        done = min(row.step / rounds, 1.0) if rounds else 1.0
+        time = start + round(done * (end - start))
+        point = Point(curve_name(str(row.metric)), int(row.step), time, float(row.value))
+        yield Measurement("curve", int(row.replica), point)
+
+
+def score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping[str, str]) -> Iterator[Measurement]:
+    """One value for each metric, the one for all units or the summary over them, and its interval if known.
+
+    Args:
+        source: Name of the attack, or of another origin of scores.
+        rows: Rows (replica, variant, unit, metric, value, and optionally low, high).
+        end: End of the job, milliseconds since 1970.
+        over_units: Source to the summary over units, by pandas' name for it; the mean by default.
+    """
+    group_name = "scores" if source < BRIEF else ""  # MLflow sorts groups by name, and the brief comes first
+    for (replica, variant, metric), group in rows.groupby(["replica", "variant", "metric"], sort=True):
+        whole = group[group["unit"] == -1]
+        summed = group if whole.empty else whole
+        ends = [] if whole.empty else [column for column in ("low", "high") if column in rows]
+        for column in ("value", *ends):
+            value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
+            # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
+            if column == "value":
+                name = metric_name(group_name, source, str(variant), str(metric))
+                yield Measurement("score", int(replica), Point(name, 0, end, value))
+            else:
+                name = metric_name("spread", source, str(variant), f"{metric}_{column}")
+                yield Measurement("interval", int(replica), Point(name, 0, end, value))
+
+
+def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> list[Point]:
+    """Means and standard deviations over replicas of every curve and, unless one diverged, of every score.
+
+    Args:
+        values: Measurements of all replicas.
+        replicas: Number of replicas; a curve ends where one of them has no value.
+        diverged: Whether a replica diverged.
+
+    Returns:
+        Finite values, by name and step.
+    """
+    groups: dict[tuple[str, str, int], list[Measurement]] = defaultdict(list)
+    for value in values:
+        groups[value.kind, value.point.key, value.point.step].append(value)
+    points = []
+    for (kind, key, step), group in groups.items():
+        averaged = _averaged(kind, group, replicas, diverged=diverged)
+        if averaged and all(value.finite for value in averaged):
+            numbers = pd.Series([value.point.value for value in averaged])
+            time = group[0].point.timestamp
+            points.append(Point(key, step, time, float(numbers.mean())))
+            if len(numbers) > 1:
+                points.append(Point(f"spread/{key}", step, time, float(numbers.std())))
+    return sorted(points, key=lambda point: (point.key, point.step))
+
+
+def _averaged(kind: str, group: list[Measurement], replicas: int, *, diverged: bool) -> list[Measurement]:
+    """Values of one metric and step whose mean is shown; none where it would mislead."""
+    if kind == "curve":
+        return group if len(group) == replicas else []
+    if kind == "interval":
+        return []
+    whole = [value for value in group if value.replica == ALL_REPLICAS]
+    return whole or ([] if diverged else group)

@@ -1,0 +1,259 @@
+"""From the files of a finished job to the record of its MLflow run: pure functions, no clock and no store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from leakbound.storage import read_arrays_and_metadata
+from leakbound.tracking.headlines import headlines, run_summary
+from leakbound.tracking.measurements import ALL_REPLICAS, Measurement, curve_values, means, metric_name, score_values
+from leakbound.tracking.run_facts import RunFacts
+from leakbound.tracking.run_records import Artifact, DataInput, Point, RunRecord, RunStatus
+
+_EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
+_DIGEST = 16  # hexadecimal digits, as in the report
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A finished job, with the values that its run and the runs of its replicas share.
+
+    Attributes:
+        facts: Name of the run, and all that it is found by.
+        start: Milliseconds since 1970.
+        end: Milliseconds since 1970.
+        values: Measurements of all replicas.
+        diverged: Numbers of the replicas that diverged.
+        rates: Replica to the learning rate that it chose.
+    """
+
+    facts: RunFacts
+    start: int
+    end: int
+    values: Sequence[Measurement]
+    diverged: set[int]
+    rates: Mapping[int, float]
+
+    def record(self, key: str, name: str, points: Sequence[Point], *, failed: bool, **content: Any) -> RunRecord:
+        """The run with some points, which open with the headlines unless the run failed."""
+        status: RunStatus = "FAILED" if failed else "FINISHED"
+        metrics = tuple(points) if failed else (*headlines(points), *points)
+        experiment = self.facts.experiment
+        return RunRecord(key, experiment, name, self.start, self.end, status=status, metrics=metrics, **content)
+
+    def child(self, replica: int) -> RunRecord:
+        """The run of one replica; of a diverged one, its curves as far as they are finite."""
+        failed = replica in self.diverged
+        shown = [value for value in self.values if value.replica == replica and value.finite]
+        points = [value.point for value in shown if value.kind == "curve" or not failed]
+        return self.record(
+            f"{self.facts.slug}#{replica}",
+            f"replica {replica}",
+            points,
+            failed=failed,
+            params=_texts({"replica": replica, "learning_rate": self.rates.get(replica)}),
+            tags={"replica": str(replica), "slug": self.facts.slug, "mlflow.source.name": "leakbound"},
+        )
+
+
+def describe_run(
+    facts: RunFacts,
+    curves: pd.DataFrame | None,
+    scores: Mapping[str, pd.DataFrame],
+    provenance: Mapping[str, Any],
+    *,
+    channel: Mapping[str, float | str] | None = None,
+    files: Sequence[Path] = (),
+    over_units: Mapping[str, str] | None = None,
+) -> RunRecord:
+    """Describe a finished job, federated or not, as an MLflow run: means and spread over replicas, a child for each.
+
+    A value that is not finite is no measurement and is left out. If a replica diverged, the run is FAILED and shows
+    curves as far as all replicas have them, but no mean of its scores: it is never mixed into a result.
+
+    Args:
+        facts: Name of the run, and all that it is found by.
+        curves: Rows (replica, step, metric, value) of its training; None for an untrained network.
+        scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit, metric,
+            value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
+        provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
+            ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy events) and
+            ``diverged`` (one flag for each replica).
+        channel: Facts about the channel, as :func:`channel_facts` gives them.
+        files: Artifacts.
+        over_units: Source to the summary of its rows over units, by pandas' name for it; all others have their mean.
+
+    Raises:
+        ValueError: If the provenance does not say when the job ran.
+    """
+    start, end = _times(provenance)
+    values = list(curve_values(curves, start, end, facts.rounds))
+    for source in sorted(scores):
+        values += score_values(source, scores[source], end, over_units or {})
+    diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
+    diverged |= {value.replica for value in values if value.diverged}
+    replicas = sorted({value.replica for value in values} - {ALL_REPLICAS}) or list(range(facts.replicas))
+    rates = {rate["replica"]: rate["learning_rate"] for rate in provenance.get("rates", ()) if rate["chosen"]}
+    job = _Job(facts, start, end, values, diverged, rates)
+    points = means(values, len(replicas), diverged=bool(diverged))
+    return job.record(
+        facts.slug,
+        facts.name,
+        points,
+        failed=bool(diverged),
+        about=facts.about,
+        params=_params(facts, provenance, channel or {}),
+        tags=_tags(facts, provenance, diverged) | _summary_tags(facts, provenance, points, failed=bool(diverged)),
+        artifacts=tuple(map(Artifact.of, files)),
+        data=tuple(_data(facts, provenance)),
+        children=tuple(map(job.child, replicas)),
+    )
+
+
+def describe_figures(
+    preset: str, files: Sequence[Path], root: Path, claims: Mapping[str, int], tags: Mapping[str, str] | None = None
+) -> RunRecord:
+    """The MLflow run that keeps all figures, tables and verdicts of a configuration.
+
+    Args:
+        preset: Name of the configuration.
+        files: Artifacts; the newest one's time of change dates the run.
+        root: Folder that holds them; their folders below it are kept.
+        claims: Verdict to number of claims.
+        tags: Further tags, e.g. the commit.
+
+    Raises:
+        ValueError: If there are no files.
+    """
+    if not files:
+        raise ValueError(f"{root}: there are no figures to log; draw them first")
+    end = max(int(path.stat().st_mtime * 1000) for path in files)
+    return RunRecord(
+        key="figures",
+        experiment=f"{preset}/figures",
+        name="figures, tables, claims",
+        start=end,
+        end=end,
+        about=f"Figures, tables and verdicts on claims under preset {preset}",
+        tags={"preset": preset, "mlflow.source.name": "leakbound", **(tags or {})},
+        metrics=tuple(Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())),
+        artifacts=tuple(
+            Artifact.of(path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files
+        ),
+    )
+
+
+def channel_facts(path: Path) -> dict[str, float | str]:
+    """Shape, capacity in nats per use, and noise variances in squared pixel units of a stored channel.
+
+    Raises:
+        DamagedFileError: If the file cannot be read.
+    """
+    arrays, metadata = read_arrays_and_metadata(path)
+    variances = arrays["variances"]
+    return {
+        "shape": metadata["shape"],
+        "capacity": float(metadata["capacity"]),
+        "noise_variance_min": float(variances.min()),
+        "noise_variance_mean": float(variances.mean()),
+        "noise_variance_max": float(variances.max()),
+    }
+
+
+def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
+    """Start and end of the job, in milliseconds since 1970."""
+    started = provenance.get("started")
+    if started is None:
+        raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
+    if isinstance(started, str):
+        moment = datetime.fromisoformat(started)
+        started = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    start = round(float(started) * 1000)
+    return start, start + round(float(provenance.get("seconds", 0.0)) * 1000)
+
+
+def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]) -> dict[str, str]:
+    """Settings as text, without what the run does not have."""
+    events = provenance.get("events") or [{}]
+    candidates = sorted({one["learning_rate"] for one in provenance.get("rates", ())})
+    names = ("dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
+    return _texts(
+        {
+            **{name: getattr(facts, name) for name in names},
+            "learning_rate": provenance.get("learning_rate"),
+            "learning_rates": ", ".join(f"{rate:g}" for rate in candidates),
+            "privacy_noise": provenance.get("settings", {}).get("privacy_noise"),
+            **{name: events[0].get(name) for name in _EVENT_PARAMS},
+            "uses": max(event.get("uses", 0) for event in events) or None,
+            **channel,
+        }
+    )
+
+
+def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) -> dict[str, str]:
+    """All that a run is found by."""
+    return _texts(
+        {
+            **{name: getattr(facts, name) for name in ("slug", "preset", "dataset", "model", "defense", "level")},
+            "paper": ",".join(facts.papers),
+            "figures": ",".join(facts.figures),
+            "diverged_replicas": ",".join(map(str, sorted(diverged))),
+            **{name: provenance.get(name) for name in ("commit", "dirty", "settings_hash", "device")},
+            "mlflow.source.name": "leakbound",
+            "mlflow.source.git.commit": provenance.get("commit"),
+        }
+    )
+
+
+def _data(facts: RunFacts, provenance: Mapping[str, Any]) -> Iterator[DataInput]:
+    """The dataset, by the hash of the file that the job read."""
+    digest = provenance.get("inputs", {}).get("dataset")
+    if isinstance(digest, str):
+        yield DataInput(facts.dataset, digest[:_DIGEST], "training" if facts.rounds else "attack")
+
+
+def _summary_tags(
+    facts: RunFacts, provenance: Mapping[str, Any], points: Sequence[Point], *, failed: bool
+) -> dict[str, str]:
+    """Stated bounds of a training as tags, and the run's description."""
+    bounds, sentence = _bounds(provenance)
+    return {**bounds, "mlflow.note.content": run_summary(facts, points, sentence, failed=failed)}
+
+
+def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Stated bounds of a training, of one replica and of all together, as tags and as a sentence."""
+    if not {"released", "leakage"} <= provenance.keys():
+        return {}, ""
+    leakage = provenance["leakage"]
+    if isinstance(leakage, list):
+        stated = _federated_bounds(leakage, len(provenance["diverged"]))
+        release, unit, count = "averages", "client", len(provenance["diverged"])
+    else:
+        stated = leakage and (leakage["replica"]["stated"], leakage["replicas"]["stated"])
+        release, unit, count = "weights", "record", leakage["count"] if leakage else 0
+    if stated is None:
+        return {"bound_replica": "none", "bound_replicas": "none"}, "It has no bound."
+    replica, replicas = stated
+    sentence = f"Its {release} reveal at most {replica} about one {unit} by one replica, {replicas} by all {count}."
+    return {"bound_replica": replica, "bound_replicas": replicas}, sentence
+
+
+def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tuple[str, str] | None:
+    """Bounds of all rounds for the worst client, of one replica and of all; None if one has none."""
+    totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
+    if len(totals) < replicas:
+        return None
+    return f"{max(totals):.4g} nats", f"{sum(totals):.4g} nats"
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Shortest texts of the values that are there and not empty; whole floats have no point."""
+    return {
+        name: repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+        for name, value in values.items()
+        if value is not None and value != ""
+    }
