@@ -13,7 +13,7 @@ without variance: there the noise must stay above it, which white noise does up 
 
 import math
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -24,10 +24,12 @@ from leakbound.channels.calibration import least_power_level, least_power_varian
 from leakbound.channels.channel import Channel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.printed_bound import innovations, printed_scale
+from leakbound.registry import SHAPES
 
 _FLOOR = 1e-12
 
 
+@runtime_checkable
 class Shape(Protocol):
     """Interface of a channel shape."""
 
@@ -45,6 +47,16 @@ class Shape(Protocol):
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
         """The channel of this shape that has the capacity."""
+
+
+def shape_named(name: str) -> Shape:
+    """The registered shape of a name, e.g. ``natural``.
+
+    Raises:
+        UnknownNameError: If no shape has this name.
+    """
+    found: Shape = SHAPES.get(name)
+    return found
 
 
 class Natural:
