@@ -21,6 +21,7 @@ from leakbound import storage
 from leakbound.channels.channel import Channel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.engine.identity import Identity
+from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
@@ -43,11 +44,11 @@ class Saved:
     layout: Layout
     target: Target
     noise: str
-    classes: int | None
     calibrate_to_own: bool
     provenance: Mapping[str, Any] | None = None
     _seed: int | None
     _key: Key
+    _labels: LabelCount
     _public: frozenset[bytes]
     _counter: Counter
 
@@ -82,7 +83,7 @@ class Saved:
             "target": _target_facts(self.target),
             "noise": self.noise,
             "seed": self._seed,
-            "classes": self.classes,
+            "classes": self._labels.classes,
             "key": self._key,
             "layout": {name: getattr(self.layout, name) for name in ("shape", "integers", "low", "high")},
             "double": identity.double,
@@ -128,7 +129,8 @@ class Saved:
             target, layout, seed = _target_of(facts["target"]), _layout_of(facts["layout"]), facts["seed"]
             identity = Identity.made(facts["double"], seed)
             uses = target.looks(facts["noise"] == "frozen")
-            kept = {name: facts[name] for name in ("noise", "seed", "classes", "key")}
+            kept = {name: facts[name] for name in ("noise", "seed", "key")}
+            labels = LabelCount(facts["classes"])
             counted_in = facts["ledger"]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise GuaranteeError(f"{path}: its facts are not those of an engine ({error}): save it again") from error
@@ -141,6 +143,7 @@ class Saved:
         engine = made(
             *(calibration, layout, target),
             **kept,
+            labels=labels,
             accept_capacity=accept_capacity,
             identity=identity if file is None else file.identity,
             ledger=file,
