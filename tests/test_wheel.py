@@ -13,7 +13,7 @@ import importlib.abc, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("mlflow", "snakemake", "matplotlib", "datasets", "flwr", "lightning"):
+        if name.partition(".")[0] in ("mlflow", "opacus", "snakemake", "matplotlib", "datasets", "flwr", "lightning"):
             raise ModuleNotFoundError(name, name=name)
 
 wheel, script = sys.argv[1:]
@@ -25,6 +25,14 @@ assert leakbound.__file__.startswith(wheel), leakbound.__file__
 names = {"__name__": "example"}
 exec(open(script).read(), names)
 assert names["main"](["--epochs", "2"]) > 0.5
+from leakbound.registry import load
+
+try:
+    load("leakbound.training.dp.per_sample:train_per_sample", "DP-SGD")
+except ModuleNotFoundError as error:
+    assert str(error) == "DP-SGD: opacus is not installed: pip install 'leakbound[workflow]'", error
+else:
+    raise AssertionError("Opacus was found")
 """
 """Runs an example with the wheel of the first argument, as where the workflow was never installed."""
 

@@ -6,9 +6,10 @@ A built-in is one line here. A package of somebody else's adds one through an en
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, entry_points, requires
 from types import MappingProxyType
 from typing import Any
 
@@ -101,11 +102,27 @@ def load(path: str, what: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{what}: {missing(error)}", name=error.name) from error
     except (AttributeError, ValueError) as error:
         raise ImportError(f"{what} points to {path!r}, which does not exist") from error
     if not callable(found):
         raise ImportError(f"{what} points to {path!r}, which is neither a function nor a class")
     return found
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """Sentence for a module that cannot be found, with the extra of this package that installs it, if one does."""
+    module = (error.name or "").partition(".")[0]
+    try:
+        needs = requires("leakbound") or []
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        needs = []
+    for need in needs:
+        extra = re.search(r'extra == "([\w-]+)"', need)
+        if extra and re.split(r"[^\w.-]", need, maxsplit=1)[0].replace("-", "_").lower() == module:
+            return f"{module} is not installed: pip install 'leakbound[{extra[1]}]'"
+    return str(error)
 
 
 @cache

@@ -12,12 +12,12 @@ from leakbound import __version__
 from leakbound.cli.command_table import WORKFLOW, AllCommands, StepCommands
 from leakbound.jobs.processes import coordination
 from leakbound.jobs.processes.usage import write
+from leakbound.registry import missing
 
 app = typer.Typer(
     cls=AllCommands,
     help="Measure and bound how much a federated client's uploads reveal about its data.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(
@@ -83,7 +83,8 @@ def run(began: float) -> None:
             raise
         from leakbound.config.messages import printable  # takes long
 
-        lines = [printable(line) for line in str(error).split("\n")]  # some words may be those of a file
+        said = missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        lines = [printable(line) for line in said.split("\n")]  # some words may be those of a file
         sys.stderr.write("\n".join(["leakbound: " + lines[0], *lines[1:], ""]))
         raise SystemExit(2) from error
 
