@@ -56,7 +56,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
     """Gather federated runs into one table, or compute what rounds tell together."""
-    from leakbound.federated import tables
+    from leakbound.federated import run_tables
     from leakbound.models import build
     from leakbound.randomness.seeding import torch_generator
 
@@ -64,14 +64,14 @@ def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
     if config is None:
         runs = [FederatedRun(**run.model_dump()) for run in asked.runs]
         found = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
-        storage.write_rows(rows, tables.tabulate(found))
+        storage.write_rows(rows, run_tables.tabulate_runs(found))
         return
     networks = {}
     for name, model in config.models.items():
         images = read_dataset(output(root, "prepare", name, "out"))
         network = build(model, images.colors, len(images.classes), torch_generator(0, "size"), images.side)
         networks[name] = model, sum(parameter.numel() for parameter in network.parameters())
-    table = tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
+    table = run_tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
     storage.write_rows(rows, table)
 
 
