@@ -14,8 +14,8 @@ from torch import Tensor
 
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
-from leakbound.federated import clients, leaks, noise, partition
-from leakbound.federated.noise import AggregateNoise, Clients
+from leakbound.federated import clients, leaks, noise_calibration, partition
+from leakbound.federated.noise_calibration import AggregateNoise, PerClient
 from leakbound.jobs.federated import ADAPTED, FederatedRun
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
@@ -26,7 +26,7 @@ from leakbound.training.checkpoint import Checkpoint, identity_hash
 from leakbound.training.precision import full_precision
 
 logger = logging.getLogger("leakbound")
-COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
+ROW_COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
 _ALL = -1
 
 
@@ -77,7 +77,7 @@ class FederatedResult:
     dimension: int
 
 
-def federate(request: FederatedRequest) -> FederatedResult:
+def train_federation(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
     Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was killed and went on
@@ -115,7 +115,7 @@ def _federated(request: FederatedRequest) -> FederatedResult:
 
 def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of several replicas, typed."""
-    rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(COLUMNS))
+    rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(ROW_COLUMNS))
     types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
     return rows.astype(types)
 
@@ -148,7 +148,7 @@ class Federation:
         self._members = members
         self._images = torch.from_numpy(members.images).to(request.device)
         self._labels = torch.from_numpy(members.labels).to(request.device)
-        self._leaks: dict[str, Clients] = {}
+        self._leaks: dict[str, PerClient] = {}
         self._rows: list[tuple[int, int, int, str, float]] = []
         self._diverged = False
         self._stack = memory.stack_size(
@@ -165,10 +165,10 @@ class Federation:
         """Noise and weights of the round to come, from budgets and thresholds."""
         run, dimension = self._request.run, len(self.parameters)
         if self.budgets is None:
-            return noise.no_noise(run.n_clients)
+            return noise_calibration.no_noise(run.n_clients)
         if run.scheme == "personalized":
-            return noise.personalized_noise(self.thresholds, self.budgets, dimension)
-        rule = noise.server_noise if run.scheme == "server" else noise.client_noise
+            return noise_calibration.personalized_noise(self.thresholds, self.budgets, dimension)
+        rule = noise_calibration.server_noise if run.scheme == "server" else noise_calibration.client_noise
         return rule(self.thresholds, self.budgets, dimension)
 
     def advance(self) -> bool:
@@ -185,7 +185,9 @@ class Federation:
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
             self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
         if self._request.run.scheme in ADAPTED:
-            self.thresholds = noise.next_max_param_norms(self.thresholds, norms, self._request.config.clip_rate)
+            self.thresholds = noise_calibration.next_max_param_norms(
+                self.thresholds, norms, self._request.config.clip_rate
+            )
         if not bool(self.parameters.isfinite().all()):
             logger.warning("%s, replica %d diverged in round %d", self._request.run.slug, self._replica, self.round)
             self._diverged = True
@@ -200,7 +202,7 @@ class Federation:
         rounds, points = self._request.config.communication_rounds, self._request.config.evaluations
         return self.round in {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
 
-    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Clients]:
+    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
         """Average of all uploads, summed in float64, and the norms before clipping."""
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
         norms: list[float] = []
@@ -287,7 +289,7 @@ class Federation:
         self._leaks = {name: np.array(leak) for name, leak in state["leaks"].items()}
 
 
-def _budgets(request: FederatedRequest, replica: int) -> Clients | None:
+def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
     """Budget of each client in nats for one round; None without noise."""
     run = request.run
     if run.mi_budget is None:
@@ -296,7 +298,7 @@ def _budgets(request: FederatedRequest, replica: int) -> Clients | None:
         return np.full(run.n_clients, run.mi_budget)
     generator = numpy_generator(request.seed, run.dataset, replica, "budgets")
     least = request.config.least_budget
-    return noise.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
+    return noise_calibration.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
 
 
 def _identity(request: FederatedRequest) -> str:

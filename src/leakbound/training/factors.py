@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from leakbound.training import stack
 from leakbound.training.client_steps import Gradients
-from leakbound.training.known_layers import Images, factorable, own_parameters, windows
+from leakbound.training.known_layers import ImageTensor, factorable, own_parameters, windows
 from leakbound.training.stacked_layers import WrittenOut, written_out
 
 Labels = Int[Tensor, " n"] | Float[Tensor, "n classes"]
@@ -116,11 +116,11 @@ class Factors:
             (:func:`~leakbound.training.known_layers.factorable`).
     """
 
-    def __init__(self, forward: Callable[[Images], Tensor], layers: Mapping[str, nn.Module]) -> None:
+    def __init__(self, forward: Callable[[ImageTensor], Tensor], layers: Mapping[str, nn.Module]) -> None:
         self._forward = forward
         self._layers = layers
 
-    def __call__(self, images: Images, labels: Labels) -> list[Factor]:
+    def __call__(self, images: ImageTensor, labels: Labels) -> list[Factor]:
         """Factors of the gradient of each record's cross-entropy, in the order of calls, differentiable in the images.
 
         Args:
@@ -132,7 +132,7 @@ class Factors:
         slopes = torch.autograd.grad(loss, [call.outputs for call in calls], create_graph=True)
         return [Factor(call.name, call.layer, call.inputs, slope) for call, slope in zip(calls, slopes, strict=True)]
 
-    def constant(self, images: Images, labels: Labels) -> list[Factor] | None:
+    def constant(self, images: ImageTensor, labels: Labels) -> list[Factor] | None:
         """Factors as of a call, but not differentiable; None if the images are not covered (:meth:`cover`).
 
         Args:
@@ -150,18 +150,18 @@ class Factors:
             for call, slope in zip(calls, slopes, strict=True)
         ]
 
-    def gradients(self, images: Images, labels: Labels) -> Gradients:
+    def gradients(self, images: ImageTensor, labels: Labels) -> Gradients:
         """Parameter name to gradients (n, ...); arguments are those of a call."""
         gradients: Gradients = {}
         for factor in self(images, labels):
             gradients |= factor.gradients()
         return gradients
 
-    def cover(self, example: Images) -> bool:
+    def cover(self, example: ImageTensor) -> bool:
         """True if each layer is called once, on a row for each record, and no call is changed in place afterwards.
 
         Args:
-            example: Images of the shape that will be asked for.
+            example: ImageTensor of the shape that will be asked for.
         """
         with torch.enable_grad():
             _, calls = self._recorded(example.detach().requires_grad_())
@@ -173,7 +173,7 @@ class Factors:
             call.sound(records) for call in calls
         )
 
-    def _recorded(self, images: Images) -> tuple[Tensor, list[_Call]]:
+    def _recorded(self, images: ImageTensor) -> tuple[Tensor, list[_Call]]:
         """Logits, and the calls of the layers in their order."""
         calls: list[_Call] = []
 

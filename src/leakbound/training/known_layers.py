@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Images = Float[Tensor, "n colors height width"]
+ImageTensor = Float[Tensor, "n colors height width"]
 
 
 def own_parameters(layer: nn.Module) -> dict[str, nn.Parameter]:
@@ -52,7 +52,7 @@ def _has_outer_products(layer: nn.Module) -> bool:
     return _is_known(layer)
 
 
-def windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
+def windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
     """Inputs of a convolution's kernel at each place, channels outermost, differentiable.
 
     On a GPU ``F.unfold`` takes a kernel for each image. On a CPU it stays, so that gradients add up in the order in
@@ -63,7 +63,7 @@ def windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"
     return F.unfold(inputs, layer.kernel_size, layer.dilation, zero_padding(layer), layer.stride)
 
 
-def strided_windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
+def strided_windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
     """The same as views of the padded inputs that are copied at once: a few kernels, however many images.
 
     On a CPU it takes a third of the time of ``F.unfold``.

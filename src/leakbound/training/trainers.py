@@ -29,12 +29,12 @@ def train(request: TrainingRequest) -> TrainingResult:
         UnknownNameError: If the model or the trainer is not registered.
     """
     trainer = load(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
-    check(request)
+    check_request(request)
     with full_precision(request.device):
         return cast(TrainingResult, trainer(request))
 
 
-def check(request: TrainingRequest) -> None:
+def check_request(request: TrainingRequest) -> None:
     """Refuse a run that cannot be trained as asked.
 
     Raises:

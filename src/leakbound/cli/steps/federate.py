@@ -108,9 +108,8 @@ def federate(
 ) -> None:
     """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
     from leakbound.accounting.statement import federated_releases
-    from leakbound.federated.averaging import FederatedRequest
-    from leakbound.federated.averaging import federate as run_federated
-    from leakbound.federated.tables import curves, threat_table
+    from leakbound.federated.averaging import FederatedRequest, train_federation
+    from leakbound.federated.run_tables import curves, threat_table
 
     images = read_dataset(dataset)
     config = asked.federated
@@ -131,7 +130,7 @@ def federate(
             checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
             on_rows=None if on_rows is None else lambda kept: on_rows(curves(kept)),
         )
-        result = run_federated(request)
+        result = train_federation(request)
     storage.write_rows(rows, result.rows)
     ends = result.rows[result.rows["metric"] == "diverged"]
     write_provenance(

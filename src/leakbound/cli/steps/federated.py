@@ -56,17 +56,17 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
     """Gather federated runs into one table, or compute what rounds leak together."""
-    from leakbound.federated import tables
+    from leakbound.federated import run_tables
 
     config = asked.federated
     if config is None:
         runs = [FederatedRun(**run.model_dump()) for run in asked.runs]
         found = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
-        storage.write_rows(rows, tables.tabulate(found))
+        storage.write_rows(rows, run_tables.tabulate_runs(found))
         return
     datasets = {name: read_dataset(output(root, "prepare", name, "out")) for name in config.models}
-    networks = {name: (model, tables.parameters(model, datasets[name])) for name, model in config.models.items()}
-    table = tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
+    networks = {name: (model, run_tables.parameters(model, datasets[name])) for name, model in config.models.items()}
+    table = run_tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
     storage.write_rows(rows, table)
 
 

@@ -112,8 +112,8 @@ def log(
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
         scores["rates"] = _candidates(tried)
     if federated:
-        from leakbound.federated.tables import curves as curves_of
-        from leakbound.federated.tables import final_scores
+        from leakbound.federated.run_tables import curves as curves_of
+        from leakbound.federated.run_tables import final_scores
 
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}

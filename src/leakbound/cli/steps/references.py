@@ -71,8 +71,8 @@ def references(
     A killed job resumes from the checkpoint next to its outputs. ``replicas`` of the settings says how many there are
     at each learning rate.
     """
-    from leakbound.training.references import reference_request
-    from leakbound.training.statement import statement
+    from leakbound.training.leakage_statement import statement
+    from leakbound.training.reference_training import reference_request
     from leakbound.training.trainers import train as train_run
 
     began = time.time()

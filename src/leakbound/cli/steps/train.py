@@ -84,7 +84,7 @@ def train(
     Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
     replica's validation records choose, or of all candidates, at the end or at all lengths.
     """
-    from leakbound.training.statement import leakage_so_far, statement
+    from leakbound.training.leakage_statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)

@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 
 from leakbound.federated.leaks import server_leak, static_leak
-from leakbound.federated.noise import client_noise
+from leakbound.federated.noise_calibration import client_noise
 from leakbound.jobs.federated import FederatedRun
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
 
-IDENTITY = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
+RUN_COLUMNS = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
 _SETTING = ["dataset", "model", "n_clients", "max_param_norm", "mi_budget", "budget_spread", "replica"]
 _POINTS = 25
 
 
-def tabulate(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
+def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     """Put the rows of runs into one table, with the columns that say which run a row belongs to.
 
     Derived rows have unit −1 and no round: ``gap_first`` and ``gap_last``, the loss of a run with noise minus the mean
@@ -37,7 +37,7 @@ def tabulate(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     real = dict.fromkeys(("max_param_norm", "mi_budget", "budget_spread", "value"), "float64")
     whole = dict.fromkeys(("n_clients", "replica", "unit"), "int64")
     return table.astype({**real, **whole, "communication_round": "Int64"}).reindex(
-        columns=[*IDENTITY, "replica", "communication_round", "unit", "metric", "value"]
+        columns=[*RUN_COLUMNS, "replica", "communication_round", "unit", "metric", "value"]
     )
 
 
