@@ -86,7 +86,15 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
 ) -> Blocks | dict[tuple[str, str], Exact] | str:
-    """Findings of a claim's test in the rows of a figure: blocks of all settings, closed forms, or a reason.
+    """Run a claim's test on the rows of a figure.
+
+    Args:
+        figure: Entry of the catalogue.
+        claim: One of its claims.
+        rows: The table that the figure's conditions choose from.
+
+    Returns:
+        Blocks of all settings, or the statement of each setting of a closed form, or why there is nothing to compare.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -118,7 +126,7 @@ def measured(
 
 
 def compared_by(claim: ClaimConfig) -> set[str]:
-    """Columns along which a claim compares, so that their values are not different blocks.
+    """List the columns along which a claim compares, so that their values are not different blocks.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -154,7 +162,7 @@ def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of:
 
 
 def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float) -> dict[str, Any]:
-    """Changes of a claim's row over all blocks where its datasets disagree; ``pooled`` has their adjusted p."""
+    """Changes of a claim's row over all blocks where its datasets disagree, by their pooled adjusted p."""
     delta, reached = claim.smallest_effect(), row["verdict"]
     whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
     if against := opposed(blocks, whole, delta, alpha):
@@ -171,7 +179,7 @@ def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, A
 def _row(
     claim: ClaimConfig, blocks: Blocks, judged: Judged, p_adjusted: float, alpha: float, level: float
 ) -> dict[str, Any]:
-    """Columns of judged blocks, with their verdict; ``level`` is the least favourable of Holm's."""
+    """Columns of judged blocks, with their verdict, and their power at Holm's least favourable level."""
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level)
     reached = verdict(judged, blocks.rule, p_adjusted, delta, alpha)

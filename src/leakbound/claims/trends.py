@@ -76,7 +76,12 @@ class Steepness(ClaimOptions):
 
 
 def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
-    """Trend along a column within each replica, claimed to rise (sign 1) or to fall (sign -1).
+    """Measure the trend along a column within each replica.
+
+    Args:
+        sign: 1 if it is claimed to rise, -1 to fall.
+        rows: Rows of one dataset and network.
+        options: Options of the claim.
 
     Raises:
         SelectionError: If a column is missing, or an exact trend has several rows for a value.
@@ -95,7 +100,7 @@ def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
 
 
 def order(rows: pd.DataFrame, options: Order) -> Blocks:
-    """Trend from series to series within each replica; the effect is the mean step.
+    """Measure the trend from series to series within each replica. The effect is the mean step.
 
     Series without rows are left out, and named, where at least two others have some.
 
@@ -118,7 +123,7 @@ def order(rows: pd.DataFrame, options: Order) -> Blocks:
 
 
 def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
-    """Difference of the slopes of two series within each replica.
+    """Compare the slopes of two series within each replica.
 
     Raises:
         SelectionError: If a column is missing.

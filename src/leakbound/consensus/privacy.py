@@ -47,7 +47,7 @@ class Secret:
         return self.level(0.0)
 
     def level(self, noise_variance: float) -> float:
-        """Δ²/(2(v + σ²)), the level of one look through further Gaussian noise; for scheme 1 that of all messages.
+        """Compute Δ²/(2(v + σ²)), the level of one message with further Gaussian noise: all messages of scheme 1.
 
         Source:
             Wang et al. 2020, Theorem 1.
@@ -56,7 +56,7 @@ class Secret:
 
 
 def contributor_level(adjacent_distance: float, noise_variance: float) -> float:
-    """α²/(2σ_ij²), the level towards the contributor's own server (Wang et al. 2020, Lemma 1).
+    """Compute α²/(2σ_ij²), the level towards the contributor's own server (Wang et al. 2020, Lemma 1).
 
     Raises:
         ValueError: If the variance or the distance is not positive.
@@ -65,7 +65,7 @@ def contributor_level(adjacent_distance: float, noise_variance: float) -> float:
 
 
 def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
-    """σ_ij² = α²/(2ε), the noise that a contributor needs for a level ε towards its own server.
+    """Compute σ_ij² = α²/(2ε), the noise that a contributor needs for a level ε towards its own server.
 
     Raises:
         ValueError: If the budget or the distance is not positive.
@@ -74,7 +74,7 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
 
 
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:
-    """Noise left when all looks of scheme 2 up to a time are averaged at their best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
+    """Compute the noise left when messages of scheme 2 up to a time are averaged best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
 
     Look u has variance ρᵘ σ_i²; precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
     """
@@ -87,7 +87,7 @@ def effective_variance(noise_variance: float, decay: float, time: int) -> float:
 def zero_sum_level(
     secret: Secret, noise_variance: float, decay: float, time: int, *, as_printed: bool = False
 ) -> float:
-    """Level of scheme 2 after all messages up to a time.
+    """Compute the level of scheme 2 after all messages up to a time.
 
     Args:
         secret: The contributor's share.
@@ -107,7 +107,7 @@ def zero_sum_level(
 
 
 def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, single: bool = False) -> float:
-    """Level of scheme 3 with uniform noise after all messages up to a time, by quadrature.
+    """Compute the level of scheme 3 with uniform noise after all messages up to a time, by quadrature.
 
     Look u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these intervals is
     equally likely, so the intersection tells all. Given its width t, y_i(0) lies uniformly in it: the level is that of
@@ -148,7 +148,7 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
 
 
 def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Level of one look through noise that is uniform on ±h, for several h at once, by quadrature.
+    """Compute the level of one message with noise that is uniform on ±h, for several h at once, by quadrature.
 
     The look has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone tell of a shift.
     """
@@ -179,7 +179,7 @@ def _log_density(
 def masked_level(
     secret: Secret, graph: nx.Graph, mask_variance: float, server: int, colluders: Collection[int] = ()
 ) -> float:
-    """Level of pairwise masks after all messages, ½ Δ² [(v I + σ_r² L)⁻¹]_ii; it does not grow with time.
+    """Compute the level of pairwise masks after all messages, ½ Δ² [(v I + σ_r² L)⁻¹]_ii at any time.
 
     Servers that collude know the masks on their own edges, so L is the Laplacian of the graph without them, and the
     others' states keep only the masks among themselves.

@@ -182,13 +182,13 @@ _BOUNDS = {
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """Values that a metric can have, e.g. (0, 1) for an accuracy; all numbers where none are known to be impossible."""
+    """Find the values that a metric can have, e.g. (0, 1) for an accuracy, and all numbers where nothing is known."""
     matching = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
     return next(matching, (-math.inf, math.inf))
 
 
 def level_label(defense: str, level: float) -> str:
-    """A level as figures write it, without its unit; empty for an arm that has none or but one."""
+    """Write a level as figures do, without its unit, and nothing for an arm with no level or a single one."""
     if level != level or defense == "clipping":
         return ""
     settings = default_defenses().get(defense)
@@ -196,12 +196,12 @@ def level_label(defense: str, level: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """A privacy budget ε with three digits; infinite where nothing but clipping protects."""
+    """Write a privacy budget ε with three digits, or ∞ where nothing but clipping protects."""
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
 def look(series: str) -> Look:
-    """The fixed appearance of a series; one that nobody has given a look gets one that depends on its name alone."""
+    """Find the fixed appearance of a series. One without a look of its own gets one that depends on its name alone."""
     if series in _LOOKS:
         return _LOOKS[series]
     if series.endswith("_frozen"):
@@ -215,18 +215,18 @@ def look(series: str) -> Look:
 
 
 def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:
-    """Distinct names in the order of legends: the known ones in theirs, then others by name."""
+    """Sort distinct names in the order of legends: those of ``known`` first, then others by name."""
     ranks = {name: rank for rank, name in enumerate(known)}
     return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def axis_label(quantity: str) -> str:
-    """Axis label of a metric or column, with its unit."""
+    """Find the axis label of a metric or column, with its unit."""
     return _AXIS_LABELS.get(quantity, quantity.replace("_", " "))
 
 
 def written(name: str) -> str:
-    """Printed form of a dataset's or model's name."""
+    """Write a dataset's or model's name as people print it."""
     return NAMES.get(name, name.replace("_", " "))
 
 

@@ -32,7 +32,7 @@ Rows = list[dict[str, Any]]
 
 
 def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
-    """One of the tables.
+    """Compute one of the tables.
 
     Args:
         table: One of ``settings.tables()``.

@@ -18,7 +18,7 @@ class Exchangeable:
     """Positive definite covariance with equal variances a and equal covariances b.
 
     Args:
-        variance: a, in (0, ∞); σ_m² of parameters, σ² of noise.
+        variance: a, in (0, ∞): σ_m² of parameters, σ² of noise.
         covariance: b of any two clients, in (−a/(n − 1), a); σ_k² of parameters, σ_e² of noise.
         n_clients: n, >= 2.
 
@@ -61,7 +61,7 @@ class Exchangeable:
         return self.joint * self.difference / (self.variance + (self.n_clients - 2) * self.covariance)
 
     def matrix(self) -> Float[np.ndarray, "n n"]:
-        """The covariance itself, float64."""
+        """Make the covariance itself, float64."""
         return np.full((self.n_clients, self.n_clients), self.covariance) + self.difference * np.eye(self.n_clients)
 
     @property

@@ -24,7 +24,7 @@ def search_exchangeable_noise(
     least_variance: float | None = None,
     reach: float | None = None,
 ) -> Release:
-    """Exchangeable noise of greatest utility within a budget, by sequential quadratic programming from several starts.
+    """Search exchangeable noise of greatest utility within a budget, by quadratic programming from several starts.
 
     Over ln σ² and r = (n − 1) σ_e²/σ². The true optimum has a closed form, so this serves to check it, and to see what
     a search makes of the printed constraint, or of a region that leaves the optimum out.
@@ -77,12 +77,12 @@ class _Program:
     as_printed: bool
 
     def release(self, point: Float[np.ndarray, " 2"]) -> Release:
-        """Parameters with the noise at (ln σ², r)."""
+        """Make the release with the noise at (ln σ², r)."""
         variance, others = math.exp(point[0]), self.signal.n_clients - 1
         return Release(self.signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
 
     def room(self, release: Release) -> Float[np.ndarray, " constraints"]:
-        """Slack of each constraint; negative where it is broken."""
+        """Compute the slack of each constraint, negative where it is broken."""
         if not self.as_printed:
             return np.array([self.mi_budget_bits - release.privacy_bits])
         argument = printed_argument(release)
@@ -90,7 +90,7 @@ class _Program:
         return np.array([1.0 - argument / 4.0**self.mi_budget_bits, argument - 10.0 * _SLACK])
 
     def solve(self, start: Float[np.ndarray, " 2"], region: optimize.Bounds) -> Release:
-        """The release that one start leads to."""
+        """Find the release that one start leads to."""
         result = optimize.minimize(
             lambda point: -self.release(point).utility_bits,
             start,

@@ -79,7 +79,7 @@ class PlaneOptions(Settings):
 
 @dataclass(frozen=True)
 class _Note:
-    """A point and the name of its level; the ends of a line are always named, the others where there is room."""
+    """A point and the name of its level. The ends of a line are always named, the others where there is room."""
 
     x: float
     y: float
@@ -171,7 +171,7 @@ def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
 
 
 def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The points of a plane in words, for those who read it by pointing, by ear or as a table.
+    """List the points of a plane in words, for readers who point at it, listen to it, or read a table.
 
     Args:
         rows: Rows of the figure.
@@ -246,7 +246,7 @@ def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
 
 
 def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions) -> list[_Note]:
-    """Draw one line; returns its points with their names."""
+    """Draw one line and return its points with their names."""
     if points.empty:
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
@@ -288,7 +288,7 @@ def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> Non
 def _references(
     axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, series: list[Series], options: PlaneOptions
 ) -> float:
-    """Grey marks: the undefended runs, the attack's start, the diagonal; returns where the start is, NaN if nowhere."""
+    """Draw the undefended runs, the attack's start and the diagonal. Return where the start is, NaN without one."""
     colors = {member.values["model"]: member.look.color for member in series if "model" in member.values}
     for model, points in undefended.groupby("model"):
         color = colors.get(str(model), style.CONTROL_COLOR)

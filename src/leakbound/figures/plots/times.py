@@ -1,6 +1,6 @@
 """Lines over time: so many points that only some have markers.
 
-``times`` has one panel with horizontal control lines; ``budgets`` has one for each dataset with its own network, and a
+``times`` has one panel with horizontal control lines. ``budgets`` has one for each dataset with its own network, and a
 shade for each of a number's values.
 """
 
