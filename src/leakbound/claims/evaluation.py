@@ -28,11 +28,11 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
     """Test the claims of a figure on its rows.
 
     A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
-    compared. A claim's verdict is that over the blocks of all datasets and models; the p-values of a figure's claims
+    compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a figure's claims
     are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
     in the figure with probability at most ``alpha``. Verdicts on the datasets stand beside it, Holm-corrected over the
     datasets of the claim. At least half of the datasets must show what is reproduced or contradicted
-    (:func:`leakbound.claims.judging.subsets`); where fewer do, or some significantly oppose the claim's verdict
+    (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some significantly oppose the claim's verdict
     (:func:`leakbound.claims.judging.opposed`), it is *mixed*. Statements about closed forms hold or fail without
     chance: their p-value is 0 or 1 and stays out of the correction, and one that holds for some settings alone is
     *mixed*.
@@ -49,7 +49,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
         and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t with the share of
         each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is the chance that so many blocks
         see an effect of 2 delta, given the spread between them and the least favourable of Holm's levels, and
-        ``blocks_needed`` the number with power .8; both are missing for closed forms and where the spread is not known.
+        ``blocks_needed`` the number with power .8. Both are missing for closed forms and where the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.

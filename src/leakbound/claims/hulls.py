@@ -10,8 +10,8 @@ def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "
     """Compute the area that a two-dimensional front dominates, where more is better along both axes.
 
     Args:
-        points: Points of the front; dominated ones add nothing.
-        reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
+        points: Points of the front. Dominated ones add nothing.
+        reference: Corner from which the area is measured. Points that do not exceed it along both axes add nothing.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -58,7 +58,7 @@ def beyond_front(
     The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of both fronts
     that leak alike there are compared in the second one: the difference of their utilities, less that of their leakages
     at the mean slope of both fronts. This is linear in what the second experiment measured, so luck in it, or in the
-    choice, favors neither front, whatever their numbers of recipes; the best of many noisy recipes would.
+    choice, favors neither front, whatever their numbers of recipes. The best of many noisy recipes would.
 
     Args:
         recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.

@@ -212,8 +212,8 @@ def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tup
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
     """The comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
 
-    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it;
-    its p-value is multiplied by their number.
+    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it.
+    Its p-value is multiplied by their number.
     """
     results = {}
     for name in scores:

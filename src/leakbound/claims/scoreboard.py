@@ -23,7 +23,7 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (the dataset, with the
-        network if it is one; empty for the verdict over all blocks) and compared (the comparison in words).
+        network if it is one, or empty for the verdict over all blocks) and compared (the comparison in words).
     """
     rows = [
         (

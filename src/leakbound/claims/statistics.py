@@ -1,7 +1,7 @@
 """Tests and intervals of one number per block: exact or by sign flips, with Student's t where few blocks need it.
 
 A block is one problem, the same for everything that is compared, so that under no effect its number is as likely to be
-``x`` as ``-x``: whatever its law, its spread, and what its values share. That is all that sign flips assume; neither
+``x`` as ``-x``: whatever its law, its spread, and what its values share. That is all that sign flips assume: neither
 equal variances of datasets or levels nor normal noise.
 """
 
@@ -66,10 +66,10 @@ def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
         strata: Stratum of each block, e.g. its dataset and network.
 
     Returns:
-        Error and degrees of freedom, NaN for fewer than two blocks; error 0 where blocks of a stratum all agree.
+        Error and degrees of freedom, NaN for fewer than two blocks. Error 0 where blocks of a stratum all agree.
 
     Source:
-        Welch 1947; Satterthwaite 1946.
+        Welch 1947, Satterthwaite 1946.
     """
     groups = _groups(values, strata)
     if any(len(group) < 2 for group in groups):
@@ -122,7 +122,7 @@ def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
         strata: Stratum of each block.
 
     Returns:
-        p-value of a mean above 0 and of one below; those of :func:`student` where nothing is known of skewness.
+        p-value of a mean above 0 and of one below. Those of :func:`student` where nothing is known of skewness.
 
     Source:
         Hall 1992, "On the removal of skewness by transformation".

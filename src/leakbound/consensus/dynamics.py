@@ -32,7 +32,7 @@ def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, dra
     """Simulate step 1: every contributor adds noise to its value and reports it to its server.
 
     Args:
-        values: The values x_ij of each server's contributors; servers may have different numbers of them.
+        values: The values x_ij of each server's contributors. Servers may have different numbers of them.
         noise_variance: σ_ij², the same for all, > 0.
         draws: Source of the noise.
 

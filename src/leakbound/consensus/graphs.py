@@ -95,7 +95,7 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
         graph: Connected, undirected, on 0..n − 1.
 
     Returns:
-        (n, n) float64, symmetric and doubly stochastic with a positive diagonal; all eigenvalues but one, which is 1,
+        (n, n) float64, symmetric and doubly stochastic with a positive diagonal. All eigenvalues but one, which is 1,
         are below 1 in absolute value.
 
     Raises:

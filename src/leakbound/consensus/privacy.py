@@ -1,7 +1,7 @@
 """KL-DP levels of one contributor towards an observer of all messages, per time as printed and jointly.
 
 The level is the supremum over adjacent data of the symmetrised KL divergence ½[D(P‖P') + D(P'‖P)] between what the
-observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α; the
+observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α. The
 reports that the observer does not see give this state a variance v = c² Σ_j σ_ij². Everything below is a function of
 Δ and v. The observer knows the weights and all messages, so it computes every y(t + 1) = W ỹ(t), hence every noise
 increment, hence y_i(0) + φ_i(u) for all u: as many looks at one secret as there were messages, and their precisions
@@ -76,7 +76,7 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:
     """Compute the noise left when messages of scheme 2 up to a time are averaged best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
 
-    Look u has variance ρᵘ σ_i²; precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
+    Look u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
     """
     check_variances(np.array([noise_variance]), "noise_variance")
     check_decay(decay)
@@ -185,7 +185,7 @@ def masked_level(
     others' states keep only the masks among themselves.
 
     Args:
-        secret: The contributor's share; every server's state has its variance.
+        secret: The contributor's share. Every server's state has its variance.
         graph: On 0..n − 1.
         mask_variance: σ_r², > 0.
         server: i, the contributor's own.

@@ -37,7 +37,7 @@ def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
     Args:
         table: One of ``settings.tables()``.
         settings: Settings of all tables.
-        seed: Of the configuration; draws derive from it, the table and the replica.
+        seed: Of the configuration. Draws derive from it, the table and the replica.
 
     Raises:
         ValueError: If the configuration does not make this table.

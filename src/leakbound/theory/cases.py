@@ -67,7 +67,7 @@ def independent_noise(signal: Exchangeable, mi_budget_bits: float, *, as_printed
         as_printed: With the sign of the paper, σ_m² + (n − 1) σ_k⁴ / …, which adds more noise than the budget asks for.
 
     Source:
-        Zeng et al. 2022, Theorem 2 and Eq. (14); the correct sign follows from their own Eq. (13).
+        Zeng et al. 2022, Theorem 2 and Eq. (14). The correct sign follows from their own Eq. (13).
     """
     n, variance, covariance = signal.n_clients, signal.variance, signal.covariance
     left = signal.conditional_variance
@@ -106,7 +106,7 @@ def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> E
         mi_budget_bits: ε.
 
     Returns:
-        The optimum; the noise's covariance has the opposite sign of the parameters'.
+        The optimum. The noise's covariance has the opposite sign of the parameters'.
 
     Source:
         Zeng et al. 2022, Section 3.3, who search for it.

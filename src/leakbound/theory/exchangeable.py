@@ -105,7 +105,7 @@ class Release:
         ½ log₂(1 + v [1/z_a + (n − 1)/z_b]/n).
 
         Source:
-            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong; see :mod:`leakbound.theory.printed`.
+            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong. See :mod:`leakbound.theory.printed`.
         """
         n, noise = self.signal.n_clients, self.noise
         precision = (1.0 / noise.joint + (n - 1) / noise.difference) / n

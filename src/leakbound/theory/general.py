@@ -5,8 +5,8 @@ at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correl
 Gaussian noise that leaves the parameters independent given the release attains it:
 Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
 
-Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite;
-both are float64.
+Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite.
+Both are float64.
 """
 
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
     Where it is, Σ_X⁻¹ + Σ_Z⁻¹ is diagonal and every budget is spent.
 
     Returns:
-        Q = Σ_Z⁻¹, positive semidefinite; singular where a direction is not released at all.
+        Q = Σ_Z⁻¹, positive semidefinite. Singular where a direction is not released at all.
     """
     inverse = _inverse(problem.signal)
     # 2^{2ε}/v − (Σ_X⁻¹)_ii is the allowed power itself, since (Σ_X⁻¹)_ii = 1/v.

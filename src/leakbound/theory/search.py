@@ -33,8 +33,8 @@ def search_exchangeable_noise(
         signal: Covariance of the clients' parameters.
         mi_budget_bits: ε, in (0, 500].
         as_printed: With the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the correct one.
-        least_variance: Lower end of the region for σ²; by default one that leaves the optimum in.
-        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise; by
+        least_variance: Lower end of the region for σ². By default one that leaves the optimum in.
+        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise. By
             default every r that a covariance can have.
 
     Returns:
@@ -45,7 +45,7 @@ def search_exchangeable_noise(
         ValueError: If ε, ``least_variance`` or ``reach`` is outside, or no start led to noise within the constraint.
 
     Source:
-        Zeng et al. 2022, Section 3.3, where a solver's default settings are used; start and region are not stated.
+        Zeng et al. 2022, Section 3.3, where a solver's default settings are used. Start and region are not stated.
     """
     check_budget(mi_budget_bits)
     if reach is not None and not 0.0 < reach < 1.0:

@@ -88,7 +88,7 @@ def panels(
 ) -> Panels:
     """Lay out empty panels for rows.
 
-    Datasets have a column each. Models have a row each unless they are series; explicit quantities take their place.
+    Datasets have a column each. Models have a row each unless they are series. Explicit quantities take their place.
     A single row of panels is broken after two, so that each has room.
 
     Args:

@@ -116,7 +116,7 @@ def mean_line(
 ) -> pd.DataFrame:
     """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
 
-    The interval has the opacity ``band``; without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
+    The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
     what the look says.
 
     Returns:

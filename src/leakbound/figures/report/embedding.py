@@ -20,7 +20,7 @@ def embedded(drawing: bytes, name: str, title: str, texts: Mapping[str, str], li
     """Embed a drawing, SVG, as an element of the page.
 
     Its name is put before all names within it, so that each is there once in the page. When a run's point is pointed at
-    or reached by keyboard, the run's text is shown; its link is the address of its page.
+    or reached by keyboard, the run's text is shown. Its link is the address of its page.
     """
     root = ElementTree.fromstring(drawing)
     for child in list(root):

@@ -36,7 +36,7 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Tabulate one step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
 
     Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the first one
-    lets more pass at W = 6, where the gradient varies more; the second one never does.
+    lets more pass at W = 6, where the gradient varies more. The second one never does.
 
     Returns:
         Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``, ``value``.
@@ -71,7 +71,7 @@ def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Tabulate noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
 
     Returns:
-        Columns ``row``, ``column``, ``metric`` (``weight``), ``value``; one row per pixel.
+        Columns ``row``, ``column``, ``metric`` (``weight``), ``value``. One row per pixel.
     """
     beta = pixel_weights(1, settings.weights)
     row, column = np.divmod(np.arange(beta.size), IMAGE_SIDE)

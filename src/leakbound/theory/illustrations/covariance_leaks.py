@@ -34,7 +34,7 @@ def covariance_leak(
     """Tell N records from others of their distribution by their published mean and covariance alone: AUC.
 
     Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the law that was
-    published; nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
+    published. Nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
 
     Returns:
         Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions in which
@@ -83,11 +83,11 @@ def gaussian_auc(records: int, dimension: int) -> float:
     """Compute the AUC of :func:`distances` between Gaussian records and the N among them that gave mean and covariance.
 
     A member's distance has the law of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
-    d (N + 1)/(N − d) F, F ~ F(d, N − d); both do not depend on the covariance.
+    d (N + 1)/(N − d) F, F ~ F(d, N − d). Both do not depend on the covariance.
 
     Args:
         records: N.
-        dimension: d; with N <= d + 1 members are told with certainty.
+        dimension: d. With N <= d + 1 members are identified with certainty.
 
     Source:
         Gnanadesikan and Kettenring 1972, "Robust estimates, residuals, and outlier detection".

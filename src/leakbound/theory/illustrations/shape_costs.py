@@ -27,7 +27,7 @@ def shapes(
 ) -> pd.DataFrame:
     """Compute cost and protection of each shape at equal capacity, in closed form.
 
-    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes that
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them. Shapes that
     are named there and are not built in, or only as printed, are compared too.
 
     Returns:
@@ -119,8 +119,8 @@ def leakage(
         Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
         nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never below that of
         the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave, GM(λ) e^{−2I/d} over d
-        directions in which data vary, which is no bound; for ``linear_fresh`` and ``linear_once`` what the best
-        linear attacker leaves who sees all k copies, or the one; for ``prior`` the variance of the data.
+        directions in which data vary, which is no bound. For ``linear_fresh`` and ``linear_once`` what the best
+        linear attacker leaves who sees all k copies, or the one. For ``prior`` the variance of the data.
 
     Source:
         Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
