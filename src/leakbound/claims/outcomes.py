@@ -60,7 +60,7 @@ class Blocks:
     """Numbers of a test, one row a block: what is the same problem for all that is compared.
 
     Args:
-        effects: One column for each comparison, of which all must hold, in the metric's unit. Fronts alone have several.
+        effects: One column for each comparison, of which all must hold, in the metric's unit. Only fronts have several.
         claimed: 1 if effects are claimed to be positive, -1 if negative.
         detail: The comparison in words.
         scores: Numbers whose signs are flipped instead of those of the effects; None for the effects themselves.
