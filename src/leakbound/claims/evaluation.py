@@ -30,7 +30,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
     A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
     compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a figure's claims
     are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
-    in the figure with probability at most ``alpha``. Verdicts on the datasets stand beside it, Holm-corrected over the
+    in the figure with probability at most ``alpha``. Verdicts on the datasets are added, Holm-corrected over the
     datasets of the claim. At least half of the datasets must show what is reproduced or contradicted
     (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some significantly oppose the claim's verdict
     (:func:`leakbound.claims.judging.opposed`), it is *mixed*. Statements about closed forms hold or fail without

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
-"""Columns that tell runs apart."""
+"""Columns that distinguish runs."""
 SETTING = ("dataset", "model", "rounds", "batch_size")
 """Columns that a run shares with its undefended counterpart."""
 NETWORK = ("replica", "learning_rate", "length")
-"""Columns that tell networks of a run apart."""
+"""Columns that distinguish networks of a run."""
 ALL = -1
 """Unit of a summary over units, and replica of a statement about all replicas."""
 

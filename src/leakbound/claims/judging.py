@@ -231,7 +231,7 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
 def _p_values(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, float]:
     """p-values of what is claimed of the mean of values that count in the claimed direction, and of the opposite.
 
-    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are told apart from their
+    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are distinguished from their
     opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so neither needs a
     correction, but a mean that is within ±delta may seem outside on two sides.
     """

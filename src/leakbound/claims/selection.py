@@ -103,7 +103,7 @@ def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataF
 
 
 def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
-    """Tell which rows have a defense that protects most at its largest level. Others do at their smallest.
+    """Mark the rows that have a defense that protects most at its largest level. Others do at their smallest.
 
     Args:
         rows: Table with the column defense. Defenses without an entry in its column ``stronger_with``, or in a table

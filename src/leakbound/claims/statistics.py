@@ -1,8 +1,8 @@
 """Tests and intervals of one number per block: exact or by sign flips, with Student's t where few blocks need it.
 
 A block is one problem, the same for everything that is compared, so that under no effect its number is as likely to be
-``x`` as ``-x``: whatever its law, its spread, and what its values share. That is all that sign flips assume: neither
-equal variances of datasets or levels nor normal noise.
+``x`` as ``-x``: whatever its distribution, its spread, and what its values share. That is all that sign flips assume:
+neither equal variances of datasets or levels nor normal noise.
 """
 
 import math

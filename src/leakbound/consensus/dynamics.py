@@ -65,7 +65,7 @@ def trajectories(
     Args:
         weights: W, symmetric and doubly stochastic.
         states: y(0), the same in every repetition.
-        scheme: Law of the noise.
+        scheme: Distribution of the noise.
         runs: Number of repetitions.
         draws: Source of the noise.
 

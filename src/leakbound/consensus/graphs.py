@@ -36,7 +36,7 @@ def random_graph(servers: int, edge_probability: float, generator: np.random.Gen
         generator: Draws the edges.
 
     Returns:
-        A connected graph on 0..n − 1: the law of the Erdős–Rényi graph given that it is connected.
+        A connected graph on 0..n − 1: an Erdős–Rényi graph given that it is connected.
 
     Raises:
         ValueError: If the probability is outside (0, 1], or so low that 1000 draws give no connected graph.

@@ -76,7 +76,7 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:
     """Compute the noise left when messages of scheme 2 up to a time are averaged best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
 
-    Look u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
+    Message u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
     """
     check_variances(np.array([noise_variance]), "noise_variance")
     check_decay(decay)
@@ -94,7 +94,7 @@ def zero_sum_level(
         noise_variance: σ_i² of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
-        as_printed: The published Δ²/(2(v + ρˢ σ_i²)), the level of the last look alone, which is too low for s > 0.
+        as_printed: The published Δ²/(2(v + ρˢ σ_i²)), the level of the last message alone, which is too low for s > 0.
 
     Raises:
         ValueError: If the variance is not positive or ρ is outside (0, 1).
@@ -109,18 +109,18 @@ def zero_sum_level(
 def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, single: bool = False) -> float:
     """Compute the level of scheme 3 with uniform noise after all messages up to a time, by quadrature.
 
-    Look u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these intervals is
-    equally likely, so the intersection tells all. Given its width t, y_i(0) lies uniformly in it: the level is that of
-    one look with half-width t/2, averaged over t. With G(t) = Π_u (1 − t/(2aρᵘ)), t has the density t G''(t) below
-    t* = 2aρˢ, and equals t* with the probability that the last interval lies inside all others. The paper gives only
-    the limit.
+    Message u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these intervals
+    is equally likely, so the intersection holds all information. Given its width t, y_i(0) lies uniformly in it: the
+    level is that of one message with half-width t/2, averaged over t. With G(t) = Π_u (1 − t/(2aρᵘ)), t has the density
+    t G''(t) below t* = 2aρˢ, and equals t* with the probability that the last interval lies inside all others. The
+    paper gives only the limit.
 
     Args:
         secret: The contributor's share.
         bound: a of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
-        single: The level of the last look alone.
+        single: The level of the last message alone.
 
     Returns:
         Nats, relative error below 1e-9, at most ``secret.limit``.
@@ -150,7 +150,7 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
 def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
     """Compute the level of one message with noise that is uniform on ±h, for several h at once, by quadrature.
 
-    The look has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone tell of a shift.
+    The message has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone reveal a shift.
     """
     spread, shift = math.sqrt(secret.state_variance), secret.shift
     reach = _TAIL * spread + shift

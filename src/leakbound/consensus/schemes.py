@@ -32,7 +32,7 @@ class Draws(Protocol):
 
 @runtime_checkable
 class Scheme(Protocol):
-    """A law of the noise that servers add."""
+    """A distribution of the noise that servers add."""
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end, for so many independent repetitions."""

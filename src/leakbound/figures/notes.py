@@ -1,7 +1,7 @@
-"""Facts that stand under a figure beside its caption: ε, attacks that are no results, grids of rates that bind.
+"""Facts that stand under a figure in addition to its caption: ε, attacks that are no results, grids of rates that bind.
 
 They are read from the whole table of the study that the figure shows, because the figure's own conditions need not
-choose the rows that tell them.
+choose the rows that say them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
 
 
 def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
-    """Write the sentence beside each claim whose rows come from a grid of learning rates that binds.
+    """Write a warning for each claim whose rows come from a grid of learning rates that binds.
 
     Args:
         figure: Entry of the catalogue.

@@ -1,4 +1,4 @@
-"""Looks of all figures: sizes, fonts, and one fixed colour and marker per series."""
+"""Style of all figures: sizes, fonts, and one fixed colour and marker per series."""
 
 import hashlib
 import math
@@ -12,7 +12,7 @@ from leakbound.config.looks import Look
 from leakbound.registry import MECHANISMS
 
 ONE_COLUMN = 5.0
-"""Inches of what fits beside another one on a screen, and on a telephone: all but many panels in a row."""
+"""Inches of what fits next to another one on a screen, and on a telephone: all but many panels in a row."""
 TWO_COLUMNS = 8.0
 HEIGHT = 2.6
 FONT_SIZE = 8.0
@@ -75,7 +75,7 @@ _LOOKS = {
     "linear": Look("attack, linear estimate", "#66CCEE", "v"),
     "unstaged": Look("attack without stages", "#66CCEE", "v"),
     "geiping": Look("Geiping et al., tuned", "#4477AA", "o"),
-    "released": Look("as the network saw it", "#555555", "s"),
+    "released": Look("as the network received it", "#555555", "s"),
     "train_accuracy": Look("training", "#CC6677", "s"),
     "test_accuracy": Look("test", "#4477AA", "o"),
     "untuned": Look("Geiping et al., one weight", "#228833", "^"),
@@ -103,18 +103,18 @@ _LOOKS = {
     "server": Look("noise at the server", "#CC6677", "s"),
     "uniform": Look("equal weights and noise", "#CC6677", "s"),
     "composed": Look("sum over the rounds", "#AA3377", "D"),
-    "static": Look("if the client never changed", "#228833", "^"),
+    "static": Look("with constant parameters", "#228833", "^"),
     "members": Look("exact, of the members", "#CC6677", "s"),
     "shrunk": Look("shrunk, of the members", "#AA3377", "D"),
     "mean": Look("mean of the members alone", "#B8860B", "X"),
     "aux": Look("of the attacker's records", "#228833", "^"),
-    "uploads": Look("to whoever sees the uploads", "#B8860B", "X"),
+    "uploads": Look("to an observer of the uploads", "#B8860B", "X"),
     "allowed": Look("allowed by the accountant", "#4477AA", "o"),
     "bound": Look("allowed by the accountant", "#4477AA", "o"),
-    "images": Look("who sees the noisy images", "#228833", "^"),
-    "gradients": Look("who sees the gradients", "#AA3377", "D"),
-    "exact_images": Look("by the law of the noise", "#66CCEE", "x"),
-    "exact_gradients": Look("by the law of the noise", "#66CCEE", "x"),
+    "images": Look("from the noisy images", "#228833", "^"),
+    "gradients": Look("from the gradients", "#AA3377", "D"),
+    "exact_images": Look("by the distribution of the noise", "#66CCEE", "x"),
+    "exact_gradients": Look("by the distribution of the noise", "#66CCEE", "x"),
     "demonstrated": Look("demonstrated by an attacker", "#AA3377", "D"),
     "one_run": Look("demonstrated, for any mechanism", "#228833", "^"),
     "gaussian": Look("demonstrated, for Gaussian noise", "#AA3377", "D"),
@@ -201,7 +201,7 @@ def epsilon_text(epsilon: float) -> str:
 
 
 def look(series: str) -> Look:
-    """Find the fixed appearance of a series. One without a look of its own gets one that depends on its name alone."""
+    """Find the fixed appearance of a series. One without a known appearance gets one that depends on its name alone."""
     if series in _LOOKS:
         return _LOOKS[series]
     if series.endswith("_frozen"):

@@ -90,7 +90,7 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
 
 
 def _case3(settings: CorrelatedCase, seed: int) -> Rows:
-    """The exact optimum, independent noise beside it, and searches with the correct and the printed constraint."""
+    """The exact optimum, independent noise, and searches with the correct and the printed constraint."""
     signal = Exchangeable(settings.variance, settings.covariance, settings.n_clients)
     shared = signal.dual_total_correlation_bits / settings.n_clients
     rows: Rows = []

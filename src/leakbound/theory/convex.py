@@ -3,7 +3,7 @@
 maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel with a
 power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w, Σ_X = LLᵀ, and
 s_j, V the eigenvalues and eigenvectors of D^{-½} Σ_X D^{-½}, here from singular values of D^{-½} L, which keep the
-digits of directions that are told little beside others that are told much,
+digits of directions that are released little, next to others that are released a lot,
 
     g(w) = ½ Σ_{s_j > 1} [ln s_j − 1 + 1/s_j] + ½ Σ_i w_i P_i,   Q(w) = D^{-½} V diag(1 − 1/s)₊ Vᵀ D^{-½},
 
@@ -132,7 +132,7 @@ class _Point:
 
 
 def _shares(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """(1 − 1/s)₊, the share of each direction that is told."""
+    """(1 − 1/s)₊, the share of each direction that is released."""
     return np.where(eigenvalues > 1.0, 1.0 - 1.0 / np.maximum(eigenvalues, 1.0), 0.0)
 
 

@@ -128,7 +128,7 @@ class Release:
     def unconditional_leak_bits(self) -> float:
         """Information about one client, whichever, for somebody who knows nothing else, I(X_i; Yⁿ).
 
-        With correlated parameters the others' releases tell about the client too, so that this may exceed the
+        With correlated parameters the others' releases leak about the client too, so that this may exceed the
         conditional figure, which is all that the budget bounds.
         """
         signal, noise, n = self.signal, self.noise, self.signal.n_clients

@@ -1,9 +1,9 @@
 """Any covariance of the parameters, a budget for each client: the cap of every mechanism, and noise that meets it.
 
-For every law of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so that the utility is
-at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is what the parameters share.
-Gaussian noise that leaves the parameters independent given the release attains it:
-Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
+For every distribution of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so that the
+utility is at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is what the parameters
+share. Gaussian noise that leaves the parameters independent given the release attains it: Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) −
+Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
 
 Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite.
 Both are float64.
@@ -75,7 +75,7 @@ def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
 def utility_cap_bits(problem: Problem) -> float:
     """Compute the most that any mechanism within the budgets can reveal per client, mean ε_i + DTC/n, bits.
 
-    The cap holds for every law of the parameters with that DTC.
+    The cap holds for every distribution of the parameters with that DTC.
     """
     shared = dual_total_correlation_bits(problem.signal) / len(problem.signal)
     return float(problem.mi_budgets_bits.mean()) + shared

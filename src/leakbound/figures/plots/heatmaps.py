@@ -1,4 +1,4 @@
-"""Heatmaps that print their numbers, with the controls beside them."""
+"""Heatmaps that print their numbers, with controls next to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINE = 0.36
 _TALL = 0.44  # with numbers above and below
 _MAP = "cividis"  # readable in grey and with colour blindness
 _UNDER, _OVER = "#dcb4cf", "#ffffff"
-"""Colours of controls below and above all cells: the bar ends where the cells do, so that these can be told apart."""
+"""Colours of controls below and above all cells: the bar ends where the cells do, so that these are distinct."""
 
 
 class HeatmapOptions(Settings):

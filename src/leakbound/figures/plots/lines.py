@@ -55,8 +55,8 @@ class LevelsOptions(Settings):
     x: str = "level"
     """Column along x, e.g. ``level``, ``rounds`` or ``batch_size``."""
     series: Columns = ("defense",)
-    """Columns that tell lines apart; the first that varies gives colour and marker. Models that are none of them have a
-    row of panels each."""
+    """Columns that distinguish lines; the first that varies gives colour and marker. Models that are none of them have
+    a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows drawn as lines; the others are for the controls."""
     rows: dict[str, Conditions] = Field(default_factory=dict)

@@ -93,7 +93,7 @@ def panels(
 
     Args:
         drawn: Table with the columns dataset and model.
-        series: Columns that tell lines of one panel apart.
+        series: Columns that distinguish lines of one panel.
         quantities: Label of a row of panels to its conditions. None or empty for a single quantity.
         share_x: True if all panels share their x axis.
         share_y: True if panels share their y axis: all of them, or those of one row where rows are quantities.
@@ -148,9 +148,9 @@ def handle(label: str, **appearance: Any) -> Line2D:
     return Line2D([], [], label=label, **appearance)
 
 
-def handles(looks: Iterable[style.Look]) -> list[Any]:
+def handles(styles: Iterable[style.Look]) -> list[Any]:
     """Make the entries of a legend for several series."""
-    return [handle(look.label, **look.line()) for look in looks]
+    return [handle(appearance.label, **appearance.line()) for appearance in styles]
 
 
 def legend(figure: Figure, handles: list[Any], note: str = "") -> None:

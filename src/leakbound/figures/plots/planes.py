@@ -62,7 +62,7 @@ class PlaneOptions(Settings):
     along: Literal["level", "rounds", "batch_size"] = "level"
     """Column along which the points of a line are connected, and whose values name them."""
     series: Columns = ("defense",)
-    """Columns that tell lines apart; models that are none of them have a row of panels each."""
+    """Columns that distinguish lines; models that are none of them have a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows that count at all."""
     x_label: str | None = None
@@ -92,7 +92,7 @@ class _Note:
 def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
-    Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
+    Up to three lines in one panel have the names of their levels next to their points. Of more, names would cover each
     other: there points darken and grow from the strongest to the weakest protection, and the legend has the levels.
     Each point is named by its run in the SVG.
     """
@@ -109,8 +109,8 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         undefended = shown[shown["defense"] == "none"]
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
         for defense, group in panel.of(replicas).groupby("defense"):
-            looks = [member.look for member in series if member.values.get("defense") == defense]
-            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), (looks or [style.look(str(defense))])[0])
+            styles = [member.look for member in series if member.values.get("defense") == defense]
+            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), (styles or [style.look(str(defense))])[0])
         notes = [
             note
             for member in series
@@ -322,7 +322,7 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
-    """Write levels beside their points, the ends first, where they cover least of the other points and names.
+    """Write levels next to their points, the ends first, where they cover least of the other points and names.
 
     A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are points.
     """

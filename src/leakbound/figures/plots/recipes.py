@@ -1,6 +1,6 @@
 """Recipes: every learning rate and stopping time of every arm, against what plain SGD reaches by its own.
 
-``recipes`` shows them all beside the front of plain SGD. ``beyond`` shows how far the front of each arm lies beyond it.
+``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each arm lies beyond it.
 A recipe is a run at one candidate rate. What is paired is paired within a block: a replica of one dataset and network.
 """
 

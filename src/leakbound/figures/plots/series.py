@@ -1,4 +1,4 @@
-"""Lines of a figure: the rows of each, its look, and how its mean is drawn."""
+"""Lines of a figure: the rows of each, its appearance, and how its mean is drawn."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Middle(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """One line: the values of its rows in the columns that tell lines apart, and its appearance."""
+    """One line: the values of its rows in the columns that distinguish lines, and its appearance."""
 
     values: dict[str, str]
     look: style.Look
@@ -61,9 +61,9 @@ class Series:
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
     """Split rows into lines, in the order of legends.
 
-    Only columns that vary tell lines apart. Where none does, the first one gives the look. The first that varies gives
-    colour and marker, so that a defense, or else a model, looks alike in all figures. A second one gives the marker,
-    and markers and dashes of its own to every value but the first.
+    Only columns that vary distinguish lines. Where none does, the first one gives the appearance. The first that varies
+    gives colour and marker, so that a defense, or else a model, has one appearance in all figures. A second one gives
+    the marker, and markers and dashes of its own to every value but the first.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
@@ -117,7 +117,7 @@ def mean_line(
     """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
 
     The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
-    what the look says.
+    what the appearance says.
 
     Returns:
         Columns x, middle, low and high, as drawn.

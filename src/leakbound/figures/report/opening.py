@@ -65,7 +65,7 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Error of what a gradient gives away, beside that of what the attacker knew before."""
+    """Error of images recovered from a gradient, and of what the attacker knew before."""
     errors, prior = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
     if len(errors) and len(prior):
         yield (

@@ -38,7 +38,7 @@ class ReportFigure:
     """A figure with its caption, the rows that it shows, and its pictures.
 
     The drawing is SVG, the picture PNG, shown where the drawing is too large for the page. Notes are sentences under
-    the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to one that stands beside it.
+    the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to a sentence about it.
     """
 
     config: FigureConfig
@@ -206,8 +206,8 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
 def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
     """State in one line on what a verdict rests.
 
-    Where blocks are so few that none could be reached, it says that in place of an interval, which would look as if one
-    had been. It also says why a verdict is open though the interval has one sign.
+    Where blocks are so few that none could be reached, it says that in place of an interval, which would suggest that
+    one had been. It also says why a verdict is open though the interval has one sign.
 
     Args:
         claim: Row of ``evaluate``.

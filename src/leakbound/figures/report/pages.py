@@ -34,7 +34,7 @@ class Kept:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
     ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences under the
-    caption, warnings go from a claim to one beside it. ``earlier`` marks results of an earlier protocol.
+    caption, warnings go from a claim to a sentence about it. ``earlier`` marks results of an earlier protocol.
     """
 
     preset: str

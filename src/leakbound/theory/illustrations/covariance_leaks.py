@@ -31,10 +31,10 @@ def covariance_leak(
     seed: int = 0,
     **_: object,
 ) -> pd.DataFrame:
-    """Tell N records from others of their distribution by their published mean and covariance alone: AUC.
+    """Distinguish records from others of their distribution by their published mean and covariance: AUC.
 
-    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the law that was
-    published. Nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
+    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the moments that
+    were published. Nearer means member. The settings need ``covariance: aux``, the moments that channels are made from.
 
     Returns:
         Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions in which
@@ -71,7 +71,7 @@ def covariance_leak(
 
 
 def distances(moments: Moments, records: Num[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-    """Compute squared Mahalanobis distances from a law, where what lies outside its directions counts very much.
+    """Compute squared Mahalanobis distances, where what lies outside the directions of the data counts very much.
 
     The records that a covariance comes from lie in its directions, and are nearer to their mean than others.
     """
@@ -82,7 +82,7 @@ def distances(moments: Moments, records: Num[np.ndarray, "n ..."]) -> Float[np.n
 def gaussian_auc(records: int, dimension: int) -> float:
     """Compute the AUC of :func:`distances` between Gaussian records and the N among them that gave mean and covariance.
 
-    A member's distance has the law of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
+    A member's distance has the distribution of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
     d (N + 1)/(N − d) F, F ~ F(d, N − d). Both do not depend on the covariance.
 
     Args:
@@ -105,7 +105,7 @@ def _areas(
     law: Moments,
     axes: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
 ) -> dict[str, float]:
-    """AUC by what is published. ``axes`` are the law's variances and directions."""
+    """AUC by what is published. ``axes`` are its variances and directions."""
     exact, shrunk = estimate_moments(_chunks(members)), population_moments(members)
     shown = np.concatenate([members[:_SCORED], strangers])
     weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension

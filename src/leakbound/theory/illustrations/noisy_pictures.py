@@ -22,7 +22,7 @@ def noisy_images(
 ) -> pd.DataFrame:
     """Draw pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
-    A picture has the same standard normal draws at every level of a shape, so that only the level tells them apart.
+    A picture has the same standard normal draws at every level of a shape, so that only the level differs.
     The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the members.
 
     Returns:
