@@ -28,9 +28,12 @@ class Association(ClaimOptions):
 
 
 def associate(sign: int, rows: pd.DataFrame, options: Association) -> Blocks:
-    """Spearman's ρ of two quantities over the levels of each replica.
+    """Correlate two quantities over the levels of each replica by Spearman's ρ.
 
-    ``sign`` is 1 if they are claimed to go together, -1 if against each other.
+    Args:
+        sign: 1 if they are claimed to go together, -1 if against each other.
+        rows: Rows of one dataset and network.
+        options: Conditions of both quantities.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one run and replica.

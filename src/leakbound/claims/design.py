@@ -21,7 +21,7 @@ class Design:
         delta: Smallest effect of interest.
         spreads: Standard deviation between blocks of each comparison, of which all must hold.
         steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted by.
-        levels: Values along a trend whose ranks are tested; 0 for tests of means.
+        levels: Values along a trend whose ranks are tested. 0 for tests of means.
         level: Level of the test.
         share: Part of the blocks that must show the effect by themselves, whichever datasets they are of.
     """
@@ -35,7 +35,7 @@ class Design:
     share: float = 1.0
 
     def smallest_p(self, blocks: int) -> float:
-        """Least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided and half of it one-sided."""
+        """Find the least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided or half of it."""
         return smallest_p(self._deciding(blocks)) / (1 if self.rule == "beyond" else 2)
 
     def _deciding(self, blocks: int) -> int:
@@ -43,7 +43,7 @@ class Design:
         return math.floor(self.share * blocks + 1e-9)
 
     def power(self, blocks: int, times: float = 2.0) -> float:
-        """Chance that so many blocks see an effect of ``times`` delta.
+        """Compute the chance that so many blocks see an effect of ``times`` delta.
 
         Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot reach the
         level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the blocks where noise is
@@ -71,7 +71,11 @@ class Design:
         return max(0.0, 1 - sum(missed))
 
     def needed(self, times: float = 2.0) -> int | None:
-        """Least number of blocks with power .8 to see ``times`` delta; None if 1,000 are too few or it is not known."""
+        """Find the least number of blocks with power .8 to see ``times`` delta.
+
+        Returns:
+            Number of blocks, None if 1,000 are too few or the spread is not known.
+        """
         if not self.power(MOST, times) >= ENOUGH:
             return None
         low, high = 1, MOST

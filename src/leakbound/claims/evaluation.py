@@ -28,11 +28,11 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
     """Test the claims of a figure on its rows.
 
     A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
-    compared. A claim's verdict is that over the blocks of all datasets and models; the p-values of a figure's claims
+    compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a figure's claims
     are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
-    in the figure with probability at most ``alpha``. Verdicts on the datasets stand beside it, Holm-corrected over the
+    in the figure with probability at most ``alpha``. Verdicts on the datasets are added, Holm-corrected over the
     datasets of the claim. At least half of the datasets must show what is reproduced or contradicted
-    (:func:`leakbound.claims.judging.subsets`); where fewer do, or some significantly oppose the claim's verdict
+    (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some significantly oppose the claim's verdict
     (:func:`leakbound.claims.judging.opposed`), it is *mixed*. Statements about closed forms hold or fail without
     chance: their p-value is 0 or 1 and stays out of the correction, and one that holds for some settings alone is
     *mixed*.
@@ -49,7 +49,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
         and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t with the share of
         each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is the chance that so many blocks
         see an effect of 2 delta, given the spread between them and the least favourable of Holm's levels, and
-        ``blocks_needed`` the number with power .8; both are missing for closed forms and where the spread is not known.
+        ``blocks_needed`` the number with power .8. Both are missing for closed forms and where the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
@@ -86,7 +86,15 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
 ) -> Blocks | dict[tuple[str, str], Exact] | str:
-    """Findings of a claim's test in the rows of a figure: blocks of all settings, closed forms, or a reason.
+    """Run a claim's test on the rows of a figure.
+
+    Args:
+        figure: Entry of the catalogue.
+        claim: One of its claims.
+        rows: The table that the figure's conditions choose from.
+
+    Returns:
+        Blocks of all settings, or the statement of each setting of a closed form, or why there is nothing to compare.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -118,7 +126,7 @@ def measured(
 
 
 def compared_by(claim: ClaimConfig) -> set[str]:
-    """Columns along which a claim compares, so that their values are not different blocks.
+    """List the columns along which a claim compares, so that their values are not different blocks.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -154,7 +162,7 @@ def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of:
 
 
 def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float) -> dict[str, Any]:
-    """Changes of a claim's row over all blocks where its datasets disagree; ``pooled`` has their adjusted p."""
+    """Changes of a claim's row over all blocks where its datasets disagree, by their pooled adjusted p."""
     delta, reached = claim.smallest_effect(), row["verdict"]
     whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
     if against := opposed(blocks, whole, delta, alpha):
@@ -171,7 +179,7 @@ def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, A
 def _row(
     claim: ClaimConfig, blocks: Blocks, judged: Judged, p_adjusted: float, alpha: float, level: float
 ) -> dict[str, Any]:
-    """Columns of judged blocks, with their verdict; ``level`` is the least favourable of Holm's."""
+    """Columns of judged blocks, with their verdict, and their power at Holm's least favourable level."""
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level)
     reached = verdict(judged, blocks.rule, p_adjusted, delta, alpha)

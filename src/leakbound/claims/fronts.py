@@ -35,7 +35,7 @@ class Front(ClaimOptions):
 
 
 def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
-    """Area that one front dominates minus each other's, in each replica.
+    """Compare the area that one front dominates with each other's, in each replica.
 
     A front of more points dominates more though none of them is better, by more steps and by more luck, and a part of
     its points dominates less where some of them are alike. Only fronts of equally many points are therefore compared.

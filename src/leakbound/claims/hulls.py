@@ -7,11 +7,11 @@ from jaxtyping import Float
 
 
 def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
-    """Area that a two-dimensional front dominates, where more is better along both axes.
+    """Compute the area that a two-dimensional front dominates, where more is better along both axes.
 
     Args:
-        points: Points of the front; dominated ones add nothing.
-        reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
+        points: Points of the front. Dominated ones add nothing.
+        reference: Corner from which the area is measured. Points that do not exceed it along both axes add nothing.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -27,7 +27,7 @@ def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "
 def recipe_front(
     recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Most utility that recipes reach at each leakage, mixtures of them included.
+    """Find the most utility that recipes reach at each leakage, mixtures of them included.
 
     Who publishes one recipe's model with probability p, else another's, has on average p times the one's leakage and
     utility and 1 − p times the other's, so what recipes reach lies on and under their concave hull, not under a
@@ -53,12 +53,12 @@ def recipe_front(
 def beyond_front(
     recipes: Float[np.ndarray, "2 n 2"], reference: Float[np.ndarray, "2 m 2"], guess: Float[np.ndarray, " 2"]
 ) -> tuple[float, float]:
-    """Utility of one front above another at equal leakage, chosen in one experiment and judged in another.
+    """Measure the utility of one front above another at equal leakage, chosen in one experiment and judged in another.
 
     The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of both fronts
     that leak alike there are compared in the second one: the difference of their utilities, less that of their leakages
     at the mean slope of both fronts. This is linear in what the second experiment measured, so luck in it, or in the
-    choice, favors neither front, whatever their numbers of recipes; the best of many noisy recipes would.
+    choice, favors neither front, whatever their numbers of recipes. The best of many noisy recipes would.
 
     Args:
         recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.

@@ -24,7 +24,7 @@ class Judged:
     """Effect over blocks and what speaks for it.
 
     Args:
-        effect: Mean over blocks, in the claim's unit; of fronts the difference from the decisive other.
+        effect: Mean over blocks, in the claim's unit. Of fronts the difference from the decisive other.
         low: Lower end of its 95 % interval.
         high: Upper end.
         low_90: Lower end of the 90 % interval, which two one-sided tests of equivalence stand for.
@@ -50,7 +50,7 @@ class Judged:
 
 
 def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
-    """Blocks of several (dataset, model) as one table, with these as the first parts of its index."""
+    """Join the blocks of several (dataset, model) in one table, with these as the first parts of its index."""
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
@@ -70,7 +70,7 @@ def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
 
 
 def part(blocks: Blocks, *datasets: str) -> Blocks:
-    """The blocks of some datasets."""
+    """Choose the blocks of certain datasets."""
 
     def chosen(table: pd.DataFrame | None) -> pd.DataFrame | None:
         return None if table is None else table[table.index.get_level_values("dataset").isin(datasets)]
@@ -81,12 +81,12 @@ def part(blocks: Blocks, *datasets: str) -> Blocks:
 
 
 def names(blocks: Blocks) -> list[str]:
-    """The datasets of blocks."""
+    """List the datasets of blocks."""
     return list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))
 
 
 def subsets(blocks: Blocks) -> Iterator[Blocks]:
-    """Blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
+    """List the blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
 
     If fewer did, those that do not would fill one of these subsets, so that the largest of their p-values errs no more
     often than one of them.
@@ -101,7 +101,13 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
 
 
 def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judged:
-    """Test blocks by sign flips; ``generator`` draws signs where there are too many blocks for all of them."""
+    """Test blocks by sign flips.
+
+    Args:
+        blocks: Blocks of all settings.
+        delta: Smallest effect of interest.
+        generator: Draws signs where there are too many blocks for all of them.
+    """
     name, pooled, direction = _tested(blocks, delta, generator)
     results = [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
     p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in results)])
@@ -121,7 +127,7 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
 
 
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: float) -> str:
-    """Verdict on a claim or on one dataset of it.
+    """Reach the verdict on a claim or on one dataset of it.
 
     *negligible* where the 90 % interval of the effect lies inside ±delta; *reproduced* or *contradicted* where the
     adjusted p-value is below ``alpha``, by the direction; *undecided* otherwise, and for a trend of which a step may
@@ -138,14 +144,14 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: 
 
 
 def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str]:
-    """Datasets that significantly speak against a pooled verdict, or some against others.
+    """List the datasets that significantly speak against a pooled verdict, or that contradict each other.
 
     By Student's t of the blocks' effects, Holm-corrected over the datasets: sign flips of a dataset's few blocks can
     seldom reach a level at all, and a dataset that opposes would never be seen. An effect that is negligible on a
     dataset speaks neither way.
 
     Returns:
-        Names of datasets; none where all that speak agree with the verdict.
+        Names of datasets, none where all that speak agree with the verdict.
     """
     claimed, otherwise = (speaking(blocks, direction, delta, alpha) for direction in (1, -1))
     if pooled == "reproduced":
@@ -156,7 +162,7 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
 
 
 def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list[str]:
-    """Datasets that speak significantly for the claimed direction (1) or the other (-1), as :func:`opposed` asks."""
+    """List the datasets that speak significantly for a direction: 1 is the claimed one, -1 the other."""
     results = []
     for dataset in names(blocks):
         subset = part(blocks, dataset)
@@ -172,7 +178,7 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
 
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
-    """Design by the spread between these blocks: all that numbers of them can see at a level."""
+    """Design a test by the spread between these blocks: what how many of them can see at a level."""
     steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
     back = tuple((value, blocks.widths[name]) for name, value in steps.items())
@@ -206,8 +212,8 @@ def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tup
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
     """The comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
 
-    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it;
-    its p-value is multiplied by their number.
+    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it.
+    Its p-value is multiplied by their number.
     """
     results = {}
     for name in scores:
@@ -225,7 +231,7 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
 def _p_values(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, float]:
     """p-values of what is claimed of the mean of values that count in the claimed direction, and of the opposite.
 
-    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are told apart from their
+    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are distinguished from their
     opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so neither needs a
     correction, but a mean that is within ±delta may seem outside on two sides.
     """

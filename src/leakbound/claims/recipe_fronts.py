@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Leakage(Settings):
-    """A quantity that tells how much an attack learned; less is better."""
+    """A quantity that measures how much an attack learned. Less is better."""
 
     where: Conditions
     """Its rows."""
@@ -42,7 +42,7 @@ class PlainSGD(Settings):
     """Dataset to the utility of a guess there, if it is another."""
 
     def guess_on(self, dataset: str, leakage: Leakage) -> np.ndarray:
-        """Leakage and utility of a guess."""
+        """Find the leakage and utility of a guess."""
         return np.array([leakage.nothing, self.guesses.get(dataset, self.guess)])
 
 
@@ -58,9 +58,9 @@ class Beyond(ClaimOptions, PlainSGD):
 
 
 def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.DataFrame:
-    """The recipes in rows, one row for each network: those of its leakage, with columns x (leakage) and y (utility).
+    """List the recipes in rows, one for each network: those of its leakage, with columns x (leakage), y (utility).
 
-    Leakage below that of nothing is luck and counts as that.
+    Leakage below the value without leakage is chance and is clipped to it.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
@@ -73,7 +73,7 @@ def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.Data
 
 
 def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
+    """Pair the recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
     Whoever tries more recipes reaches more though none of them is better, so all are given the same family. Where plain
     SGD has several runs of a length, the first of its arms that has it counts.
@@ -102,7 +102,7 @@ def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[t
 
 
 def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
-    """Utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
+    """Measure the utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
 
     Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in all pairs
     of different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
@@ -134,7 +134,7 @@ def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, 
 
 
 def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
-    """Utility of an arm beyond plain SGD's own front at equal leakage, in each replica.
+    """Test the utility of an arm beyond plain SGD's own front at equal leakage, in each replica.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
@@ -174,7 +174,7 @@ def _part(level: float) -> str:
 
 
 def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
-    """Heights of one front above another, one number for each replica; None where no two replicas can be compared."""
+    """Heights of one front above another, one number for each replica, None where no two replicas can be compared."""
     import pandas as pd
 
     from leakbound.claims.hulls import beyond_front

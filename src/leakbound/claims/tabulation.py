@@ -26,7 +26,7 @@ class RunResults:
     """Results of one run, named by its slug, as the table gathers them.
 
     Args:
-        level: Capacity in nats or noise multiplier; None without a defense.
+        level: Capacity in nats or noise multiplier, None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
         rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes it; None if
@@ -92,7 +92,7 @@ def tabulate(
 
 
 def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
-    """Bounds that a run's provenance states as rows of an attack, variants ``replica`` and ``replicas`` (all together).
+    """Put the bounds of a run's provenance into rows of an attack, variants ``replica`` and ``replicas`` (of all).
 
     Replica -1 stands for all. Metrics are ``record``, ``dataset``, ``linear`` and ``printed`` in nats, and ``epsilon``.
     """
@@ -131,7 +131,7 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
 
 
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of trainings whose lengths are stated; where they are not, all are full."""
+    """Rows of trainings whose lengths are stated. Where they are not, all are full."""
     return rows if "length" in rows else rows.assign(length="full")
 
 

@@ -4,7 +4,7 @@ A trend is seen by Page's statistic, the rank correlation within a block. Page's
 values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of standard deviations 4,
 1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from block to block. The effect is the
 slope in the metric's unit: for each doubling of the column, or for each step from value to value where the column has
-values that are not positive or are mere places; it must be seen by itself too, as ranks follow medians and not means.
+values that are not positive or are mere places. It must be seen by itself too, as ranks follow medians and not means.
 """
 
 from __future__ import annotations
@@ -76,7 +76,12 @@ class Steepness(ClaimOptions):
 
 
 def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
-    """Trend along a column within each replica, claimed to rise (sign 1) or to fall (sign -1).
+    """Measure the trend along a column within each replica.
+
+    Args:
+        sign: 1 if it is claimed to rise, -1 to fall.
+        rows: Rows of one dataset and network.
+        options: Options of the claim.
 
     Raises:
         SelectionError: If a column is missing, or an exact trend has several rows for a value.
@@ -95,7 +100,7 @@ def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
 
 
 def order(rows: pd.DataFrame, options: Order) -> Blocks:
-    """Trend from series to series within each replica; the effect is the mean step.
+    """Measure the trend from series to series within each replica. The effect is the mean step.
 
     Series without rows are left out, and named, where at least two others have some.
 
@@ -118,7 +123,7 @@ def order(rows: pd.DataFrame, options: Order) -> Blocks:
 
 
 def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
-    """Difference of the slopes of two series within each replica.
+    """Compare the slopes of two series within each replica.
 
     Raises:
         SelectionError: If a column is missing.

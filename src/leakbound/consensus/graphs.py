@@ -16,7 +16,7 @@ _KINDS: dict[str, Callable[[int], nx.Graph]] = {
 
 
 def named_graph(kind: str, servers: int) -> nx.Graph:
-    """A ``cycle``, ``path``, ``star`` or ``complete`` graph on the nodes 0..n − 1, n >= 2.
+    """Make a ``cycle``, ``path``, ``star`` or ``complete`` graph on the nodes 0..n − 1, n >= 2.
 
     Raises:
         ValueError: If the kind is unknown or there are too few servers.
@@ -28,7 +28,7 @@ def named_graph(kind: str, servers: int) -> nx.Graph:
 
 
 def random_graph(servers: int, edge_probability: float, generator: np.random.Generator) -> nx.Graph:
-    """Erdős–Rényi graph, drawn again until it is connected.
+    """Draw an Erdős–Rényi graph, again until it is connected.
 
     Args:
         servers: n, number of nodes, >= 2.
@@ -36,7 +36,7 @@ def random_graph(servers: int, edge_probability: float, generator: np.random.Gen
         generator: Draws the edges.
 
     Returns:
-        A connected graph on 0..n − 1: the law of the Erdős–Rényi graph given that it is connected.
+        A connected graph on 0..n − 1: an Erdős–Rényi graph given that it is connected.
 
     Raises:
         ValueError: If the probability is outside (0, 1], or so low that 1000 draws give no connected graph.
@@ -57,7 +57,7 @@ def random_graph(servers: int, edge_probability: float, generator: np.random.Gen
 
 
 def graph_from_edges(servers: int, edges: Iterable[tuple[int, int]]) -> nx.Graph:
-    """Undirected graph on 0..n − 1 with the given edges, connected or not.
+    """Make the undirected graph on 0..n − 1 with the given edges, connected or not.
 
     Raises:
         ValueError: If an edge names a server that does not exist, or joins one to itself.
@@ -87,7 +87,7 @@ def check_connected(graph: nx.Graph) -> None:
 
 
 def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
-    """Metropolis weights W of a connected graph.
+    """Compute Metropolis weights W of a connected graph.
 
     w_il = 1 / (1 + max(deg_i, deg_l)) on edges, w_ii = 1 − Σ_l w_il, 0 elsewhere.
 
@@ -95,7 +95,7 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
         graph: Connected, undirected, on 0..n − 1.
 
     Returns:
-        (n, n) float64, symmetric and doubly stochastic with a positive diagonal; all eigenvalues but one, which is 1,
+        (n, n) float64, symmetric and doubly stochastic with a positive diagonal. All eigenvalues but one, which is 1,
         are below 1 in absolute value.
 
     Raises:

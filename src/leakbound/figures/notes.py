@@ -1,7 +1,7 @@
-"""Facts that stand under a figure beside its caption: ε, attacks that are no results, grids of rates that bind.
+"""Facts that stand under a figure in addition to its caption: ε, attacks that are no results, grids of rates that bind.
 
 They are read from the whole table of the study that the figure shows, because the figure's own conditions need not
-choose the rows that tell them.
+choose the rows that say them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _MADE_OF = {
 
 
 def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the ε of one replica of their run as column ``epsilon``, NaN where it has none.
+    """Add the ε of one replica of their run as column ``epsilon``, NaN where it has none.
 
     Args:
         rows: Rows of a figure.
@@ -74,7 +74,7 @@ def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ())
 
 
 def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
-    """Sentences that belong under a figure.
+    """Write the sentences under a figure.
 
     Args:
         figure: Entry of the catalogue.
@@ -87,7 +87,15 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
 
 
 def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
-    """Claim of a figure to the sentence that stands beside it, if its rows come from a grid of rates that binds."""
+    """Write a warning for each claim whose rows come from a grid of learning rates that binds.
+
+    Args:
+        figure: Entry of the catalogue.
+        table: The table that it shows, whole.
+
+    Returns:
+        Identifier of a claim to its sentence.
+    """
     if not {"run", "chosen"} <= set(table.columns):
         return {}
     rows = rows_of(figure, table)
@@ -101,7 +109,15 @@ def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
 
 
 def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
-    """Sentence on the chosen rates of the runs in ``rows``, if 5 % or more of them lie at an edge of their grid."""
+    """Write a sentence on chosen learning rates, if 5 % or more of them lie at an edge of their grid.
+
+    Args:
+        rows: Rows of the runs that count.
+        table: The table that they are from, with the metric ``at_edge``.
+
+    Returns:
+        The sentence, empty if the grid does not bind.
+    """
     if "chosen" not in table.columns:
         return ""
     edges = table[(table["metric"] == "at_edge") & table["chosen"] & table["run"].isin(rows["run"].unique())]

@@ -1,4 +1,4 @@
-"""Looks of all figures: sizes, fonts, and one fixed colour and marker per series."""
+"""Style of all figures: sizes, fonts, and one fixed colour and marker per series."""
 
 import hashlib
 import math
@@ -12,7 +12,7 @@ from leakbound.config.looks import Look
 from leakbound.registry import MECHANISMS
 
 ONE_COLUMN = 5.0
-"""Inches of what fits beside another one on a screen, and on a telephone: all but many panels in a row."""
+"""Inches of what fits next to another one on a screen, and on a telephone: all but many panels in a row."""
 TWO_COLUMNS = 8.0
 HEIGHT = 2.6
 FONT_SIZE = 8.0
@@ -75,7 +75,7 @@ _LOOKS = {
     "linear": Look("attack, linear estimate", "#66CCEE", "v"),
     "unstaged": Look("attack without stages", "#66CCEE", "v"),
     "geiping": Look("Geiping et al., tuned", "#4477AA", "o"),
-    "released": Look("as the network saw it", "#555555", "s"),
+    "released": Look("as the network received it", "#555555", "s"),
     "train_accuracy": Look("training", "#CC6677", "s"),
     "test_accuracy": Look("test", "#4477AA", "o"),
     "untuned": Look("Geiping et al., one weight", "#228833", "^"),
@@ -103,18 +103,18 @@ _LOOKS = {
     "server": Look("noise at the server", "#CC6677", "s"),
     "uniform": Look("equal weights and noise", "#CC6677", "s"),
     "composed": Look("sum over the rounds", "#AA3377", "D"),
-    "static": Look("if the client never changed", "#228833", "^"),
+    "static": Look("with constant parameters", "#228833", "^"),
     "members": Look("exact, of the members", "#CC6677", "s"),
     "shrunk": Look("shrunk, of the members", "#AA3377", "D"),
     "mean": Look("mean of the members alone", "#B8860B", "X"),
     "aux": Look("of the attacker's records", "#228833", "^"),
-    "uploads": Look("to whoever sees the uploads", "#B8860B", "X"),
+    "uploads": Look("to an observer of the uploads", "#B8860B", "X"),
     "allowed": Look("allowed by the accountant", "#4477AA", "o"),
     "bound": Look("allowed by the accountant", "#4477AA", "o"),
-    "images": Look("who sees the noisy images", "#228833", "^"),
-    "gradients": Look("who sees the gradients", "#AA3377", "D"),
-    "exact_images": Look("by the law of the noise", "#66CCEE", "x"),
-    "exact_gradients": Look("by the law of the noise", "#66CCEE", "x"),
+    "images": Look("from the noisy images", "#228833", "^"),
+    "gradients": Look("from the gradients", "#AA3377", "D"),
+    "exact_images": Look("by the distribution of the noise", "#66CCEE", "x"),
+    "exact_gradients": Look("by the distribution of the noise", "#66CCEE", "x"),
     "demonstrated": Look("demonstrated by an attacker", "#AA3377", "D"),
     "one_run": Look("demonstrated, for any mechanism", "#228833", "^"),
     "gaussian": Look("demonstrated, for Gaussian noise", "#AA3377", "D"),
@@ -182,13 +182,13 @@ _BOUNDS = {
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """Values that a metric can have, e.g. (0, 1) for an accuracy; all numbers where none are known to be impossible."""
+    """Find the values that a metric can have, e.g. (0, 1) for an accuracy, and all numbers where nothing is known."""
     matching = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
     return next(matching, (-math.inf, math.inf))
 
 
 def level_label(defense: str, level: float) -> str:
-    """A level as figures write it, without its unit; empty for an arm that has none or but one."""
+    """Write a level as figures do, without its unit, and nothing for an arm with no level or a single one."""
     if level != level or defense == "clipping":
         return ""
     settings = default_defenses().get(defense)
@@ -196,12 +196,12 @@ def level_label(defense: str, level: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """A privacy budget ε with three digits; infinite where nothing but clipping protects."""
+    """Write a privacy budget ε with three digits, or ∞ where nothing but clipping protects."""
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
 def look(series: str) -> Look:
-    """The fixed appearance of a series; one that nobody has given a look gets one that depends on its name alone."""
+    """Find the fixed appearance of a series. One without a known appearance gets one that depends on its name alone."""
     if series in _LOOKS:
         return _LOOKS[series]
     if series.endswith("_frozen"):
@@ -215,18 +215,18 @@ def look(series: str) -> Look:
 
 
 def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:
-    """Distinct names in the order of legends: the known ones in theirs, then others by name."""
+    """Sort distinct names in the order of legends: those of ``known`` first, then others by name."""
     ranks = {name: rank for rank, name in enumerate(known)}
     return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def axis_label(quantity: str) -> str:
-    """Axis label of a metric or column, with its unit."""
+    """Find the axis label of a metric or column, with its unit."""
     return _AXIS_LABELS.get(quantity, quantity.replace("_", " "))
 
 
 def written(name: str) -> str:
-    """Printed form of a dataset's or model's name."""
+    """Write a dataset's or model's name as people print it."""
     return NAMES.get(name, name.replace("_", " "))
 
 

@@ -32,12 +32,12 @@ Rows = list[dict[str, Any]]
 
 
 def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
-    """One of the tables.
+    """Compute one of the tables.
 
     Args:
         table: One of ``settings.tables()``.
         settings: Settings of all tables.
-        seed: Of the configuration; draws derive from it, the table and the replica.
+        seed: Of the configuration. Draws derive from it, the table and the replica.
 
     Raises:
         ValueError: If the configuration does not make this table.
@@ -90,7 +90,7 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
 
 
 def _case3(settings: CorrelatedCase, seed: int) -> Rows:
-    """The exact optimum, independent noise beside it, and searches with the correct and the printed constraint."""
+    """The exact optimum, independent noise, and searches with the correct and the printed constraint."""
     signal = Exchangeable(settings.variance, settings.covariance, settings.n_clients)
     shared = signal.dual_total_correlation_bits / settings.n_clients
     rows: Rows = []

@@ -1,4 +1,4 @@
-"""Heatmaps that print their numbers, with the controls beside them."""
+"""Heatmaps that print their numbers, with controls next to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINE = 0.36
 _TALL = 0.44  # with numbers above and below
 _MAP = "cividis"  # readable in grey and with colour blindness
 _UNDER, _OVER = "#dcb4cf", "#ffffff"
-"""Colours of controls below and above all cells: the bar ends where the cells do, so that these can be told apart."""
+"""Colours of controls below and above all cells: the bar ends where the cells do, so that these are distinct."""
 
 
 class HeatmapOptions(Settings):
@@ -51,7 +51,7 @@ class HeatmapOptions(Settings):
 
 @dataclass(frozen=True)
 class _Scale:
-    """Colours of cells; what lies outside of the cells' range has colours of its own."""
+    """Colours of cells, with extra colours for values outside of the cells' range."""
 
     low: float
     high: float
@@ -64,7 +64,7 @@ class _Scale:
         return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45)
 
     def extend(self, values: list[float]) -> str:
-        """Ends at which the colour bar has an arrow, because one of some values lies beyond them."""
+        """Decide at which ends the colour bar has an arrow, because a value lies beyond them."""
         below = any(value < self.low for value in values)
         above = any(value > self.high for value in values)
         return {(True, True): "both", (True, False): "min", (False, True): "max"}.get((below, above), "neither")
@@ -152,7 +152,7 @@ def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digi
 
 
 def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Title of each panel to its dataset and model; models are named where there are several."""
+    """Map the title of each panel to its dataset and model. Models are named where there are several."""
     datasets, models = (style.ordered(rows[column], style.NAMES) for column in ("dataset", "model"))
     panels = {}
     for dataset, model in product(datasets, models):

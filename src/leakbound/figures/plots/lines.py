@@ -55,8 +55,8 @@ class LevelsOptions(Settings):
     x: str = "level"
     """Column along x, e.g. ``level``, ``rounds`` or ``batch_size``."""
     series: Columns = ("defense",)
-    """Columns that tell lines apart; the first that varies gives colour and marker. Models that are none of them have a
-    row of panels each."""
+    """Columns that distinguish lines; the first that varies gives colour and marker. Models that are none of them have
+    a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows drawn as lines; the others are for the controls."""
     rows: dict[str, Conditions] = Field(default_factory=dict)
@@ -129,7 +129,7 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
 
 
 def _evenly_spaced(rows: pd.DataFrame, x: str) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Put the values along x at 0, 1, ...; returns the rows and the name of each place."""
+    """Put the values along x at 0, 1, ... and return the rows with the name of each place."""
     values = sorted(float(value) for value in rows[x].dropna().unique())
     places = {value: float(place) for place, value in enumerate(values)}
     return rows.assign(**{x: rows[x].map(places)}), {place: f"{value:g}" for value, place in places.items()}
@@ -212,7 +212,7 @@ def _name_lines(
 
 
 def _curves(axes: Axes, rows: pd.DataFrame, series: list[Series], options: LevelsOptions) -> dict[str, _Extent]:
-    """Draw the lines of one panel; returns the extent of each by its name."""
+    """Draw the lines of one panel and return the extent of each by its name."""
     drawn = {}
     for member in series:
         chosen = member.of(rows)
@@ -262,7 +262,7 @@ def _controls(
 def _control(
     axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], options: LevelsOptions
 ) -> np.ndarray:
-    """Draw one control line: place by place where it varies along x, else straight across; returns its heights."""
+    """Draw one control line: place by place where it varies along x, else straight across. Return its heights."""
     means = rows.dropna(subset=options.x).groupby(options.x)["value"].agg(options.center)
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)

@@ -62,7 +62,7 @@ class PlaneOptions(Settings):
     along: Literal["level", "rounds", "batch_size"] = "level"
     """Column along which the points of a line are connected, and whose values name them."""
     series: Columns = ("defense",)
-    """Columns that tell lines apart; models that are none of them have a row of panels each."""
+    """Columns that distinguish lines; models that are none of them have a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows that count at all."""
     x_label: str | None = None
@@ -79,7 +79,7 @@ class PlaneOptions(Settings):
 
 @dataclass(frozen=True)
 class _Note:
-    """A point and the name of its level; the ends of a line are always named, the others where there is room."""
+    """A point and the name of its level. The ends of a line are always named, the others where there is room."""
 
     x: float
     y: float
@@ -92,7 +92,7 @@ class _Note:
 def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
-    Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
+    Up to three lines in one panel have the names of their levels next to their points. Of more, names would cover each
     other: there points darken and grow from the strongest to the weakest protection, and the legend has the levels.
     Each point is named by its run in the SVG.
     """
@@ -109,8 +109,8 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         undefended = shown[shown["defense"] == "none"]
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
         for defense, group in panel.of(replicas).groupby("defense"):
-            looks = [member.look for member in series if member.values.get("defense") == defense]
-            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), (looks or [style.look(str(defense))])[0])
+            styles = [member.look for member in series if member.values.get("defense") == defense]
+            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), (styles or [style.look(str(defense))])[0])
         notes = [
             note
             for member in series
@@ -171,7 +171,7 @@ def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
 
 
 def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The points of a plane in words, for those who read it by pointing, by ear or as a table.
+    """List the points of a plane in words, for readers who point at it, listen to it, or read a table.
 
     Args:
         rows: Rows of the figure.
@@ -246,7 +246,7 @@ def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
 
 
 def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions) -> list[_Note]:
-    """Draw one line; returns its points with their names."""
+    """Draw one line and return its points with their names."""
     if points.empty:
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
@@ -288,7 +288,7 @@ def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> Non
 def _references(
     axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, series: list[Series], options: PlaneOptions
 ) -> float:
-    """Grey marks: the undefended runs, the attack's start, the diagonal; returns where the start is, NaN if nowhere."""
+    """Draw the undefended runs, the attack's start and the diagonal. Return where the start is, NaN without one."""
     colors = {member.values["model"]: member.look.color for member in series if "model" in member.values}
     for model, points in undefended.groupby("model"):
         color = colors.get(str(model), style.CONTROL_COLOR)
@@ -322,7 +322,7 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
-    """Write levels beside their points, the ends first, where they cover least of the other points and names.
+    """Write levels next to their points, the ends first, where they cover least of the other points and names.
 
     A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are points.
     """

@@ -1,7 +1,7 @@
 """Recipes: every learning rate and stopping time of every arm, against what plain SGD reaches by its own.
 
-``recipes`` shows them all beside the front of plain SGD; ``beyond`` shows how far the front of each arm lies beyond it.
-A recipe is a run at one candidate rate; what is paired is paired within a block: a replica of one dataset and network.
+``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each arm lies beyond it.
+A recipe is a run at one candidate rate. What is paired is paired within a block: a replica of one dataset and network.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecipesOptions(PlainSGD):
 
 @plot(RecipesOptions)
 def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
-    """Draw every recipe, the mean over replicas, with the front of plain SGD; those chosen have a mark with intervals.
+    """Draw every recipe, the mean over replicas, with the front of plain SGD. Chosen ones have intervals.
 
     Each replica has a front of its own: the line is their mean, the band its 95 % interval.
     """
@@ -179,7 +179,7 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
 
 
 def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
-    """Legend: the arms, with their levels and, where they have one, ε; and the front."""
+    """Make the entries of the legend: the arms with their levels and ε, and the front."""
     entries = []
     for defense in style.ordered(table["defense"]):
         tried, look = table[table["defense"] == defense], style.look(defense)

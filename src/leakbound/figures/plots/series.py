@@ -1,4 +1,4 @@
-"""Lines of a figure: the rows of each, its look, and how its mean is drawn."""
+"""Lines of a figure: the rows of each, its appearance, and how its mean is drawn."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ class Middle(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """One line: the values of its rows in the columns that tell lines apart, and its appearance."""
+    """One line: the values of its rows in the columns that distinguish lines, and its appearance."""
 
     values: dict[str, str]
     look: style.Look
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Its rows, maybe none."""
+        """Choose its rows, maybe none."""
         return select_or_nothing(rows, self.values)
 
 
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
-    """The lines that rows make, in the order of legends.
+    """Split rows into lines, in the order of legends.
 
-    Only columns that vary tell lines apart; where none does, the first one gives the look. The first that varies gives
-    colour and marker, so that a defense, or else a model, looks alike in all figures; a second one gives the marker,
-    and markers and dashes of its own to every value but the first.
+    Only columns that vary distinguish lines. Where none does, the first one gives the appearance. The first that varies
+    gives colour and marker, so that a defense, or else a model, has one appearance in all figures. A second one gives
+    the marker, and markers and dashes of its own to every value but the first.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
@@ -75,12 +75,12 @@ def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
 
 
 def ranked(names: set[str]) -> list[str]:
-    """Values of a column in the order of legends."""
+    """Put the values of a column in the order of legends."""
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
 def interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
-    """Mean or median over replicas with its 95 % interval, cut at what the metric can be."""
+    """Estimate the mean or median over replicas with its 95 % interval, cut at what the metric can be."""
     estimate = {"mean": mean_interval, "median": median_interval}[center](values.to_numpy(float))
     if few := len(values) < FEWEST:
         return Middle(estimate.value, float(values.min()), float(values.max()), few)
@@ -89,7 +89,7 @@ def interval(values: pd.Series[float], center: Center, metric: str = "") -> Midd
 
 
 def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = False) -> str:
-    """ε of one series, in the order of its points, e.g. ``ε = 41, 392``; empty where it has none."""
+    """Write the ε of one series in the order of its points, e.g. ``ε = 41, 392``, or nothing where it has none."""
     if "epsilon" not in rows.columns:
         return ""
     stated = rows.dropna(subset=["epsilon"])[[along, "epsilon"]]
@@ -99,7 +99,7 @@ def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = Fal
 
 
 def explained(label: str, points: Sequence[str], budgets: str) -> str:
-    """Entry of a legend: a series with the names of its points and its ε, as far as it has them."""
+    """Write the text of a legend's entry: a series with the names of its points and its ε, as far as it has them."""
     inside = "; ".join(filter(None, (", ".join(filter(None, points)), budgets)))
     return f"{label} ({inside})" if inside else label
 
@@ -116,8 +116,8 @@ def mean_line(
 ) -> pd.DataFrame:
     """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
 
-    The interval has the opacity ``band``; without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
-    what the look says.
+    The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
+    what the appearance says.
 
     Returns:
         Columns x, middle, low and high, as drawn.
@@ -166,7 +166,7 @@ def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
 
 
 def metric_of(rows: pd.DataFrame) -> str:
-    """The metric of rows, empty if they have several or none."""
+    """Name the metric of rows, empty if they have several or none."""
     names = rows["metric"].unique() if "metric" in rows.columns else []
     return str(names[0]) if len(names) == 1 else ""
 

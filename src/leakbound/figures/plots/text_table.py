@@ -51,7 +51,7 @@ class TableOptions(Settings):
 
 
 class _Text(NamedTuple):
-    """One line of text in a cell; mild ones are small and grey."""
+    """One line of text in a cell. Mild ones are small and grey."""
 
     words: str
     mild: bool = False

@@ -1,6 +1,6 @@
 """Lines over time: so many points that only some have markers.
 
-``times`` has one panel with horizontal control lines; ``budgets`` has one for each dataset with its own network, and a
+``times`` has one panel with horizontal control lines. ``budgets`` has one for each dataset with its own network, and a
 shade for each of a number's values.
 """
 
@@ -46,7 +46,7 @@ class TimesOptions(_LinesOptions):
     x_label: str = "time (steps)"
     """Label of the x axis, with unit."""
     series: Columns
-    """Columns that tell lines apart; the first that varies gives the colour."""
+    """Columns that distinguish lines; the first that varies gives the colour."""
     controls: Annotated[tuple[Control, ...], Strict(False), Field(max_length=3)] = ()
     """Horizontal lines at the mean of their rows; one without rows is left out."""
     until: float | None = None
@@ -102,7 +102,7 @@ class BudgetsOptions(_LinesOptions):
     x_label: str = "communication round"
     """Label of the x axis, with unit."""
     series: str
-    """Column that tells lines apart: names, or numbers, which get shades; a missing number is the undisturbed line."""
+    """Column that distinguishes lines: names, or numbers, which get shades; a missing number is the undisturbed line."""
     label: str = "{:g}"
     """Python format of a number in the legend."""
     log_x: bool = False
@@ -120,15 +120,15 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     lines = select(rows, options.where).assign(model="")  # each dataset has one network
     if "replica" not in lines.columns:
         lines = lines.assign(replica=0)
-    looks = _looks(lines[options.series], options.label)
+    styles = _looks(lines[options.series], options.label)
     made = panels(lines, share_y=False)
     for panel in made.shown:
         inside = panel.of(lines)
-        for value, look in looks.items():
+        for value, appearance in styles.items():
             chosen = inside[inside[options.series].isna() if value != value else inside[options.series] == value]
             if not chosen.empty:
                 every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
-                mean_line(panel.axes, chosen, options.x, look, band=0.15, markevery=every)
+                mean_line(panel.axes, chosen, options.x, appearance, band=0.15, markevery=every)
         if options.log_y:
             log_y(panel.axes)
         places = sorted(float(place) for place in inside[options.x].unique())
@@ -137,7 +137,7 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
             panel.axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             panel.axes.xaxis.set_minor_locator(NullLocator())
     made.label(options.x_label, options.y_label)
-    legend(made.figure, handles(looks.values()) if len(looks) > 1 else [])
+    legend(made.figure, handles(styles.values()) if len(styles) > 1 else [])
     return made.figure
 
 
@@ -151,11 +151,11 @@ def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
         return {name: style.look(name) for name in style.ordered(values)}
     numbers = sorted(float(value) for value in values.dropna().unique())
     low, high = _SHADES
-    looks: dict[Any, style.Look] = {}
+    styles: dict[Any, style.Look] = {}
     for index, number in enumerate(numbers):
         place = low + (high - low) * index / max(1, len(numbers) - 1)
         color, marker = to_hex(colormaps["viridis"](place)), _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
-        looks[number] = style.Look(label.format(number), color, marker)
+        styles[number] = style.Look(label.format(number), color, marker)
     if values.isna().any():
-        looks[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
-    return looks
+        styles[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
+    return styles

@@ -1,4 +1,4 @@
-"""The scoreboard as bars: how many claims of each paper have which verdict, experiments beside closed forms."""
+"""The scoreboard as bars: how many claims of each paper have which verdict, experiments and closed forms."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ _ATTACKERS = ("strongest", "white_box")
 
 
 def pictures(figures: Collection[str], most: int = 3) -> list[str]:
-    """Keys ``paper/id`` of the figures that open a report: well-known ones first, then others in their order."""
+    """List keys ``paper/id`` of the figures that open a report: well-known ones first, then others in their order."""
     first = [key for key in _PICTURES if key in figures]
     return [*first, *(key for key in figures if key not in first)][:most]
 
 
 def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> list[str]:
-    """Sentences on verdicts, accuracy, membership, gradient inversion and demonstrated leakage, where there are rows.
+    """Write sentences on verdicts, accuracy, membership, gradient inversion and demonstrated leakage.
 
     Numbers are means over replicas at the chosen learning rates, of the first dataset and network of a study.
 
@@ -65,7 +65,7 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Error of what a gradient gives away, beside that of what the attacker knew before."""
+    """Error of images recovered from a gradient, and of what the attacker knew before."""
     errors, prior = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
     if len(errors) and len(prior):
         yield (
@@ -123,7 +123,7 @@ def _place(rows: pd.DataFrame) -> str:
 
 
 def _arms(rows: pd.DataFrame) -> str:
-    """Mean by defense, at its outer levels, for as many defenses as one can read; recipes of plain SGD come last."""
+    """Mean by defense, at its outer levels, for the first few defenses. Recipes of plain SGD come last."""
     names = sorted(style.ordered(rows["defense"].unique()), key=lambda name: name in _RECIPES)
     return "; ".join(_arm(name, rows[rows["defense"] == name]) for name in names[:_ARMS])
 

@@ -33,8 +33,8 @@ _MARKER = "scoreboard of {preset}"
 class Kept:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
-    ``preset`` names the configuration; the folder of its results is relative to the page. Notes are sentences under the
-    caption, warnings go from a claim to one that stands beside it; ``earlier`` marks results of an earlier protocol.
+    ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences under the
+    caption, warnings go from a claim to a sentence about it. ``earlier`` marks results of an earlier protocol.
     """
 
     preset: str
@@ -47,7 +47,10 @@ class Kept:
 
 
 def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
-    """Every figure of the catalogue with what is kept of it by ``paper/id``; one without is listed as not drawn yet."""
+    """Write the page of all figures, with what is kept of each by ``paper/id``.
+
+    A figure without results is listed as not drawn yet.
+    """
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
     contents: list[str] = []
@@ -75,9 +78,9 @@ def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
-    """The README with the counts of verdicts between its markers brought up to date.
+    """Bring the counts of verdicts in the README up to date.
 
-    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``; claims are rows of
+    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``. Claims are rows of
     ``evaluate`` of that preset.
 
     Raises:
@@ -94,7 +97,7 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
 
 def reference_of_readme(readme: str) -> str | None:
-    """Name of the configuration whose scoreboard the README shows, or None if it shows none."""
+    """Find the name of the configuration whose scoreboard the README shows, or None if it shows none."""
     marker = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
     return None if marker is None else marker[1]
 

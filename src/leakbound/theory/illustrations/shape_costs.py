@@ -25,9 +25,9 @@ _ROUNDING = 1.0 / (12.0 * 255.0**2)
 def shapes(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Cost and protection of each shape at equal capacity, in closed form.
+    """Compute cost and protection of each shape at equal capacity, in closed form.
 
-    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes that
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them. Shapes that
     are named there and are not built in, or only as printed, are compared too.
 
     Returns:
@@ -80,7 +80,7 @@ def _attacker_error(channel: Channel, spectrum: Spectrum, moments: Moments) -> f
 def personalized_cost(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Cost of the published bound of the personalized channel against its exact calibration.
+    """Compute the cost of the published bound of the personalized channel against its exact calibration.
 
     The published bound needs every pixel to vary given the others, which few images on many pixels do not. So both are
     calibrated to the images before their rounding to 256 levels, whose variance stands on the covariance's diagonal.
@@ -109,7 +109,7 @@ def personalized_cost(
 def leakage(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Leakage of one record over n rounds through the natural channel by each account, and the error that it leaves.
+    """Compute the leakage of one record over n rounds by each account, and the error that it leaves.
 
     With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ as
     published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is kept.
@@ -119,8 +119,8 @@ def leakage(
         Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
         nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never below that of
         the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave, GM(λ) e^{−2I/d} over d
-        directions in which data vary, which is no bound; for ``linear_fresh`` and ``linear_once`` what the best
-        linear attacker leaves who sees all k copies, or the one; for ``prior`` the variance of the data.
+        directions in which data vary, which is no bound. For ``linear_fresh`` and ``linear_once`` what the best
+        linear attacker leaves who sees all k copies, or the one. For ``prior`` the variance of the data.
 
     Source:
         Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
