@@ -107,7 +107,7 @@ BUGS = (
     ),
     Bug(
         "generator repeated: all replicas have the noise of the first",
-        "training/loop.py",
+        "training/sgd.py",
         "sources = [request.noise(slot.replica) for slot in slots]",
         "sources = [request.noise(0) for slot in slots]",
         "tests/training/test_noise_of_its_own.py::test_two_replicas_of_a_channel_have_independent_noise",
@@ -290,7 +290,7 @@ BUGS = (
     ),
     Bug(
         "uses of the luckiest record stated for all",
-        "training/loop.py",
+        "training/sgd.py",
         "uses=int(self._batches.now(slot).uses.max())",
         "uses=int(self._batches.now(slot).uses.min())",
         "tests/training/test_loop.py::test_event_counts_the_uses_of_a_record",
@@ -347,14 +347,14 @@ BUGS = (
     ),
     Bug(
         "best point of a training chosen on the test records",
-        "training/loop.py",
+        "training/stack_training.py",
         'ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)',
         'ranks = zip(measured["test_accuracy"], -measured["test_loss"], strict=True)',
         "tests/training/test_rates.py::test_test_records_choose_nothing",
     ),
     Bug(
         "half of a training kept a step too late",
-        "training/loop.py",
+        "training/stack_training.py",
         "self._middle = min(steps, max(1, round(steps / 2)))",
         "self._middle = min(steps, max(1, round(steps / 2) + 1))",
         "tests/training/test_rates.py::"
@@ -592,7 +592,7 @@ BUGS = (
     ),
     Bug(
         "corners of a front chosen in the replica that they are judged in",
-        "claims/recipes.py",
+        "claims/recipe_fronts.py",
         "for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):",
         "for place in zip(range(n), range(n), strict=True):",
         "tests/claims/test_recipe_claims.py::test_corners_are_chosen_in_another_replica_than_they_are_judged_in",
@@ -613,7 +613,7 @@ BUGS = (
     ),
     Bug(
         "plain SGD's front takes recipes of lengths that the arm has not",
-        "claims/recipes.py",
+        "claims/recipe_fronts.py",
         'known[known["length"].isin(shared)]',
         "known",
         "tests/claims/test_recipe_claims.py::test_plain_sgd_is_given_the_lengths_that_the_arm_has",

@@ -10,10 +10,10 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.application import app
 from leakbound.config import reading
+from verdicts import evaluate
 
 ROOT = Path(__file__).parents[1]
 

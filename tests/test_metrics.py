@@ -221,38 +221,6 @@ def test_false_positive_rate_out_of_range_is_refused():
         metrics.tpr_at_fpr(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 1.0)
 
 
-def test_mean_interval_is_students():
-    values = np.array([0.61, 0.64, 0.58, 0.66])
-    interval = metrics.mean_interval(values)
-    low, high = stats.t.interval(0.95, 3, loc=values.mean(), scale=values.std(ddof=1) / 2)
-    assert (interval.low, interval.value, interval.high) == pytest.approx((low, values.mean(), high))
-
-
-def test_mean_of_one_value_has_no_interval():
-    interval = metrics.mean_interval(np.array([0.5]))
-    assert interval.value == 0.5
-    assert math.isnan(interval.low)
-    assert math.isnan(interval.high)
-
-
-@pytest.mark.parametrize("values", [np.array([]), np.array([0.5, np.nan])])
-def test_mean_of_nothing_or_of_a_diverged_replica_is_refused(values):
-    with pytest.raises(ValueError, match="diverged"):
-        metrics.mean_interval(values)
-
-
-def test_improvements_are_zero_without_a_defense():
-    assert metrics.imp_mia(0.8, 0.8) == 0
-    assert metrics.imp_dra(0.02, 0.02) == 0
-    assert metrics.gdc(0.0, 0.0) == 0
-
-
-def test_improvements_follow_the_printed_formulas():
-    assert metrics.imp_mia(0.6, 0.8) == pytest.approx(0.25)
-    assert metrics.imp_dra(0.05, 0.02) == pytest.approx(0.6)
-    assert metrics.gdc(0.25, 0.6) == pytest.approx(0.425)
-
-
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(2)), elements=coordinates))
 @settings(max_examples=50, deadline=None)
 def test_hypervolume_is_the_area_of_the_union_of_rectangles(points):

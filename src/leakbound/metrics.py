@@ -1,4 +1,4 @@
-"""Closeness of reconstructions, separation of members from others, and improvement of a defense on none.
+"""Closeness of reconstructions, and separation of members from others.
 
 Metrics of images take ``truth`` and ``candidate`` of one shape (..., colors, height, width) on the networks' scale
 [−1, 1] and return a float64 number for each image, of shape (...); other shapes raise a ``ValueError``. Errors are
@@ -221,85 +221,6 @@ def proportion_interval(successes: int, trials: int) -> Interval:
     low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
     high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
     return Interval(successes / trials, float(low), float(high))
-
-
-def mean_interval(values: Float[np.ndarray, " n"]) -> Interval:
-    """Mean over replicas with Student's t interval, whose ends are NaN for a single value.
-
-    Raises:
-        ValueError: If there is no value, or one is not finite.
-    """
-    if len(values) == 0 or not np.isfinite(values).all():
-        raise ValueError(f"{len(values)} values, some not finite: leave out diverged replicas before taking the mean")
-    mean = float(np.mean(values))
-    if len(values) == 1:
-        return Interval(mean, math.nan, math.nan)
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)) * error
-    return Interval(mean, mean - half, mean + half)
-
-
-def median_interval(values: Float[np.ndarray, " n"]) -> Interval:
-    """Median over replicas with the exact interval between two order statistics, for quantities without a lower bound.
-
-    Fewer than 6 values allow no such interval of 95 %; their whole range, which holds the median with probability
-    1 − 2^(1−n), takes its place. The ends are NaN for a single value.
-
-    Raises:
-        ValueError: If there is no value, or one is not finite.
-    """
-    if len(values) == 0 or not np.isfinite(values).all():
-        raise ValueError(f"{len(values)} values, some not finite: leave out diverged replicas before taking the median")
-    median = float(np.median(values))
-    if len(values) == 1:
-        return Interval(median, math.nan, math.nan)
-    ends = stats.quantile_test(values, q=median, p=0.5).confidence_interval(_CONFIDENCE)
-    low, high = float(ends.low), float(ends.high)
-    return Interval(
-        median, low if math.isfinite(low) else float(values.min()), high if math.isfinite(high) else float(values.max())
-    )
-
-
-def imp_mia(auc: Values, auc_undefended: Values) -> Values:
-    """Improvement against membership inference, (AUC₀ − AUC) / AUC₀ with AUC₀ of the undefended model.
-
-    It is 0 for no improvement; a perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
-
-    Source:
-        Tan et al. 2024, Sec. 6.1.
-    """
-    return (auc_undefended - auc) / auc_undefended
-
-
-def imp_dra(error: Values, error_undefended: Values) -> Values:
-    """Improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
-
-    It credits a defense for every step by which the attack ends farther off, though the attack may have learned nothing
-    in either case. With errors bounded by that of the attack's start, min(MSE, MSE of the start), it counts only what
-    the attack gains over its start, and is 0 where it gains nothing with and without a defense.
-
-    Args:
-        error: MSE of the attack on the defended model, > 0.
-        error_undefended: MSE₀ without a defense, same units.
-
-    Returns:
-        0 for no improvement, at most 1; negative where the defense helps the attacker.
-
-    Source:
-        Tan et al. 2024, Sec. 6.1.
-    """
-    return 1.0 - error_undefended / error
-
-
-def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
-    """General defense capability, the mean of both improvements, (IMP_MIA + IMP_DRA) / 2.
-
-    IMP_DRA is that of errors as they are for the figure as printed, of bounded ones for the one by gain.
-
-    Source:
-        Tan et al. 2024, Sec. 6.1.
-    """
-    return (improvement_mia + improvement_dra) / 2.0
 
 
 def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:

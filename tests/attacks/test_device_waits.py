@@ -11,6 +11,7 @@ from leakbound.attacks.gradient_inversion import published as geiping
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.model_inversion import queries as inverting
 from leakbound.randomness.seeding import torch_generator
+from leakbound.training import memory
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.factors import strided_windows
 from leakbound.training.stack import stacked
@@ -50,7 +51,7 @@ def test_rare_looks_at_the_end_of_a_solution_change_nothing(monkeypatch):
     gradients = record_gradients(network, images, torch.tensor([1, 2, 3]))
     found, counts = [], []
     for glance in (1, 32):
-        monkeypatch.setattr(recursive, "_GLANCES", {"cpu": glance})
+        monkeypatch.setattr(memory, "CHECK_EVERY", memory.DeviceLimit(glance, glance))
         counts.append(
             waits(lambda: found.append(recursive.solved_images(network, gradients, (1, 8, 8))))[
                 "aten::_local_scalar_dense"

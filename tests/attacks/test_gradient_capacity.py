@@ -78,7 +78,7 @@ def test_gradients_of_large_networks_are_taken_in_smaller_pieces(weights, digits
 
     monkeypatch.setattr(gradient_capacity, "record_gradients", gradients)
     for records_held, pieces in ((5, [5, 5, 2]), (0.5, [1] * 12)):
-        monkeypatch.setattr(gradient_capacity, "GRADIENT_BYTES", int(4 * parameters * records_held))
+        monkeypatch.setattr("leakbound.training.memory.GRADIENT_BYTES", int(4 * parameters * records_held))
         sizes.clear()
         found, _ = measured(weights, digits, records=12)
         assert sizes == pieces * 2  # replicas

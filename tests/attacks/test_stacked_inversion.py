@@ -27,6 +27,7 @@ from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
+from leakbound.training import memory
 from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.factors import stack_of
 from leakbound.training.stack import stacked
@@ -380,7 +381,8 @@ def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digi
     alone, shown = attack()
     waiting, answered = [], searches.answered
     monkeypatch.setattr(searches, "answered", lambda asked: (waiting.append(len(asked)), answered(asked))[1])
-    monkeypatch.setitem(searches._SIDE_BY_SIDE, "cpu", 2)  # the third replica is alone
+    # the third replica is alone
+    monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=2, cuda=1000))
     stacked, seen = attack()
     assert set(waiting) == {1, 2}
     pd.testing.assert_frame_equal(stacked.drop(columns="value"), alone.drop(columns="value"))
@@ -404,7 +406,7 @@ def test_uses_of_all_replicas_in_a_stack_tell_what_they_tell_one_by_one(noise, d
     named |= {"defense": ChannelDefense(noise=noise), "config": UsesConfig(uses=(1, 2), images=1)}
     monkeypatch.setattr(recursive, "_ITERATIONS", 30)
     alone = uses.attack(model="lenet_sigmoid", replicas=2, **named)
-    monkeypatch.setitem(searches._SIDE_BY_SIDE, "cpu", 100)
+    monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=100, cuda=1000))
     monkeypatch.setattr(Solving, "alone", refused)
     stacked = uses.attack(model="lenet_sigmoid", replicas=2, **named)
     pd.testing.assert_frame_equal(stacked[0], alone[0], rtol=1e-4)

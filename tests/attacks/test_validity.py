@@ -19,7 +19,7 @@ from leakbound.attacks.model_inversion.queries import Asked
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.status import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
-from leakbound.claims.tables import RunResults, tabulate
+from leakbound.claims.tabulation import RunResults, tabulate
 from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended

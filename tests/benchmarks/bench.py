@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 import torch
 from bench_pictures import draw
+from growth import in_turns, slopes
 
 from leakbound.storage import provenance
 from leakbound.storage.folders import replaced
-from leakbound.training.growth import in_turns, slopes
 
 logger = logging.getLogger("leakbound")
 SHARES = {

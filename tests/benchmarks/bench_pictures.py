@@ -61,7 +61,7 @@ def _noise(rows: pd.DataFrame) -> Figure:
 
 
 def _growth(rows: pd.DataFrame) -> Figure:
-    """Times over sizes beside the expected growth, as the figure of a run shows them."""
+    """Times over sizes and the growth that the algorithm has."""
     names = rows["group"].str.split(" over ", n=1, expand=True)
     named = rows.assign(model=names[0], dataset=names[1], level=rows["size"], replica=0)
     exponents = named[named["metric"] == "exponent"].set_index("group")["expected"]

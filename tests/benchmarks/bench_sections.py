@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 import torch
+from growth import boxes, round_box
 from scipy import linalg
 from training_step import requests
 
@@ -22,13 +23,11 @@ from leakbound.channels import Moments
 from leakbound.channels.channel import Channel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.federated.growth import round_box
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import BASELINE, measure_steps
-from leakbound.training.growth import boxes
 from leakbound.training.request import TrainingRequest
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}

@@ -33,10 +33,10 @@ from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load
-from leakbound.training import TrainingRequest, loop, stack
+from leakbound.training import TrainingRequest, sgd, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.cuda_graph import cuda_graph
-from leakbound.training.loop import Learner, build, sgd
+from leakbound.training.stack_training import Learner
 
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)
@@ -104,8 +104,8 @@ def ways(asked: TrainingRequest, seconds: float) -> Values:
         steps[CAPTURED] = captured(replace(asked, replicas=1))
     else:
         yield {"metric": "ms", "case": f"K = {count}, {CAPTURED}", "status": f"{LEFT_OUT}: no CUDA"}
-    if device == "cuda" and hasattr(loop, "cuda_graph"):  # what records a stack's step
-        with mock.patch.object(loop, "cuda_graph", None):
+    if device == "cuda" and hasattr(sgd, "cuda_graph"):  # what records a stack's step
+        with mock.patch.object(sgd, "cuda_graph", None):
             steps[EAGER] = partial(_each, [learner.step for learner in learners_of(asked)])
     if count > 1:
         steps[GENERAL] = plain(asked)
@@ -136,7 +136,7 @@ def learners_of(asked: TrainingRequest) -> list[Learner]:
     def stop(request: TrainingRequest, learner: Any, size: int) -> None:
         raise _ChosenError(learner, size)
 
-    with mock.patch.object(loop, "run", stop):
+    with mock.patch.object(sgd, "run", stop):
         try:
             load(asked.defense.trainer, "trainer")(asked)
         except _ChosenError as chosen:
@@ -228,10 +228,10 @@ def _done(device: str) -> None:
 
 def plain(asked: TrainingRequest) -> Step:
     """A step as one writes it by hand: of one network, or of K under ``vmap``."""
-    networks = [build(asked, replica) for replica in range(asked.replicas)]
+    networks = [initial_network(asked, replica) for replica in range(asked.replicas)]
     network, device = networks[0].to(asked.device), asked.device
     parameters = stack.stacked(networks, device) if len(networks) > 1 else dict(network.named_parameters())
-    optimizer = sgd(asked, list(parameters.values()), asked.candidates[0])
+    optimizer = sgd_optimizer(asked, list(parameters.values()), asked.candidates[0])
     images, labels, rows = _batches(asked)
     turn = [0]
 
@@ -248,9 +248,9 @@ def plain(asked: TrainingRequest) -> Step:
 
 def captured(asked: TrainingRequest) -> Step:
     """The same step of one network as a CUDA graph, which is told the records of each step by one copy."""
-    network = build(asked, 0).to(asked.device)
+    network = initial_network(asked, 0).to(asked.device)
     parameters = dict(network.named_parameters())
-    optimizer = sgd(asked, list(parameters.values()), asked.candidates[0])
+    optimizer = sgd_optimizer(asked, list(parameters.values()), asked.candidates[0])
     images, labels, rows = _batches(asked)
 
     def once(chosen: Tensor) -> None:

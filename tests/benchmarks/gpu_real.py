@@ -106,7 +106,7 @@ class Part:
 
     def _whole(self) -> Counter[str]:
         """Number of jobs of each kind in the preset as it is."""
-        from leakbound.cli.job_list import job_list
+        from leakbound.cli.steps.job_list import job_list
         from leakbound.config import reading
 
         values = yaml.safe_load(PRESET.read_text(encoding="utf-8"))
@@ -244,7 +244,7 @@ class Phase:
     """
 
     def __init__(self, config: Path, kind: str, seconds: float, width: int) -> None:
-        from leakbound.cli.job_list import job_list
+        from leakbound.cli.steps.job_list import job_list
         from leakbound.config import reading
 
         self._began = time.monotonic()

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.selection import SelectionError, select
+from leakbound.claims.selection import SelectionError, select, with_strength
 from leakbound.config.messages import ConfigError
-from leakbound.config.strength import with_strength
 from leakbound.registry import CLAIM_TESTS
 
 

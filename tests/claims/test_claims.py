@@ -5,12 +5,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.claims import COLUMNS, VERDICTS, evaluate
+from leakbound.claims.evaluation import COLUMNS, VERDICTS
 from leakbound.claims.scoreboard import scoreboard, to_markdown, verdict_counts
 from leakbound.claims.selection import SelectionError
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.registry import PLOTS
+from verdicts import evaluate
 
 ALPHA = 0.05
 DELTA = 0.3

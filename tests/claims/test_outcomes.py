@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.claims import evaluate
+from leakbound.claims.design import Design
 from leakbound.claims.judging import gathered, judge, opposed
 from leakbound.claims.outcomes import Blocks, Exact
-from leakbound.claims.power import Design
 from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
 from leakbound.claims.selection import EmptySelectionError, SelectionError
 from leakbound.claims.statistics import student
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.registry import CLAIM_TESTS
+from verdicts import evaluate
 
 
 def rows_of(*listed: tuple[str, float, int, str, float]) -> pd.DataFrame:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.claims import COLUMNS, VERDICTS
+from leakbound.claims.evaluation import COLUMNS, VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, of_datasets, scoreboard, to_markdown, verdict_counts, written
 
 

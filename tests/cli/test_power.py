@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.claims.power import Design
+from leakbound.claims.design import Design
 from leakbound.cli.application import app
 
 CONFIG = """

@@ -6,11 +6,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from leakbound.claims.claims import evaluate
 from leakbound.claims.selection import select
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
-from leakbound.consensus.tables import network, rows_of
+from leakbound.consensus.simulations import network, rows_of
+from verdicts import evaluate
 
 FILE = Path(__file__).parents[2] / "config" / "figures" / "wang2020.yaml"
 FIGURES = {figure.id: figure for figure in Catalogue.model_validate(yaml.safe_load(FILE.read_text())).figures}

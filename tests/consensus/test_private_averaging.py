@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from formulas import expected_square, reported_mean_error
-from leakbound.consensus.averaging import final_gap, report, trajectories
+from leakbound.consensus.dynamics import final_gap, report, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights
 from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, ZeroSumNoise
 

@@ -6,7 +6,7 @@ import pytest
 
 from calling import called, words_of
 from leakbound import storage
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.execution import TrackingConfig

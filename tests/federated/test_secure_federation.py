@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig

@@ -8,7 +8,7 @@ import pytest
 from attack_rows import Part, rows_of
 
 from leakbound.accounting.lower_limits import Evidence, evidence, evidence_rows
-from leakbound.claims.tables import RunResults, tabulate
+from leakbound.claims.tabulation import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}
@@ -375,23 +375,6 @@ def studies(
     }
 
 
-def grown(generator: np.random.Generator) -> pd.DataFrame:
-    """Times of boxes that grow with their sizes, a little slower than their algorithms."""
-    rows = []
-    for over, box, exponent in (
-        ("values of a record", "calibration", 3),
-        ("values of a record", "white noise", 2),
-        ("records", "covariance", 1),
-        ("clients", "federated round", 1),
-    ):
-        for replica in range(5):
-            for variant, power in (("taken", 0.9 * exponent + 0.02 * generator.random()), ("expected", exponent)):
-                rows += [(over, box, 2.0**k, replica, variant, "seconds", 1e-3 * 2 ** (k * power)) for k in range(4)]
-                rows.append((over, box, np.nan, replica, variant, "exponent", power))
-    columns = ["dataset", "model", "level", "replica", "variant", "metric", "value"]
-    return pd.DataFrame(rows, columns=columns).assign(source="growth", defense="none")
-
-
 @pytest.fixture(scope="session")
 def efficiency() -> pd.DataFrame:
     """Training times as the table has them: DP-SGD's overhead grows with the network, that of channels is 3 %."""
@@ -413,4 +396,4 @@ def efficiency() -> pd.DataFrame:
                     found["ratio"] = seconds / plain
                 rows += [("cifar10", model, defense, level, replica, metric, value) for metric, value in found.items()]
     columns = ["dataset", "model", "defense", "level", "replica", "metric", "value"]
-    return pd.concat([pd.DataFrame(rows, columns=columns).assign(source="efficiency"), grown(generator)])
+    return pd.DataFrame(rows, columns=columns).assign(source="efficiency")

@@ -6,14 +6,14 @@ import pytest
 import yaml
 
 from images import gathered
-from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import overall, verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
+from leakbound.cli.steps.plot import draw
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.figures.drawing import draw
 from leakbound.registry import CLAIM_TESTS, ILLUSTRATIONS, PLOTS
+from verdicts import evaluate
 
 ELSEWHERE = {"zeng2022.yaml", "pmidp.yaml"}
 """Files whose figures are drawn and judged by the tests of their own worlds."""
@@ -82,7 +82,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def worlds() -> dict[str, pd.DataFrame]:
     """Tables of the worlds beside the chain, with the committed settings or less."""
-    from leakbound.consensus.tables import rows_of as consensus_rows
+    from leakbound.consensus.simulations import rows_of as consensus_rows
 
     averaging = ConsensusConfig(averaging=AveragingConfig(runs=300))
     return {f"consensus/{part}": consensus_rows(part, averaging, 0) for part in averaging.tables()}

@@ -6,8 +6,7 @@ import pytest
 
 from leakbound.claims.selection import rows_of
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.figures.drawing import caption
-from leakbound.figures.notes import notes, warnings, with_epsilon
+from leakbound.figures.notes import caption, notes, warnings, with_epsilon
 
 
 def figure(rates: str = "chosen", claims: tuple[ClaimConfig, ...] = (), **select) -> FigureConfig:

@@ -9,13 +9,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from leakbound import metrics
+from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import SelectionError, select
+from leakbound.cli.steps.plot import draw
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
-from leakbound.figures.drawing import caption, draw
-from leakbound.figures.plots.plot import Plot
+from leakbound.figures.notes import caption
+from leakbound.figures.plots.plotting import Plot
 from leakbound.figures.plots.series import Middle, interval, mark_leaving
 from leakbound.registry import PLOTS
 
@@ -123,7 +124,7 @@ def test_fewer_than_four_replicas_are_dots_and_have_no_band(study):
     ],
 )
 def test_intervals_end_at_what_is_possible(metric, values, ends):
-    free = metrics.mean_interval(np.array(values))
+    free = mean_interval(np.array(values))
     found = interval(pd.Series(values), "mean", metric)
     assert (found.low, found.high) == (
         free.low if ends[0] is None else ends[0],

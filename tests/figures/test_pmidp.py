@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
+from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.tables import composition, tabulate
-from leakbound.figures.drawing import draw
 from leakbound.jobs.federated import federated_runs
+from verdicts import evaluate
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
 FIGURES = {

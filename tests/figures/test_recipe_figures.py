@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leakbound.claims.hulls import recipe_front
-from leakbound.claims.recipes import Leakage, PlainSGD, recipes_of
+from leakbound.claims.recipe_fronts import Leakage, PlainSGD, recipes_of
 from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
 from leakbound.registry import PLOTS

@@ -10,20 +10,20 @@ import pandas as pd
 import pytest
 from markupsafe import escape
 
-from leakbound.claims.claims import evaluate
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
+from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
-from leakbound.figures.drawing import draw, thumbnail
 from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report.opening import pictures, sentences
 from leakbound.figures.report.overview import category, families, levels
-from leakbound.figures.report.page import Report, ReportFigure, in_words, page
+from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
+from verdicts import evaluate
 
 ROOT = Path(__file__).parents[2]
 EVIL = '<script>alert("x")</script>'

@@ -25,7 +25,7 @@ from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import storage
 from leakbound.cli.application import app
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.jobs.job import Files, JobList
 from leakbound.jobs.table import RunTable

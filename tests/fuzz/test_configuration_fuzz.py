@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from calling import assert_refused, called
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import changed, damaged, odd_values
-from leakbound.cli.inputs import JobSettings
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.settings import JobSettings
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.messages import ConfigError, parse

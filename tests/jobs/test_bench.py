@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from bench_pictures import draw
-
-from leakbound.training.growth import in_turns
+from growth import in_turns
 
 REPOSITORY = Path(__file__).parents[2]
 

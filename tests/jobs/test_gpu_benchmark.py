@@ -23,8 +23,8 @@ import pytest
 import torch
 
 from leakbound.config.training import TrainingConfig
-from leakbound.training import inputs, train
-from leakbound.training.loop import members_of
+from leakbound.training import memory, train
+from leakbound.training.sgd import members_of
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 
@@ -108,8 +108,8 @@ def test_noise_of_comparisons_is_the_same_in_the_blocks_of_any_device(shape, mon
     asked = gpu_correct.request(shape, 2, "cpu")
     images, rows, _ = members_of(asked, asked.slots)
     found = []
-    for block in (8, inputs.BLOCK):
-        monkeypatch.setitem(inputs.BLOCKS, "cpu", block)
+    for block in (8, memory.NOISE_STEPS.cuda):
+        monkeypatch.setattr(memory, "NOISE_STEPS", memory.DeviceLimit(block, memory.NOISE_STEPS.cuda))
         own = asked.client.inputs(images, rows, [asked.noise(slot.replica) for slot in asked.slots])
         found.append(torch.stack([own.noise(4) for _ in range(10)]))
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.cli.job_list import job_list
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of

@@ -15,7 +15,7 @@ from leakbound.datasets import prepare
 from leakbound.models import ImageShapeError
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.training import stack
+from leakbound.training import memory
 
 SMALL = {"members": 100, "test": 300, "aux": 500, "side": 8}
 
@@ -81,7 +81,7 @@ def test_stacks_on_a_cpu_are_as_large_as_its_cache_and_none_where_networks_are_l
     small, large = (
         models.build(*words) for words in (("mlp", 1, 10, torch.Generator(), 8), ("lenet", 3, 10, torch.Generator()))
     )
-    assert stack.stack_size("auto", 1000, "cpu", small, (1, 8, 8), 32) > 40
-    assert stack.stack_size("auto", 3, "cpu", small, (1, 8, 8), 32) == 3
-    assert stack.stack_size("auto", 0, "cpu", small, (1, 8, 8), 32) == 1
-    assert stack.stack_size("auto", 40, "cpu", large, (3, 32, 32), 64) == 1
+    assert memory.stack_size("auto", 1000, "cpu", small, (1, 8, 8), 32) > 40
+    assert memory.stack_size("auto", 3, "cpu", small, (1, 8, 8), 32) == 3
+    assert memory.stack_size("auto", 0, "cpu", small, (1, 8, 8), 32) == 1
+    assert memory.stack_size("auto", 40, "cpu", large, (3, 32, 32), 64) == 1

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from leakbound import storage
-from leakbound.cli.job_list import all_steps
 from leakbound.cli.step_command import as_command
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.jobs.runs import Run
 from leakbound.randomness.cipher import KEY_BYTES
 from leakbound.randomness.seeding import derive_seed

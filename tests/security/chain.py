@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from calling import called, words_of
-from leakbound.cli.job_list import job_list
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.job import Job, JobList
 

@@ -13,8 +13,8 @@ from safetensors.numpy import save
 from images import repooled
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset, write_provenance
-from leakbound.cli.job_list import all_steps
 from leakbound.cli.step_command import as_command
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig

@@ -15,15 +15,15 @@ from sklearn.metrics import roc_auc_score
 
 from leakbound import datasets, storage
 from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
-from leakbound.claims.claims import COLUMNS
+from leakbound.claims.evaluation import COLUMNS
 from leakbound.cli.inputs import read_moments, read_spectrum
-from leakbound.cli.job_list import all_steps, job_list
 from leakbound.cli.step_command import as_command
+from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.figures.report.page import Report, page
-from leakbound.theory.illustrations.leaks import distances
+from leakbound.theory.illustrations.covariance_leaks import distances
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 MEMBERS = 40

@@ -14,7 +14,7 @@ from leakbound.datasets import ImageDataset, Split, prepare
 from leakbound.metrics import auc_interval
 from leakbound.registry import ILLUSTRATIONS, SHAPES
 from leakbound.theory import illustrations
-from leakbound.theory.illustrations.leaks import distances, gaussian_auc
+from leakbound.theory.illustrations.covariance_leaks import distances, gaussian_auc
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from leakbound.claims.claims import evaluate
 from leakbound.config import reading
 from leakbound.config.theory import CorrelatedCase, TheoryConfig
-from leakbound.theory.tables import theory_rows
+from leakbound.theory.case_tables import theory_rows
+from verdicts import evaluate
 
 CATALOGUE = Path(__file__).parents[2] / "config" / "figures" / "zeng2022.yaml"
 QUICK = reading.quick()

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.tables import accounting_rows
+from leakbound.claims.tabulation import accounting_rows
 from leakbound.storage import write_arrays
 from leakbound.tracking import (
     LiveCurves,

@@ -99,7 +99,7 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
 def test_training_resumes_at_the_saved_step(request_for, tmp_path, monkeypatch):
     request = request_for(rounds=8, replicas=2, training=OFTEN, checkpoint=tmp_path / "checkpoint")
     train(request)
-    from leakbound.training.loop import StackLearner
+    from leakbound.training.sgd import StackLearner
 
     steps = []
     step = StackLearner.step

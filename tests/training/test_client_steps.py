@@ -78,7 +78,7 @@ def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
 def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):
     defense = DPSGD(max_grad_norm=0.5)
     whole, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
-    monkeypatch.setattr("leakbound.training.client_steps.GRADIENT_BYTES", 3 * 4 * whole.shape[1])
+    monkeypatch.setattr("leakbound.training.memory.GRADIENT_BYTES", 3 * 4 * whole.shape[1])
     parts, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-7)
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from leakbound.claims.tables import COLUMNS
+from leakbound.claims.tabulation import COLUMNS
 from leakbound.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.training import UntrainableError
 from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.efficiency import clock_of, efficiency_rows, measure_steps
-from leakbound.training.loop import StackLearner
+from leakbound.training.sgd import StackLearner
 
 CONFIG = EfficiencyConfig(
     dataset="digits", models=("a", "b"), defenses={"none": (), "dpsgd": (1.0,)}, batch_size=50, epochs=2, records=500

@@ -4,7 +4,7 @@ import torch
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
-from leakbound.training import inputs as inputs_module
+from leakbound.training import memory
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
@@ -94,7 +94,7 @@ def test_noise_of_a_slot_does_not_depend_on_the_block_and_goes_on_within_it(memb
     """Natural noise is drawn row by row, so that blocks of any length hold the same numbers."""
     sampler = ChannelSampler(channel("natural", 8.0), (1, 32, 32))
     usual = FreshInputs(members, rows, sampler, generators())
-    monkeypatch.setitem(inputs_module.BLOCKS, "cpu", block)
+    monkeypatch.setattr(memory, "NOISE_STEPS", memory.DeviceLimit(block, block))
     inputs = FreshInputs(members, rows, sampler, generators())
     for uses in range(7):
         state = inputs.state()

@@ -11,7 +11,7 @@ from leakbound.channels import Channel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.datasets import Split
 from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.loop import StackLearner
+from leakbound.training.sgd import StackLearner
 
 pytestmark = pytest.mark.slow
 NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, np.full(3072, 0.04))}

@@ -13,7 +13,7 @@ from leakbound.models import build
 from leakbound.training import train
 from leakbound.training.client_steps import client_step
 from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.loop import StackLearner
+from leakbound.training.sgd import StackLearner
 
 INDICES = torch.arange(20).repeat(2, 1)
 

@@ -189,7 +189,7 @@ def test_a_batch_of_lenet_is_never_divided():
 
 
 def test_one_record_is_held_even_if_it_exceeds_the_memory(monkeypatch):
-    monkeypatch.setattr(accounted, "_CPU_BYTES", 1)
+    monkeypatch.setattr("leakbound.training.memory.GRADIENT_BYTES", 1)
     model = models.build("lenet", 1, 10, torch_generator(0, "init"))
     assert accounted.physical_batch(model, (1, 32, 32), "cpu") == 1
 

@@ -11,10 +11,9 @@ from torch import nn
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import loop, stack, train
+from leakbound.training import loop, memory, stack, train
 from leakbound.training.client_steps import client_step
 from leakbound.training.dp import private_stack
-from leakbound.training.dp import weighted_sums as weighted_sums_module
 from leakbound.training.dp.private_stack import PrivateStackLearner, padded
 from leakbound.training.dp.weighted_sums import stacked_sums, weighted_sums
 
@@ -91,7 +90,7 @@ def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
     request = request_for(defense=CLIPPED[mechanism](max_grad_norm=0.5), level=0.5, rounds=3, **slots)
     alone = train(request)
     for size in (1, 4):
-        together = loop.run(request, PrivateStackLearner, size)
+        together = loop.train_slots(request, PrivateStackLearner, size)
         for name, value in alone.weights.items():
             torch.testing.assert_close(together.weights[name], value, rtol=0, atol=1e-6)
         assert together.events == alone.events
@@ -101,9 +100,9 @@ def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
 
 def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch):
     request = request_for(defense=DPSGD(max_grad_norm=0.3), level=0.5, rounds=3, replicas=2)
-    whole = loop.run(request, PrivateStackLearner, 2)
+    whole = loop.train_slots(request, PrivateStackLearner, 2)
     monkeypatch.setattr(private_stack, "physical_batch", lambda *_: 14)
-    parted = loop.run(request, PrivateStackLearner, 2)
+    parted = loop.train_slots(request, PrivateStackLearner, 2)
     for name, value in whole.weights.items():
         torch.testing.assert_close(parted.weights[name], value, rtol=1e-4, atol=1e-6)
     assert parted.events == whole.events
@@ -116,7 +115,7 @@ def test_slots_that_draw_nobody_get_noise_alone(request_for):
     ]
     assert any(not one and other for one, other in zip(*sizes, strict=True))
     assert any(not one and not other for one, other in zip(*sizes, strict=True))
-    alone, together = train(request), loop.run(request, PrivateStackLearner, 2)
+    alone, together = train(request), loop.train_slots(request, PrivateStackLearner, 2)
     for name, value in alone.weights.items():
         torch.testing.assert_close(together.weights[name], value, rtol=1e-4, atol=1e-5)
 
@@ -130,7 +129,7 @@ def test_batches_are_filled_up_to_multiples_of_sixteen():
 
 
 def test_private_stack_goes_on_in_the_middle_of_noise_that_was_drawn_ahead(request_for, monkeypatch):
-    monkeypatch.setitem(loop.AHEAD, "cpu", 3 * 61_706)
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(3 * 61_706, 3 * 61_706))
     request = request_for(defense=DPSGD(), level=0.7, replicas=2)
     learner = PrivateStackLearner(request, request.slots)
     for steps in range(5):
@@ -144,8 +143,8 @@ def test_private_stack_goes_on_in_the_middle_of_noise_that_was_drawn_ahead(reque
 
 
 def test_operations_of_a_private_step_do_not_grow_with_the_slots(request_for, monkeypatch):
-    monkeypatch.setitem(loop.AHEAD, "cpu", 2**22)
-    monkeypatch.setitem(weighted_sums_module._UNFOLDED, "cpu", 2**27)  # as on a GPU
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(2**22, 2**22))
+    monkeypatch.setattr(memory, "UNFOLDED_VALUES", memory.DeviceLimit(2**27, 2**27))  # as on a GPU
     counts = []
     for rates in ((0.02, 0.05), (0.01, 0.02, 0.03, 0.05, 0.1)):
         request = request_for(defense=DPSGD(), level=0.7, learning_rates=rates)

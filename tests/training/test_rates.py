@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, ParameterNoise, Stopped
 from leakbound.training import train
 from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.loop import StackLearner
 from leakbound.training.rates import COLUMNS, chosen_rates
 from leakbound.training.request import Slot
+from leakbound.training.sgd import StackLearner
 
 RATES = (0.1, 0.2, 0.3)
 NAN = math.nan

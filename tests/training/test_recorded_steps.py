@@ -8,8 +8,9 @@ import torch
 
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
-from leakbound.training.cuda_graph import Replayed, full_precision, in_full_precision
-from leakbound.training.loop import StackLearner
+from leakbound.training.cuda_graph import Replayed
+from leakbound.training.precision import full_precision, in_full_precision
+from leakbound.training.sgd import StackLearner
 
 
 class Recorder:
@@ -58,7 +59,7 @@ def test_work_that_cannot_be_recorded_is_done_as_it_is(caplog):
             replayed(torch.ones(2))
     assert total.tolist() == [6, 6]
     assert len(tried) == 1
-    assert "not recorded" in caplog.text
+    assert "not captured" in caplog.text
 
 
 @pytest.mark.parametrize("case", ["none", "natural", "gradient_compression"])
@@ -103,10 +104,10 @@ def test_a_stack_beyond_the_memory_is_halved_until_it_fits(request_for, caplog, 
     request = request_for(learning_rates=(0.01, 0.02, 0.03, 0.04, 0.05), checkpoint=tmp_path / "checkpoint")
     Greedy.made = []
     with caplog.at_level(logging.WARNING, "leakbound"):
-        found = loop.run(request, Greedy, 5)
+        found = loop.train_slots(request, Greedy, 5)
     assert Greedy.made == [5, 2, 2, 1]
     assert [record.message for record in caplog.records if "memory" in record.message] == [
-        "digits/lenet/test: the GPU's memory does not hold 5 slots side by side; they go on anew, 2 at a time"
+        "digits/lenet/test: the GPU's memory does not hold 5 slots side by side; they start again, 2 at a time"
     ]
     expected = train(request_for(learning_rates=request.learning_rates))
     for name, value in expected.weights.items():
@@ -123,7 +124,7 @@ def test_one_slot_beyond_the_memory_is_an_error(request_for):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        loop.run(request_for(learning_rates=(0.01, 0.02)), Greediest, 2)
+        loop.train_slots(request_for(learning_rates=(0.01, 0.02)), Greediest, 2)
 
 
 def precisions():

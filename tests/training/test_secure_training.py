@@ -20,7 +20,8 @@ from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import client_step
 from leakbound.training.dp.per_sample import PerSampleLearner, PrivateOptimizer
 from leakbound.training.inputs import FreshInputs, FrozenInputs
-from leakbound.training.loop import StackLearner, StackUploads
+from leakbound.training.sgd import StackLearner
+from leakbound.training.uploads import StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from leakbound import models
 from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import stack
+from leakbound.training import memory, stack
 
 
 def networks(name, count, colors=1):
@@ -109,7 +109,7 @@ def test_stack_keeps_a_broken_slot_from_the_others():
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_predictions_do_not_depend_on_the_size_of_the_batches(slots, monkeypatch):
-    monkeypatch.setitem(stack._PREDICTED, "cpu", 10)
+    monkeypatch.setattr(memory, "FORWARD_IMAGES", memory.DeviceLimit(cpu=10, cuda=4000))
     singles = networks("lenet", slots)
     params = stack.stacked(singles)
     images = torch.randn(23, 1, 32, 32, generator=torch_generator(0, "images"))
@@ -153,15 +153,15 @@ def test_stack_copies_the_weights_that_it_is_made_of():
 @pytest.mark.parametrize(("setting", "size"), [("auto", 1), (1, 1), (3, 3), (64, 5)])
 def test_stack_size_is_one_on_a_cpu_unless_it_is_set(setting, size):
     (model,) = networks("lenet", 1)
-    assert stack.stack_size(setting, 5, "cpu", model, (1, 32, 32), 64) == size
+    assert memory.stack_size(setting, 5, "cpu", model, (1, 32, 32), 64) == size
 
 
 def test_memory_of_a_slot_counts_parameters_and_layer_outputs():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
     outputs = 12 + 5
-    assert stack.slot_bytes(model, (3, 2, 2), 8) == 4 * (5 * 65 + 3 * 8 * (outputs + 12))
-    assert stack.slot_bytes(model, (3, 2, 2), 8, 100) - stack.slot_bytes(model, (3, 2, 2), 8) == 4 * 100 * 12
-    assert stack.predict_bytes(model, (3, 2, 2)) == 4 * 4000 * (4 * 12 + 12)
+    assert memory.slot_bytes(model, (3, 2, 2), 8) == 4 * (5 * 65 + 3 * 8 * (outputs + 12))
+    assert memory.slot_bytes(model, (3, 2, 2), 8, 100) - memory.slot_bytes(model, (3, 2, 2), 8) == 4 * 100 * 12
+    assert memory.predict_bytes(model, (3, 2, 2)) == 4 * 4000 * (4 * 12 + 12)
 
 
 @pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
@@ -178,11 +178,11 @@ def test_memory_of_a_record_covers_what_is_kept_for_the_backward_pass(name):
         logits = model(torch.zeros(2, 3, 32, 32))
     needed = sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in own)
     assert logits.requires_grad
-    assert needed < 2 * stack.record_bytes(model, (3, 32, 32)) < 5 * needed
+    assert needed < 2 * memory.record_bytes(model, (3, 32, 32)) < 5 * needed
 
 
 def test_predictions_of_more_slots_take_fewer_images_at_a_time(monkeypatch):
-    monkeypatch.setitem(stack._PREDICTED, "cpu", 9)
+    monkeypatch.setattr(memory, "FORWARD_IMAGES", memory.DeviceLimit(cpu=9, cuda=4000))
     singles = networks("lenet", 3)
     seen = []
     singles[0].conv1.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))

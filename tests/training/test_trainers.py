@@ -20,7 +20,7 @@ from leakbound.config.defenses import (
 from leakbound.models import Classifier
 from leakbound.registry import MODELS, UnknownNameError
 from leakbound.training import UntrainableError, train
-from leakbound.training.loop import train_stack
+from leakbound.training.sgd import train_stack
 
 
 class Normalised(Classifier):

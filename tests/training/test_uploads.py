@@ -7,9 +7,9 @@ import torch
 
 from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import loop
+from leakbound.training import memory
 from leakbound.training.client_steps import NoisyAverageStep, client_step, keep_largest
-from leakbound.training.loop import StackUploads
+from leakbound.training.uploads import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
 
@@ -123,7 +123,7 @@ def test_uploads_go_on_from_its_state(make):
 @pytest.mark.parametrize("make", [partial(noisy, 0.1), partial(largest, 0.1)])
 def test_uploads_go_on_in_the_middle_of_noise_that_was_drawn_ahead(make, monkeypatch):
     """As on a GPU: for three steps at a time here."""
-    monkeypatch.setitem(loop.AHEAD, "cpu", 3 * 78 + 5)
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(3 * 78 + 5, 3 * 78 + 5))
     uploads = make()
     for step in range(8):
         state = uploads.state()
@@ -137,7 +137,7 @@ def test_uploads_go_on_in_the_middle_of_noise_that_was_drawn_ahead(make, monkeyp
 
 
 def test_noise_that_is_drawn_ahead_is_given_out_once(monkeypatch):
-    monkeypatch.setitem(loop.AHEAD, "cpu", 3 * 78)
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(3 * 78, 3 * 78))
     uploads, seen = noisy(0.5), []
     for _ in range(6):
         parts = [torch.zeros(2, *shape) for shape in SHAPES]

@@ -11,7 +11,7 @@ from leakbound import models
 from leakbound.config.defenses import GradientCompression, ParameterNoise
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.training import loop, stack
+from leakbound.training import memory, sgd, stack
 from leakbound.training.stacked_layers import written_out
 from operations import Operations
 
@@ -198,11 +198,11 @@ DEFENSES = {
 @pytest.mark.parametrize(("case", "most"), [("none", 45), ("parameter_noise", 60), ("gradient_compression", 75)])
 def test_operations_of_a_step_do_not_grow_with_the_slots(request_for, case, most, monkeypatch):
     """But for one draw of noise by each slot's generator, for many steps at a time on a GPU as here."""
-    monkeypatch.setitem(loop.AHEAD, "cpu", 2**22)
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(2**22, 2**22))
     counts = []
     for rates in ((0.02, 0.05), (0.01, 0.02, 0.03, 0.05, 0.1)):
         request = request_for(learning_rates=rates, training={"max_stack": 5}, **DEFENSES[case])
-        learner = loop.StackLearner(request, request.slots)
+        learner = sgd.StackLearner(request, request.slots)
         learner.step()
         learner.step()
         with Operations() as found:

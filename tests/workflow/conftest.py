@@ -66,7 +66,6 @@ WHOLE = {
         "defenses": {"none": [], "natural": [4.0], "dpsgd": [1.0]},
         "steps": 8,
         "repeats": 2,
-        "growth_seconds": 0.01,
     },
     "tracking": {"uri": "sqlite:///results/mlflow.db"},
 }

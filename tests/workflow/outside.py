@@ -11,7 +11,7 @@ from leakbound.claims.outcomes import Exact
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
 from leakbound.models.classifier import Classifier
-from leakbound.training.loop import train_stack
+from leakbound.training.sgd import train_stack
 
 
 def read(name, config) -> RawDataset:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from project_copy import ROOT
 
-from leakbound.cli.job_list import all_steps
+from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable

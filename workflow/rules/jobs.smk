@@ -10,7 +10,7 @@ from snakemake.logging import logger
 
 from leakbound.cli.launch import warm
 from leakbound.cli.launch.handover import WARM
-from leakbound.cli.job_list import job_list
+from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.launch.screen import Screen
 from leakbound.config import messages, reading
 from leakbound.jobs.processes import coordination

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from leakbound.claims.design import Design
 from leakbound.claims.outcomes import Blocks, Rule
-from leakbound.claims.power import Design
 from leakbound.claims.statistics import Strata, Tails, holm, interval, sign_flips, skewed, spread, student
 
 STRATUM = ["dataset", "model"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from leakbound.claims.claims import OVERALL, VERDICTS
+from leakbound.claims.evaluation import OVERALL, VERDICTS
 
 NUMBERS = ["effect [95 %]", "Δ", "p (Holm)", "blocks", "power at 2Δ", "blocks needed"]
 """Columns of ``written`` that say on what a verdict rests."""

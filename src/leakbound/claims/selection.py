@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Strict
 
+from leakbound.config.defenses import default_defenses
 from leakbound.registry import nearest
 
 if TYPE_CHECKING:  # options of plots and claims are checked without loading pandas
@@ -98,9 +99,33 @@ def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
 
 def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
     """Rows that meet every condition, with the rank of their level as column ``strength``, the strongest first."""
-    from leakbound.config.strength import with_strength
-
     return with_strength(select(rows, conditions))
+
+
+def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
+    """Tell which rows have a defense that protects most at its largest level; the others do at their smallest.
+
+    Args:
+        rows: Table with the column defense. Defenses without an entry in its column ``stronger_with``, or in a table
+            without that column, go by the defaults of their names.
+
+    Returns:
+        True or False for each row.
+    """
+    by_name = rows["defense"].map({name: defense.stronger_with for name, defense in default_defenses().items()})
+    stated = rows.get("stronger_with", by_name)
+    return stated.where(stated.notna(), by_name) == "larger level"
+
+
+def with_strength(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the rank of their level among their defense's levels as column ``strength``, the strongest first.
+
+    A table without the columns defense and level is returned as it is.
+    """
+    if not {"defense", "level"} <= set(rows.columns):
+        return rows
+    signed = rows["level"].where(~larger_is_stronger(rows), -rows["level"])
+    return rows.assign(strength=signed.groupby(rows["defense"]).rank(method="dense"))
 
 
 def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:

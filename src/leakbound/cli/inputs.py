@@ -9,14 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
-from pydantic import ConfigDict, Field
 
-from leakbound import registry, storage
-from leakbound.config.messages import ConfigError, parse, shown, unknown_name
-from leakbound.config.settings import Name, Settings, Target
+from leakbound import storage
 from leakbound.jobs.processes.gpus import take_gpu
 from leakbound.storage.tables import other_file
 
@@ -25,65 +22,6 @@ if TYPE_CHECKING:
     from leakbound.channels.channel import Channel, Spectrum
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import Drawing, ImageDataset
-
-J = TypeVar("J", bound=Settings)
-
-
-ConfigOption = Annotated[Path, typer.Option(help="Configuration that is meant.")]
-
-
-class JobSettings(Settings):
-    """Settings of any command that a job calls: the part of a configuration that the job depends on.
-
-    The workflow takes them from a checked configuration. They are checked again, because a command can be called by
-    hand.
-    """
-
-    model_config = ConfigDict(defer_build=True)  # each command needs one of them
-
-    plugins: dict[Name, dict[Name, Target]] = Field(default_factory=dict)
-    """Things from outside the package that the job uses: kind to name to ``module:attribute``."""
-
-
-def read_settings(text: str, kind: type[J]) -> J:
-    """Settings from the command line; what they name from outside the package is registered.
-
-    Raises:
-        typer.BadParameter: If ``text`` is not a JSON object.
-        ConfigError: With every mistake in it.
-    """
-    asked = parse(kind, plain_settings(text), "--settings")
-    if isinstance(asked, JobSettings):
-        register_plugins(asked.plugins)
-    return asked
-
-
-def plain_settings(text: str) -> dict[str, Any]:
-    """Settings from the command line as they are, e.g. to be recorded.
-
-    Raises:
-        typer.BadParameter: If ``text`` is not a JSON object.
-    """
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"--settings is not JSON: {error}") from error
-    if not isinstance(settings, dict):
-        raise typer.BadParameter(f"--settings must be a JSON object, not {shown(settings)}")
-    return settings
-
-
-def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
-    """Register things from outside the package: kind to name to ``module:attribute``.
-
-    Raises:
-        ConfigError: If there is no such kind of things.
-    """
-    for kind, entries in plugins.items():
-        if wrong := unknown_name("plugins", kind, "kind", sorted(registry.KINDS)):
-            raise ConfigError("--settings", wrong)
-        for name, target in entries.items():
-            registry.KINDS[kind].add(name, target)
 
 
 def named_files(given: Sequence[str] | None) -> dict[str, Path]:

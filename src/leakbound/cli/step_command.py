@@ -7,7 +7,8 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from leakbound.cli.inputs import check_outputs, named_files, plain_settings, read_settings
+from leakbound.cli.inputs import check_outputs, named_files
+from leakbound.cli.settings import plain_settings, read_settings
 from leakbound.jobs.job import Step
 from leakbound.jobs.paths import OUTPUTS
 

@@ -11,8 +11,6 @@ from leakbound.config.settings import Name, Settings
 
 EFFICIENCY = "efficiency"
 """Name of the table of training times."""
-GROWTH = "growth"
-"""Source of those of its rows that show how times grow."""
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
 SECTIONS = ("theory", "consensus", "federated")

@@ -59,7 +59,7 @@ class Defense(Settings):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "smaller level"
     clips: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = False
-    trainer: ClassVar[str] = "leakbound.training.loop:train_stack"
+    trainer: ClassVar[str] = "leakbound.training.sgd:train_stack"
     client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False

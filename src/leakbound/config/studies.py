@@ -76,6 +76,3 @@ class EfficiencyConfig(Settings):
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
     records: Records = 50000
     """Records of an epoch that times are stated for."""
-    growth_seconds: Seconds | None = None
-    """Seconds that each box of the chain is timed over its sizes, with three turns at least: calibration over the
-    values of a record, a step over records, and so on. Without it, growth is not measured."""

@@ -30,6 +30,7 @@ from leakbound.engine.places import Places
 from leakbound.engine.ranks import in_ranks, together
 from leakbound.engine.records import Key, Layout, as_tensor, count_labels, dataset_of, gathered, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 from leakbound.registry import SHAPES
@@ -37,7 +38,7 @@ from leakbound.registry import SHAPES
 _LARGE = 500  # values of a record, from which calibration takes seconds to a minute
 
 
-class ChannelEngine:
+class ChannelEngine(Saved):
     """A channel that records pass before a training sees them, and the account of what it has told.
 
         engine = ChannelEngine.for_data(public, target=Leakage(300, uses=epochs))
@@ -369,10 +370,8 @@ class ChannelEngine:
         return self.describe()
 
     def __repr__(self) -> str:
-        channel = self.calibration.channel
-        return (
-            f"ChannelEngine({self.target!r}, shape={channel.shape!r}, noise={self.noise!r}, inputs={self.layout.shape})"
-        )
+        shape = self.calibration.channel.shape
+        return f"ChannelEngine({self.target!r}, shape={shape!r}, noise={self.noise!r}, inputs={self.layout.shape})"
 
     def _checked(self, inputs: Tensor) -> list[bytes]:
         """Refuse inputs that the channel is not for; what recognises the others."""

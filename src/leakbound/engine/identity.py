@@ -44,6 +44,11 @@ class Identity:
         rows = inputs.reshape(len(inputs), -1).double()
         deviations = rows.std(dim=0, correction=0)
         double = bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
+        return cls.made(double, seed)
+
+    @classmethod
+    def made(cls, double: bool, seed: int | None = None) -> Identity:
+        """Random key, or that of a seed, for records of which this many digits count."""
         return cls(os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double)
 
     def renewed(self) -> Identity:

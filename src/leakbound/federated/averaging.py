@@ -21,9 +21,9 @@ from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
-from leakbound.training import stack
+from leakbound.training import memory, stack
 from leakbound.training.checkpoint import Checkpoint, identity_hash
-from leakbound.training.cuda_graph import full_precision
+from leakbound.training.precision import full_precision
 
 logger = logging.getLogger("leakbound")
 COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
@@ -151,7 +151,7 @@ class Federation:
         self._leaks: dict[str, Clients] = {}
         self._rows: list[tuple[int, int, int, str, float]] = []
         self._diverged = False
-        self._stack = stack.stack_size(
+        self._stack = memory.stack_size(
             request.config.max_stack,
             run.n_clients,
             request.device,

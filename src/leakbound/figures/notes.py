@@ -4,7 +4,7 @@ They are read from the whole table of the study that the figure shows, because t
 choose the rows that tell them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -51,6 +51,26 @@ def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     if not stated.any():
         return rows
     return rows.assign(epsilon=rows["run"].map(table[stated].groupby("run")["value"].max()))
+
+
+def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+    """Write the text under a figure: the catalogue's words, its data, networks and replicas, and notes.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All rows that the figure shows.
+        notes: Sentences of :func:`notes`.
+    """
+    sentences = [" ".join(figure.caption.split())]
+    if "run" in rows.columns and not rows.empty:
+        counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
+        # Rows that stand for all replicas say in the caption how many trials they have.
+        least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+        replicas = str(least) if least == most else f"{least} to {most}"
+        datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
+        known = f" n = {replicas} replicas." if most else ""
+        sentences.append(f"Data: {datasets}. Network: {models}.{known}")
+    return " ".join([*sentences, *notes])
 
 
 def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, GROWTH, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
@@ -80,8 +80,6 @@ class RunTable:
         """True if the configuration has what a figure shows: its illustration, its table, or its study's rows."""
         if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
-        if figure.table == EFFICIENCY and figure.select.get("source") == GROWTH:
-            return self.config.efficiency is not None and self.config.efficiency.growth_seconds is not None
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
@@ -171,11 +169,6 @@ class RunTable:
         known = {name: self.config.attacks.all()[name].over_units for name in attacks}
         return {name: how for name, how in known.items() if how is not None}
 
-    def strength_settings(self) -> dict[str, Any]:
-        """Direction in which levels of declared defenses protect more, where their names do not imply it."""
-        stated = self.config.stated_strength()
-        return {"stronger_with": stated} if stated else {}
-
     # -- channels --------------------------------------------------------------------------------------------------
 
     def channel_names(self, run: Run) -> tuple[str, str] | None:
@@ -251,7 +244,7 @@ class RunTable:
         figure = self.figures[key]
         text = " ".join(figure.caption.split())
         efficiency = self.config.efficiency
-        if figure.table == EFFICIENCY and figure.select.get("source") != GROWTH and efficiency is not None:
+        if figure.table == EFFICIENCY and efficiency is not None:
             return (
                 f"{text} Data: {efficiency.dataset}. Networks: {', '.join(efficiency.models)}. "
                 f"n = {efficiency.repeats} repetitions."

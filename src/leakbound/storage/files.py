@@ -53,6 +53,7 @@ def write_arrays(
     *,
     private: bool = False,
     replace: bool = True,
+    sealed: bool = True,
 ) -> None:
     """Write named arrays, and strings about them, as one safetensors file; equal contents give equal bytes.
 
@@ -62,7 +63,7 @@ def write_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    with atomic(path, private=private, replace=replace) as temporary:
+    with atomic(path, private=private, replace=replace, sealed=sealed) as temporary:
         try:
             save_file(
                 {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},
@@ -90,7 +91,8 @@ def read_metadata(path: Path | str, *, sealed: bool = True) -> dict[str, str]:
 def read_arrays_and_metadata(path: Path | str, *, sealed: bool = True) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read the named arrays of a safetensors file and the strings stored with them, with one look at its bytes."""
     with _archive(Path(path), sealed) as archive:
-        return archive.get_tensors(), _strings(archive)
+        arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+        return arrays, _strings(archive)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ _NEVER_COUNT = tuple(
     for name in (
         *(f"config.{module}" for module in ("whole", "reading", "messages", "checks", "catalogue")),
         *(f"tracking.{module}" for module in ("live", "markers", "sending", "server", "store")),
-        *("jobs", "registry", "storage.fingerprint", "cli.live"),
+        *("jobs", "registry", "storage.fingerprint", "cli.steps.live"),
     )
 )
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -25,15 +25,12 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, Gr
 from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.registry import load
+from leakbound.training import memory
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs, Members
 
 Gradients = dict[str, Tensor]
 Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
-GRADIENT_BYTES = 2**30
-"""For the gradients of single records; those of more records are taken piece by piece."""
-
-
 Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
 
 
@@ -152,7 +149,7 @@ class ClientStep:
         """Sum over each batch of its records' weighted gradients."""
         count, size = labels.shape
         parameters = dict(model.named_parameters())
-        at_once = max(1, GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
+        at_once = max(1, memory.GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
         sums = {name: images.new_zeros(count, *value.shape) for name, value in parameters.items()}
         for batches in torch.arange(count, device=labels.device).split(max(1, at_once // size)):
             for records in torch.arange(size, device=labels.device).split(at_once):

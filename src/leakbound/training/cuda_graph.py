@@ -1,112 +1,85 @@
-"""A step that is recorded once and replayed, so that the host asks a GPU for one thing and not for forty; TF32."""
+"""CUDA-graph capture of a training step: recorded once, then replayed, so that the host starts one thing a step.
 
-import functools
+Work that cannot be captured is done kernel by kernel.
+"""
+
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 logger = logging.getLogger("leakbound")
-_WARM = 3  # calls before a recording, in which libraries choose their kernels and buffers are made
-Asked = ParamSpec("Asked")
-Result = TypeVar("Result")
-Work = Callable[..., None]
-Capture = Callable[[Work, Sequence[Tensor]], Work]
+_WARM_UP = 3  # calls before a capture, in which libraries choose their kernels and buffers are made
+Step = Callable[..., None]
+Capture = Callable[[Step, Sequence[Tensor]], Step]
 
 
 class Replayed:
-    """Work on tensors that is recorded after three calls, where it can be, and then replayed.
+    """A step on tensors that is captured after three calls, where it can be, and then replayed.
 
     Args:
-        work: Reads the tensors that it is given, all of equal shapes at each call, changes others, asks for no value.
-        capture: Records the work, without doing it, and returns what does it on other tensors; None to do it as it is.
-            Where it raises a ``RuntimeError``, the work is done as it is from then on.
+        step: Reads the tensors that it is given, all of equal shapes at each call, changes others, waits for no value.
+        capture: Captures the step, without doing it, and returns what does it on other tensors; None to call the step
+            itself. Where it raises a ``RuntimeError``, the step itself is called from then on.
     """
 
-    def __init__(self, work: Work, capture: Capture | None = None) -> None:
-        self._work, self._capture = work, capture
+    def __init__(self, step: Step, capture: Capture | None = None) -> None:
+        self._step = step
+        self._capture = capture
         self._calls = 0
-        self._replay: Work | None = None
+        self._replay: Step | None = None
 
     def __call__(self, *tensors: Tensor) -> None:
-        """Do the work once."""
+        """Do the step once."""
         self._calls += 1
-        if self._capture is not None and self._replay is None and self._calls > _WARM:
+        if self._capture is not None and self._replay is None and self._calls > _WARM_UP:
             try:
-                self._replay = self._capture(self._work, tensors)
+                self._replay = self._capture(self._step, tensors)
             except RuntimeError as error:
-                logger.info("the step is not recorded, and asked for kernel by kernel: %s", error)
+                logger.info("the step is not captured as a CUDA graph, its kernels start one by one: %s", error)
                 self._capture = None
-        (self._replay or self._work)(*tensors)
+        (self._replay or self._step)(*tensors)
 
 
-class _Recorded:
+class _Captured:
     """A CUDA graph and everything that it reads: a graph keeps nothing alive."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, work: Work, held: Sequence[Tensor]) -> None:
-        self._graph, self._work, self._held = graph, work, held
+    def __init__(self, graph: torch.cuda.CUDAGraph, step: Step, inputs: Sequence[Tensor]) -> None:
+        self._graph = graph
+        self._step = step
+        self._inputs = inputs
 
-    def __call__(self, *given: Tensor) -> None:
-        """Do the work on other tensors."""
-        for own, one in zip(self._held, given, strict=True):
-            own.copy_(one)
+    def __call__(self, *tensors: Tensor) -> None:
+        """Do the step on other tensors."""
+        for captured, tensor in zip(self._inputs, tensors, strict=True):
+            captured.copy_(tensor)
         self._graph.replay()
 
 
-def cuda_graph(work: Work, tensors: Sequence[Tensor]) -> Work:
-    """Record work as a CUDA graph, as :class:`Replayed` takes it.
+def cuda_graph(step: Step, tensors: Sequence[Tensor]) -> Step:
+    """Capture a step as a CUDA graph, as :class:`Replayed` takes it.
+
+    Args:
+        step: As :class:`Replayed` describes it.
+        tensors: Its inputs on the GPU, of the shapes of all later calls.
+
+    Returns:
+        The step, which copies its tensors into the graph's inputs and replays it.
 
     Raises:
-        RuntimeError: If something in it cannot be recorded.
+        RuntimeError: If something in the step cannot be captured.
     """
-    held = [one.clone() for one in tensors]
+    inputs = [tensor.clone() for tensor in tensors]
     graph = torch.cuda.CUDAGraph()
     gc.collect()  # a graph of an earlier learner that is freed during a capture would end the capture
     collects = gc.isenabled()
     gc.disable()
     try:
         with torch.cuda.graph(graph):
-            work(*held)
+            step(*inputs)
     finally:
         if collects:
             gc.enable()
-    return _Recorded(graph, work, held)
-
-
-@contextmanager
-def full_precision(device: str | torch.device) -> Iterator[None]:
-    """Convolutions and products on a GPU in full float32, as on a CPU, and afterwards as the user has set them."""
-    if torch.device(device).type == "cpu":
-        yield
-        return
-    flags: list[Any] = [torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
-    before, older = [flag.fp32_precision for flag in flags], dict[Any, bool]()
-    for flag in (torch.backends.cudnn, torch.backends.cuda.matmul):
-        with suppress(RuntimeError):  # the user has set what the older name cannot say
-            older[flag] = flag.allow_tf32
-    try:
-        for flag in older:  # contexts such as cudnn.flags read it, and fail where it says something else
-            flag.allow_tf32 = False
-        for flag in flags:
-            flag.fp32_precision = "ieee"
-        yield
-    finally:
-        for flag, allowed in older.items():
-            flag.allow_tf32 = allowed
-        for flag, value in zip(flags, before, strict=True):
-            flag.fp32_precision = value
-
-
-def in_full_precision(attack: Callable[Asked, Result]) -> Callable[Asked, Result]:
-    """A function that computes on its keyword ``device`` as within :func:`full_precision`."""
-
-    @functools.wraps(attack)
-    def computed(*given: Asked.args, **named: Asked.kwargs) -> Result:
-        with full_precision(cast(str, named.get("device", "cpu"))):
-            return attack(*given, **named)
-
-    return computed
+    return _Captured(graph, step, inputs)

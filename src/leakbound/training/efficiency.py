@@ -15,12 +15,13 @@ import torch
 
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
-from leakbound.training.cuda_graph import full_precision
+from leakbound.training import memory
 from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.dp.private_stack import PrivateStackLearner
-from leakbound.training.inputs import BLOCKS
-from leakbound.training.loop import Learner, StackLearner
+from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest
+from leakbound.training.sgd import StackLearner
+from leakbound.training.stack_training import Learner
 from leakbound.training.trainers import check
 
 BASELINE = "none"
@@ -68,7 +69,7 @@ def measure_steps(
                 one_by_one, device = isinstance(learner, PerSampleLearner), torch.device(requests[name].device)
                 serial = requests[name].replicas if one_by_one else 1
                 # On a GPU whole blocks of noise, and few questions of the time, each of which waits for the GPU.
-                block = BLOCKS.get(device.type, 1 if one_by_one else NOISE_BATCHES)
+                block = memory.NOISE_STEPS.on(device) or (1 if one_by_one else NOISE_BATCHES)
                 with full_precision(device):
                     seconds = serial * _turn(learner, clock_of(str(device)), steps, block, max_seconds)
                 if repetition >= 0:

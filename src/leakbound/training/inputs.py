@@ -10,12 +10,9 @@ from torch import Tensor
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.training import memory
 from leakbound.training.stacked_layers import by_record
 
-BLOCK = 32
-"""Steps that noise is drawn for at once on a GPU, where a draw costs the same whatever its size."""
-BLOCKS = {"cuda": BLOCK}
-"""Steps for which the noise of a channel is drawn at once on a device; on others few, as its shape takes it."""
 Images = Float[Tensor, "n colors height width"]
 Members = Int[Tensor, "slots members"]
 Chosen = Int[Tensor, "slots batch"]
@@ -92,7 +89,7 @@ class FreshInputs(Inputs):
         super().__init__(images, rows)
         self._sampler = sampler
         few = 1 if sampler.channel.basis is None else NOISE_BATCHES
-        self._block = BLOCKS.get(images.device.type, few)
+        self._block = memory.NOISE_STEPS.on(images.device) or few
         self._sources = [as_source(source) for source in sources]
         self._before = [source.state() for source in self._sources]
         self._used = self._block

@@ -48,7 +48,7 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
     return table.assign(chosen=chosen, at_edge=chosen & outer & inner)
 
 
-def recipes(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:
+def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:
     """One row for each slot and length, in this order: those of ``rates`` are of the full one.
 
     Args:

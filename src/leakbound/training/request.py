@@ -53,7 +53,8 @@ class TrainingRequest:
         lengths: Points of each training whose weights are kept, of ``LENGTHS`` in their order, with the last, ``full``.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
-        told: Nats that a network tells of one record after an event, for the curve of the accountant; None for none.
+        leakage_after: Gives the nats that a network reveals about one record after an event, or None without a bound;
+            for the curve of the accountant.
         on_rows: Called at each point of the curves with those of the stack in training, for a live view.
     """
 
@@ -73,7 +74,7 @@ class TrainingRequest:
     lengths: tuple[Length, ...] = ("full",)
     device: str = "cpu"
     checkpoint: Path | None = None
-    told: Callable[[PrivacyEvent], float | None] | None = None
+    leakage_after: Callable[[PrivacyEvent], float | None] | None = None
     on_rows: Callable[[pd.DataFrame], None] | None = None
 
     @property
@@ -142,7 +143,7 @@ class TrainingResult:
         events: What was done to the private records by the whole training, per slot.
         diverged: Whether a slot's loss or weights stopped being finite; such a slot is no result.
         rates: One row per network of ``weights``, as :func:`leakbound.training.rates.chosen_rates` has them for slots,
-            and :func:`leakbound.training.rates.recipes` for several lengths.
+            and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
     """
 
     weights: dict[str, Tensor]

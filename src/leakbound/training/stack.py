@@ -4,9 +4,7 @@ Parameters are a dictionary from name to tensor (slots, ...). One slot is comput
 batched network. Both give the same result within float32 rounding, and on a CPU the same bytes for the same slots.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,13 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from leakbound.datasets import Split
+from leakbound.training import memory
 from leakbound.training.stacked_layers import by_record, written_out
 
 Parameters = dict[str, Tensor]
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last
-CACHE = 8 * 2**20  # bytes of a CPU's cache that a stack may take: larger ones were slower
-WORTHWHILE = 4  # networks in a stack on a CPU, at least
-_PREDICTED = {"cpu": 500, "cuda": 4000}  # images of all slots in one forward pass without gradients
 
 
 def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
@@ -156,7 +152,7 @@ def predict(
     first = next(iter(params.values()))
     if rows is None:
         rows = torch.arange(len(images), device=images.device).expand(len(first), -1)
-    chunk = max(1, _PREDICTED.get(images.device.type, _PREDICTED["cpu"]) // len(first))
+    chunk = max(1, memory.FORWARD_IMAGES.on(images.device) // len(first))
     return torch.cat([forward(model, params, by_record(images, some)) for some in rows.split(chunk, dim=1)], dim=1)
 
 
@@ -197,87 +193,3 @@ def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
     """True for each slot whose parameters are all finite."""
     flags = torch.stack([value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()])
     return [bool(flag) for flag in flags.all(0)]
-
-
-def stack_size(
-    max_stack: int | Literal["auto"],
-    slots: int,
-    device: str | torch.device,
-    model: nn.Module,
-    image_shape: tuple[int, int, int],
-    batch_size: int,
-    kept_images: int = 0,
-) -> int:
-    """Number of ``slots`` that are trained as one batch.
-
-    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are trained up to ten
-    times as fast that way, larger ones more slowly. On a GPU it is as many as fit into 60 % of the free memory.
-
-    Args:
-        max_stack: The configuration's setting.
-        slots: Models to train in all.
-        device: Where they are trained.
-        model: One of them, on the CPU.
-        image_shape: (colors, height, width).
-        batch_size: Records per step and slot.
-        kept_images: Images that a slot keeps for itself all the time, e.g. its noisy copies of the members.
-    """
-    if max_stack != "auto":
-        return min(max_stack, slots)
-    if torch.device(device).type != "cuda":
-        together = CACHE // slot_bytes(model, image_shape, batch_size, kept_images)
-        return max(1, min(slots, together)) if together >= WORTHWHILE else 1
-    left = free_bytes(device) - predict_bytes(model, image_shape)
-    return max(1, min(slots, left // slot_bytes(model, image_shape, batch_size, kept_images)))
-
-
-def free_bytes(device: str | torch.device) -> int:
-    """Memory of a GPU that a training may plan with: 60 % of what is free now."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(0.6 * free)
-
-
-def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Estimate of the memory of one forward pass of :func:`predict` on a GPU, in bytes, for any number of slots.
-
-    Without gradients a layer's output is dropped soon: four of the largest size are taken to live at once.
-    """
-    outputs = _layer_outputs(model, image_shape)
-    return 4 * _PREDICTED["cuda"] * (4 * max(outputs) + math.prod(image_shape))
-
-
-def record_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Estimate of the memory that a step needs for each record, in bytes.
-
-    Three times what the layers put out: kept for the backward pass, its gradient, results of functions that are no
-    layers.
-    """
-    return 4 * 3 * (sum(_layer_outputs(model, image_shape)) + math.prod(image_shape))
-
-
-def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: int, kept_images: int = 0) -> int:
-    """Estimate of the memory that one slot needs while it is trained, in bytes.
-
-    Five copies of the parameters (value, gradient, momentum, two temporary), the records of one batch, and the images
-    that the slot keeps for itself.
-    """
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    kept = kept_images * math.prod(image_shape)
-    return 4 * (5 * parameters + kept) + batch_size * record_bytes(model, image_shape)
-
-
-@torch.no_grad()
-def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
-    """Number of values that each layer puts out for one image."""
-    outputs: list[int] = []
-    handles = [
-        layer.register_forward_hook(lambda _, __, output: outputs.append(output.numel()))
-        for layer in model.modules()
-        if not list(layer.children())
-    ]
-    try:
-        model(torch.zeros(1, *image_shape, device=next(model.parameters()).device))
-    finally:
-        for handle in handles:
-            handle.remove()
-    return outputs

@@ -13,8 +13,11 @@ from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
 
 
-def told_so_far(request: TrainingRequest, spectrum: Spectrum | None) -> Callable[[PrivacyEvent], float | None]:
-    """Nats that a network of the run tells of one record after an event; at its end what :func:`statement` states."""
+def leakage_so_far(request: TrainingRequest, spectrum: Spectrum | None) -> Callable[[PrivacyEvent], float | None]:
+    """Make the function from an event to the nats that a network of the run has revealed about one record.
+
+    At the end of the training it gives what :func:`statement` states; None where no bound holds.
+    """
     return partial(stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta"))
 
 

@@ -8,9 +8,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import load
-from leakbound.training import loop
-from leakbound.training.cuda_graph import full_precision
+from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest, TrainingResult
+from leakbound.training.sgd import initial_network
 
 
 class UntrainableError(ValueError):
@@ -99,7 +99,7 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
 
 def _model_problems(request: TrainingRequest) -> list[str]:
     """Layers that break a defense, or equal results on equal seeds."""
-    model, found = loop.build(request, 0), []
+    model, found = initial_network(request, 0), []
     for name, layer in model.named_modules():
         this = f"{request.model}.{name} is a {type(layer).__name__}, which"
         if isinstance(layer, _BatchNorm):

@@ -7,11 +7,8 @@ import torch
 from torch import Tensor
 
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
+from leakbound.training import memory
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.inputs import BLOCK
-
-AHEAD = {"cuda": 2**22}
-"""Numbers of noise on parameters that each slot draws at a time on a device, for at most ``BLOCK`` steps."""
 
 
 class StackUploads:
@@ -36,12 +33,13 @@ class StackUploads:
         """Change gradients (slots, ...), one tensor per parameter, in place."""
         if not self._client.defense.changes_gradients:
             return
-        ahead, numbers = AHEAD.get(gradients[0].device.type, 0), sum(gradient[0].numel() for gradient in gradients)
+        values = sum(gradient[0].numel() for gradient in gradients)
+        steps = memory.noise_steps_ahead(gradients[0].device, values)
         for place, source in enumerate(self._sources):
             first = place * self._at_once
             whole = [gradient[first : first + self._at_once] for gradient in gradients]
             if isinstance(source, StackedNoise):
-                source.reserve(numbers * min(ahead // numbers, BLOCK))
+                source.reserve(values * steps)
             if first in self._kept:
                 torch._foreach_add_(
                     whole, [kept.to(one.device) for kept, one in zip(self._kept[first], whole, strict=True)]

@@ -21,11 +21,10 @@ from torch.nn.grad import conv2d_input
 
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
 from leakbound.attacks.gradient_inversion.searches import Part, in_parts
-from leakbound.training import stack
+from leakbound.training import memory, stack
 from leakbound.training.factors import windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
-_GLANCES = {"cpu": 1, "cuda": 32}  # of these, steps until it is seen whether it is over: a look waits for a GPU
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold
 _INSIDE = 1e-12  # distance that activations keep from the ends of their range
 _LEAST = 1e-300  # in place of a denominator of 0
@@ -356,7 +355,7 @@ def _deconvolved(
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()
     enough = _TOLERANCE**2 * energy
-    glance = _GLANCES.get(slopes.device.type, 1)
+    glance = memory.CHECK_EVERY.on(slopes.device)
     for iteration in range(1, _ITERATIONS + 1):
         moved = forward(columns * direction)
         step = energy / (_norms(moved[0]).square() + _norms(moved[1]).square()).clamp(min=_LEAST)

@@ -13,12 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.training import stack
+from leakbound.training import memory
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.factors import Factors, Images, Labels
-
-_MOST = {"cpu": 64, "cuda": 1024}  # problems at once; more would not be faster
-_CPU_BYTES = 2**31  # for the problems on a CPU: no measurement, so that equal attacks give equal bytes
 
 
 class Matching:
@@ -93,8 +90,7 @@ def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device
     filled, whatever the machine has; on a GPU 60 % of what is free. The network is on the device; images have a shape
     (colors, height, width).
     """
-    kind = torch.device(device).type
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    budget = stack.free_bytes(device) if kind == "cuda" else _CPU_BYTES
-    fitting = budget // (4 * 6 * parameters + 4 * stack.record_bytes(model, image_shape))
-    return max(1, min(fitting, _MOST.get(kind, _MOST["cpu"])))
+    budget = memory.byte_budget(device, memory.MATCHING_BYTES)
+    fitting = budget // (4 * 6 * parameters + 4 * memory.record_bytes(model, image_shape))
+    return max(1, min(fitting, memory.MATCHED_CANDIDATES.on(device)))

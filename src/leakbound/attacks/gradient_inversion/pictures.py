@@ -24,7 +24,7 @@ from leakbound.models import build
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.registry import SHAPES
 from leakbound.theory.illustrations.needs import capacities, decompose, needed
-from leakbound.theory.illustrations.pictures import picture_rows
+from leakbound.theory.illustrations.noisy_pictures import picture_rows
 from leakbound.training.client_steps import client_step
 
 _MODEL = "lenet_sigmoid"

@@ -15,11 +15,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from leakbound.attacks.scheduling import by_kind, in_halves, side_by_side
-from leakbound.training import stack
+from leakbound.training import memory
 
 Result = TypeVar("Result")
-
-_SIDE_BY_SIDE = {"cpu": 1, "cuda": 1000}  # attackers that wait together at most
 
 
 @runtime_checkable
@@ -52,11 +50,10 @@ def attacked(
         model: Makes a network like those that they attack.
         uploads: Number of gradients that each of them holds.
     """
-    kind = torch.device(device).type
-    most = _SIDE_BY_SIDE.get(kind, 1)
-    if kind == "cuda":
+    most = memory.SEARCHES_SIDE_BY_SIDE.on(device)
+    if torch.device(device).type == "cuda":
         held = 4 * uploads * sum(parameter.numel() for parameter in model().parameters())
-        most = max(1, min(most, stack.free_bytes(device) // (2 * held)))
+        most = max(1, min(most, memory.free_bytes(device) // (2 * held)))
     found: list[Result] = []
     for first in range(0, len(attackers), most):
         found += side_by_side(attackers[first : first + most], answered)

@@ -28,7 +28,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.cuda_graph import in_full_precision
+from leakbound.training.precision import in_full_precision
 
 _SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
 _SHUT = 1e12  # noise over signal of an axis that tells nothing

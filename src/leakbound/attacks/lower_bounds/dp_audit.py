@@ -27,7 +27,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.cuda_graph import in_full_precision
+from leakbound.training.precision import in_full_precision
 
 _CLASSES = 2
 _BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound, so that clipping decides its length

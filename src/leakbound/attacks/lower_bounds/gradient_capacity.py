@@ -21,8 +21,9 @@ from leakbound.config.defenses import Defense
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import GRADIENT_BYTES, client_step, record_gradients
-from leakbound.training.cuda_graph import in_full_precision
+from leakbound.training import memory
+from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.precision import in_full_precision
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once, fewer of a large network
@@ -73,7 +74,7 @@ def measure(
     network = build(model, dataset.colors, len(dataset.classes), generator, dataset.side).to(device)
     ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
     parameters = sum(one.numel() for one in network.parameters())
-    size = max(1, min(_CHUNK, GRADIENT_BYTES // (4 * parameters)))
+    size = max(1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * parameters)))
     bounds = {
         "corrected": dp_capacity(level, batch_size, parameters),
         "printed": dp_capacity(level, batch_size, as_printed=True),

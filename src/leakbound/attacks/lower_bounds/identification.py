@@ -49,7 +49,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, Upload, client_step
-from leakbound.training.cuda_graph import in_full_precision
+from leakbound.training.precision import in_full_precision
 
 _SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
 _ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise

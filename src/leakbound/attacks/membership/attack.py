@@ -39,8 +39,9 @@ from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, standard_errors, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.cuda_graph import in_full_precision
-from leakbound.training.stack import CACHE, WORTHWHILE, finite_slots, free_bytes
+from leakbound.training.memory import slots_that_fit
+from leakbound.training.precision import in_full_precision
+from leakbound.training.stack import finite_slots
 
 ALONE = ("white_box", "loss_threshold")
 """Attackers that look at the target alone."""
@@ -165,9 +166,7 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
     # Of each replica at most members, as many others and mislabelled ones: features, posteriors, residuals and labels.
     records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
     needed = 4 * _COPIES * records * (features + 4 * len(dataset.classes))
-    if device.type == "cuda":
-        return max(1, free_bytes(device) // needed)
-    return CACHE // needed if CACHE // needed >= WORTHWHILE else 1
+    return slots_that_fit(needed, device)
 
 
 def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:

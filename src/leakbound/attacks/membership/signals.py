@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound.channels.sampling import ChannelSampler
-
-_SHOWN = {"cpu": 500, "cuda": 4000}  # records in a forward pass
+from leakbound.training.memory import FORWARD_IMAGES
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def read_signals(
         batch_size: Records per forward pass, which bounds memory; by default 500 on a CPU and 4,000 on a GPU.
     """
     found = []
-    for some in images.split(batch_size or _SHOWN.get(images.device.type, _SHOWN["cpu"])):
+    for some in images.split(batch_size or FORWARD_IMAGES.on(images.device)):
         features = torch.stack([model.features(one) for one in (queries or Queries()).shown(some)])  # type: ignore[operator]
         logits = model.head(features).double()  # type: ignore[operator]
         found.append((logits.log_softmax(-1).mean(0), _confidences(logits).mean(0), features.mean(0)))
@@ -130,7 +129,7 @@ def read_confidences(
     """
     means = [
         torch.stack([_confidences(model(one).double()) for one in queries.shown(some)]).mean(0)
-        for some in images.split(batch_size or _SHOWN.get(images.device.type, _SHOWN["cpu"]))
+        for some in images.split(batch_size or FORWARD_IMAGES.on(images.device))
     ]
     return torch.cat(means).float()
 

@@ -35,8 +35,9 @@ from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.cuda_graph import in_full_precision
-from leakbound.training.stack import finite_slots, stack_size
+from leakbound.training.memory import stack_size
+from leakbound.training.precision import in_full_precision
+from leakbound.training.stack import finite_slots
 
 _CHUNK = 256  # records whose slopes are computed at once
 _KEPT = 4  # copies of an image that a search holds beside those that it returns: Adam's two, gradient, first iterate

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from leakbound.cli.inputs import ConfigOption
-from leakbound.cli.job_list import job_list
+from leakbound.cli.settings import ConfigOption
+from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import membership_scores
 from leakbound.config import reading
 from leakbound.config.messages import printable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leakbound.cli.bars import counted
 from leakbound.cli.people import own_records
+from leakbound.cli.people.progress import counted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from leakbound.cli.bars import counted
 from leakbound.cli.people import own_records
+from leakbound.cli.people.progress import counted
 
 if TYPE_CHECKING:
     from leakbound.attacks.demonstration import Shown

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
-from leakbound.cli.bars import counted
+from leakbound.cli.people.progress import counted
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import Channel

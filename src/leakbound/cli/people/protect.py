@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from leakbound.cli.bars import counted
 from leakbound.cli.people import own_records
+from leakbound.cli.people.progress import counted
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection

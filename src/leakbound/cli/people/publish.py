@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from leakbound.cli.inputs import ConfigOption
-from leakbound.cli.job_list import job_list
+from leakbound.cli.settings import ConfigOption
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.registry import nearest
 from leakbound.storage.scratch import scratch, sweep

@@ -63,7 +63,7 @@ def risk(
 def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
     """Error of the best linear estimate of records behind natural noise, which depends on all nats together alone."""
     from leakbound.channels.covariance import population_moments
-    from leakbound.cli.bars import counted
+    from leakbound.cli.people.progress import counted
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 

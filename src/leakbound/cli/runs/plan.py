@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from leakbound.cli.inputs import ConfigOption, register_plugins
-from leakbound.cli.job_list import job_list
 from leakbound.cli.runs.power import REFERENCE, power_text
+from leakbound.cli.settings import ConfigOption, register_plugins
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.plan.estimates import Machine
 from leakbound.jobs.plan.plan_text import plan_text

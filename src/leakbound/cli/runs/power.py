@@ -13,7 +13,7 @@ from leakbound.config.catalogue import EFFICIENCY, ClaimConfig, FigureConfig
 from leakbound.jobs.table import RunTable, rows_file
 
 if TYPE_CHECKING:
-    from leakbound.claims.power import Design
+    from leakbound.claims.design import Design
 
 REFERENCE = Path("results/reference/small")
 """Results whose spreads count where a configuration has none of its own."""
@@ -66,7 +66,7 @@ def power_text(table: RunTable, root: Path) -> str:
         table: Runs and figures of the configuration.
         root: Folder of finished results, as a configuration or ``results/reference`` has them.
     """
-    from leakbound.claims.power import ENOUGH
+    from leakbound.claims.design import ENOUGH
 
     figures = table.claiming()
     planned = [one for figure in figures for one in _planned(table, figure, root)]
@@ -103,17 +103,15 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
 
 def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float) -> Design | None:
     """Spread of a claim by the rows of finished results; None if they have none."""
-    from leakbound.claims.claims import measured
+    from leakbound.claims.evaluation import measured
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
     from leakbound.claims.selection import SelectionError
-    from leakbound.config.strength import with_stated_strength
 
     path = Path(rows_file(root, figure))
     if not path.is_file():
         return None
-    stated = table.strength_settings().get("stronger_with", {})
-    rows = with_stated_strength(storage.read_rows(path, sealed=False), stated)
+    rows = storage.read_rows(path, sealed=False)
     try:
         found = measured(figure, claim, rows)
     except SelectionError:  # of another version, with other columns
@@ -124,7 +122,7 @@ def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Pat
 
 def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[int, int]:
     """Datasets and networks, and replicas in each, that a claim's blocks will be of."""
-    from leakbound.claims.claims import compared_by
+    from leakbound.claims.evaluation import compared_by
 
     config = table.config
     pairs: list[tuple[str, str]] = [("", "")]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import register_plugins
-from leakbound.cli.job_list import job_list
 from leakbound.cli.runs.config import keep_generated
+from leakbound.cli.settings import register_plugins
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import rows_file
@@ -135,7 +135,7 @@ def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
     """Verdicts of kept results, and whether an earlier protocol reached them: theirs had neither blocks nor delta."""
     import pandas as pd
 
-    from leakbound.claims.claims import COLUMNS
+    from leakbound.claims.evaluation import COLUMNS
 
     path = home / "claims.parquet"
     if not path.is_file():

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound.cli.inputs import ConfigOption
+from leakbound.cli.settings import ConfigOption
 
 _DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 _FOLDER = Path("results/tracking-server")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.job_list import job_list
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable
 from leakbound.jobs.results.verification import findings, sealed_files

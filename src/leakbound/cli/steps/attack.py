@@ -13,7 +13,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
-from leakbound.cli.trainings import DefendedSettings
+from leakbound.cli.settings import DefendedSettings
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
 from leakbound.config.settings import Line, Name, Records, Replicas

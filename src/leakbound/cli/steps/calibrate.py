@@ -12,14 +12,8 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.inputs import (
-    JobSettings,
-    covariance_of,
-    read_moments,
-    read_spectrum,
-    refuse_excess,
-    write_provenance,
-)
+from leakbound.cli.inputs import covariance_of, read_moments, read_spectrum, refuse_excess, write_provenance
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work

@@ -1,13 +1,14 @@
 """Verdicts on the claims of all figures."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, Strict
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import parse
 from leakbound.config.settings import Name
@@ -21,7 +22,6 @@ class ClaimsSettings(JobSettings):
     preset: Name
     alpha: Annotated[float, Field(gt=0, lt=0.5)]
     figures: Annotated[tuple[dict[str, Any], ...], Strict(False), Field(min_length=1)]
-    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -33,12 +33,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "claims",
             "claims",
-            {
-                "preset": table.config.preset,
-                "alpha": table.config.alpha,
-                "figures": figures,
-                **table.strength_settings(),
-            },
+            {"preset": table.config.preset, "alpha": table.config.alpha, "figures": figures},
             inputs={"rows": sorted({table.rows_file(figure) for figure in claiming})},
             uses={"claim_tests": sorted({claim.test for figure in claiming for claim in figure.claims})},
             purpose="figures",
@@ -49,15 +44,15 @@ def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, count
     """Test every claim of every figure on its rows."""
     import pandas as pd
 
-    from leakbound.claims.claims import evaluate
+    from leakbound.claims.evaluation import evaluate
     from leakbound.claims.scoreboard import to_markdown, verdict_counts
-    from leakbound.config.strength import with_stated_strength
+    from leakbound.randomness.seeding import numpy_generator
 
     found = []
     for values in asked.figures:
         figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
-        rows = with_stated_strength(storage.read_rows(rows_file(root, figure)), asked.stronger_with)
-        found.append(evaluate(figure, rows, asked.alpha))
+        rows = storage.read_rows(rows_file(root, figure))
+        found.append(evaluate(figure, rows, asked.alpha, partial(numpy_generator, 0)))
     verdicts = pd.concat(found, ignore_index=True)
     storage.write_rows(out, verdicts)
     storage.write_rows(counts, verdict_counts(verdicts))

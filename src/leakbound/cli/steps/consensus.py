@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job
@@ -35,7 +35,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def consensus(asked: ConsensusSettings, rows: Path) -> None:
     """Compute one table of private average consensus: simulated averaging, or what observers learn."""
-    from leakbound.consensus.tables import rows_of
+    from leakbound.consensus.simulations import rows_of
 
     storage.write_rows(rows, rows_of(asked.table, asked.config, asked.seed, asked.privacy_noise))
 

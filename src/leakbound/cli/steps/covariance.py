@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import get_args
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, read_dataset
+from leakbound.cli.inputs import read_dataset
+from leakbound.cli.settings import JobSettings
 from leakbound.config.data import CovarianceOf
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import model_validator
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, device_name, read_dataset, write_provenance
-from leakbound.cli.live import LiveOption, PresetOption, watching
-from leakbound.cli.trainings import Device
+from leakbound.cli.inputs import device_name, read_dataset, write_provenance
+from leakbound.cli.settings import Device, JobSettings
+from leakbound.cli.steps.live import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
 from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting

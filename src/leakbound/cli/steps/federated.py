@@ -10,7 +10,8 @@ from typing import Annotated, Any
 from pydantic import Strict, model_validator
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, read_dataset
+from leakbound.cli.inputs import read_dataset
+from leakbound.cli.settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.federated import FederatedRun, FederatedSetting

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, read_dataset, read_moments
+from leakbound.cli.inputs import read_dataset, read_moments
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job, Step, new_job

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
@@ -111,7 +111,7 @@ def log(
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}
     elif facts.get("leakage"):
-        from leakbound.claims.tables import accounting_rows
+        from leakbound.claims.tabulation import accounting_rows
 
         scores["leakage"] = accounting_rows(facts["leakage"])
     record = tracking.describe_run(

@@ -7,15 +7,14 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings, device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.trainings import Device
+from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_provenance
+from leakbound.cli.settings import Device, JobSettings
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Name, Seed
@@ -29,7 +28,6 @@ from leakbound.randomness.origin import PrivacyNoise
 if TYPE_CHECKING:
     from leakbound.training.request import TrainingRequest
 
-_BOXES = 8  # whose growth is measured
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
 
@@ -86,8 +84,6 @@ def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
     for model in timed.models:
         for run in table.timed_runs().values():
             yield table.step_work(replace(run, model=model), (timed.repeats + 1) * timed.steps)
-    if timed.growth_seconds is not None:
-        yield Work("seconds", _BOXES * timed.growth_seconds)
 
 
 def measure(
@@ -102,7 +98,7 @@ def measure(
     """Time training steps of every defense and network, in turns in one process."""
     import pandas as pd
 
-    from leakbound.training.efficiency import BASELINE, efficiency_rows, measure_steps
+    from leakbound.training.efficiency import efficiency_rows, measure_steps
 
     config = asked.config
     began = time.time()
@@ -114,14 +110,6 @@ def measure(
         found.append(times.assign(model=model, level=times["defense"].map(levels)))
         sys.stderr.write(f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n")
     table = efficiency_rows(pd.concat(found, ignore_index=True), config)
-    if config.growth_seconds is not None:
-        from leakbound.federated.growth import round_box
-        from leakbound.training.growth import boxes, growth_rows
-
-        plain_request = _requests(asked, config.models[0], dataset, channels, spectra)[BASELINE]
-        measured = chain(boxes(plain_request), [round_box(plain_request)])
-        grown = growth_rows(measured, plain_request, config.growth_seconds)
-        table = pd.concat([table, grown], ignore_index=True)
     storage.write_rows(rows, table)
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}

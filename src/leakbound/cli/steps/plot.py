@@ -1,26 +1,34 @@
 """Pictures of figures."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
+from leakbound.registry import PLOTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_WITHHELD = "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
 
 
 class PlotSettings(JobSettings):
     """A figure."""
 
     figure: FigureConfig
-    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
     readers: dict[Name, Name] = Field(default_factory=dict)
 
 
@@ -34,7 +42,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
             key,
             {
                 "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its looks
-                **table.strength_settings(),
                 "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},
@@ -52,9 +59,7 @@ def _work() -> Iterator[Work]:
 def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows, without pictures of records that may not be published."""
     from leakbound.claims.selection import rows_of, select
-    from leakbound.config.strength import with_stated_strength
     from leakbound.datasets.pictures import withheld
-    from leakbound.figures.drawing import draw
     from leakbound.figures.notes import notes, with_epsilon
 
     stem = svg.with_suffix("")
@@ -67,8 +72,44 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
         select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(table, asked.readers):  # what is measured on such a picture names it, too
         chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
-    draw(figure, with_stated_strength(chosen, asked.stronger_with), stem, private, notes(figure, table))
+    draw(figure, chosen, stem, private, notes(figure, table))
     storage.write_rows(shown, chosen)
+
+
+def draw(
+    figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequence[str] = (), notes: Sequence[str] = ()
+) -> None:
+    """Write a figure to ``<stem>.svg`` and ``<stem>.png``; equal rows give equal bytes.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All rows that it shows.
+        stem: Files without their suffix.
+        withheld: Datasets whose pictures were left out of the rows; the figure says so and shows nothing else.
+        notes: Sentences under it (:func:`leakbound.figures.notes.notes`).
+
+    Raises:
+        ConfigError: If an option of the plot is wrong.
+        SelectionError: If the rows lack what the plot needs.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    from leakbound.figures import style
+    from leakbound.figures.notes import caption
+    from leakbound.figures.plots.plotting import placeholder
+
+    with style.applied():
+        if withheld:
+            picture = placeholder(_WITHHELD.format(", ".join(withheld)))
+        else:
+            picture = PLOTS.get(figure.plot)(rows, options=figure.options)
+        facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows, notes)}
+        with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
+            FigureCanvasSVG(picture).print_svg(path, metadata=facts)
+        with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
+            FigureCanvasAgg(picture)
+            picture.savefig(path, format="png", metadata={"Title": figure.title})
 
 
 STEP = Step(PlotSettings, plot, jobs, group="figures", final=True)

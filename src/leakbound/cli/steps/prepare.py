@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import registry, storage
-from leakbound.cli.inputs import JobSettings, write_provenance
+from leakbound.cli.inputs import write_provenance
+from leakbound.cli.settings import JobSettings
 from leakbound.config.data import DatasetConfig
 from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job

@@ -10,7 +10,8 @@ from typing import Any
 
 from leakbound import storage
 from leakbound.cli.inputs import covariance_of, device_name, read_channel, write_provenance
-from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
+from leakbound.cli.settings import TrainingSettings
+from leakbound.cli.steps.train import looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run

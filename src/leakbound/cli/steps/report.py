@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import check_outputs, plain_settings, register_plugins
-from leakbound.cli.job_list import job_list
+from leakbound.cli.inputs import check_outputs
+from leakbound.cli.settings import plain_settings, register_plugins
 from leakbound.cli.steps import attack, federate, log, measure, train
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.reading import check
 from leakbound.config.whole import Config
@@ -131,7 +132,7 @@ def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
     """Verdicts on all claims; an empty table if no figure makes one."""
     import pandas as pd
 
-    from leakbound.claims.claims import COLUMNS
+    from leakbound.claims.evaluation import COLUMNS
 
     if not table.claiming():
         return pd.DataFrame(columns=list(COLUMNS))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Line, Name, Names
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
@@ -20,7 +20,7 @@ from leakbound.storage.tables import CURVES, RATES, SCORES, read_record, read_ta
 if TYPE_CHECKING:
     import numpy as np
 
-    from leakbound.claims.tables import RunResults
+    from leakbound.claims.tabulation import RunResults
 
 
 class TabulateSettings(JobSettings):
@@ -31,10 +31,12 @@ class TabulateSettings(JobSettings):
     rates: Literal["chosen", "all"] = "chosen"
     lengths: Literal["full", "all"] = "full"
     over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
+    stronger_with: dict[Name, Literal["larger level", "smaller level"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each study."""
+    stated = table.config.stated_strength()
     for study, slugs in table.studies.items():
         yield new_job(
             table.config,
@@ -46,6 +48,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 **({"lengths": "all"} if table.config.studies[study].lengths == "all" else {}),
                 "runs": {slug: table.attacks[slug] for slug in slugs},
                 "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
+                **({"stronger_with": stated} if stated else {}),
             },
             inputs={"runs": [path for slug in slugs for path in table.records(slug).values()]},
             purpose=study,
@@ -54,10 +57,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
     """Gather what the runs of a study have written into one tidy table."""
-    from leakbound.claims.tables import tabulate as gather
+    from leakbound.claims.tabulation import tabulate as gather
 
     runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
-    rows = gather(runs, asked.over_units)
+    rows = gather(runs, asked.over_units, asked.stronger_with)
     if asked.lengths == "full" and "length" in rows:  # another study asks for them
         rows = rows[rows["length"] == "full"].drop(columns="length")
     storage.write_rows(out, rows if asked.rates == "all" else rows[rows["chosen"]])
@@ -66,7 +69,7 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     """Rows that one run has written."""
     from leakbound.accounting.lower_limits import evidence, evidence_rows
-    from leakbound.claims.tables import RunResults, accounting_rows
+    from leakbound.claims.tabulation import RunResults, accounting_rows
 
     run = Run.from_slug(slug)
     trained = run.rounds > 0

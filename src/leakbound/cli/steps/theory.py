@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.inputs import JobSettings
+from leakbound.cli.settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.theory import TheoryConfig
 from leakbound.jobs.job import Job, Step, new_job
@@ -33,7 +33,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def theory(asked: TheorySettings, rows: Path) -> None:
     """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
-    from leakbound.theory.tables import theory_rows
+    from leakbound.theory.case_tables import theory_rows
 
     storage.write_rows(rows, theory_rows(asked.table, asked.config, asked.seed))
 

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
-from leakbound.cli.inputs import check_passing, covariance_of, device_name, read_channel, write_provenance
-from leakbound.cli.live import LiveOption, PresetOption, watching
-from leakbound.cli.trainings import TrainingSettings, looked_up, training_request, training_settings
+from leakbound.cli.inputs import check_passing, covariance_of, device_name, read_channel, read_dataset, write_provenance
+from leakbound.cli.settings import TrainingSettings
+from leakbound.cli.steps.live import LiveOption, PresetOption, watching
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
+
+if TYPE_CHECKING:
+    from leakbound.channels.channel import Channel
+    from leakbound.training.request import TrainingRequest
 
 _KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
 _SHOWN = 2000  # records of each split in all points of a curve but the last
@@ -73,7 +77,7 @@ def train(
     Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
     replica's validation records choose, or of all candidates, at the end or at all lengths.
     """
-    from leakbound.training.statement import statement, told_so_far
+    from leakbound.training.statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)
@@ -85,7 +89,7 @@ def train(
         )
         if channel is not None and spectrum is not None:
             check_passing(request.dataset, channel, spectrum, dataset)
-        result = train_run(replace(request, told=told_so_far(request, source)))
+        result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
     kept = tried["kept"].to_numpy()
     storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
@@ -106,6 +110,54 @@ def train(
     )
     for path in weights.parent.glob("checkpoint-*.pt"):
         path.unlink()
+
+
+def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, Any]:
+    """Plain values that a training of a run depends on; ``kept`` are the settings of training that count."""
+    config, defense = table.config, table.defense_of(run)
+    return {
+        "dataset": run.dataset,
+        "model": run.model,
+        "defense": defense.model_dump(mode="json"),
+        "slug": run.slug,
+        "level": run.level,
+        "batch_size": run.batch_size,
+        "seed": config.seed,
+        **table.noise_settings(defense),
+        **table.recipe_settings(run),
+        "device": config.device_of("train"),
+        "training": config.training.model_dump(mode="json", include=kept),
+    }
+
+
+def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
+    """Things that the training of a run looks up, as :func:`leakbound.jobs.job.new_job` takes them."""
+    defense = table.config.defense(run.defense)
+    return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
+
+
+def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
+    """Request of a training."""
+    from leakbound.training.request import TrainingRequest
+
+    return TrainingRequest(
+        dataset=read_dataset(dataset),
+        model=asked.model,
+        defense=asked.defense,
+        level=asked.level,
+        batch_size=asked.batch_size,
+        rounds=asked.rounds,
+        replicas=asked.replicas,
+        learning_rates=asked.defense.learning_rates or asked.training.learning_rates,
+        lengths=asked.lengths,
+        config=asked.training,
+        seed=asked.seed,
+        slug=asked.slug,
+        privacy_noise=asked.privacy_noise,
+        device=device_name(asked.device),
+        channel=channel,
+        **more,
+    )
 
 
 STEP = Step(TrainingSettings, train, jobs, resources="train", resumes=True)

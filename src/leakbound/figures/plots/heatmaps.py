@@ -13,7 +13,7 @@ from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import bare
-from leakbound.figures.plots.plot import canvas, colorbar, plot
+from leakbound.figures.plots.plotting import canvas, colorbar, plot
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import MOST_AT_ENDS, Panel, end_labels, handle, legend, level_axis, log_y, panels
-from leakbound.figures.plots.plot import plot
+from leakbound.figures.plots.plotting import plot
 from leakbound.figures.plots.series import (
     DASHES,
     Center,

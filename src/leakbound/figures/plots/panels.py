@@ -13,7 +13,7 @@ import numpy as np
 from leakbound.claims.selection import select_or_nothing
 from leakbound.config.catalogue import Conditions
 from leakbound.figures import style
-from leakbound.figures.plots.plot import canvas
+from leakbound.figures.plots.plotting import canvas
 
 if TYPE_CHECKING:
     import pandas as pd

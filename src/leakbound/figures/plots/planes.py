@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, require, select
+from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, larger_is_stronger, require, select
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend, panels
-from leakbound.figures.plots.plot import drawable, plot
+from leakbound.figures.plots.plotting import drawable, plot
 from leakbound.figures.plots.series import (
     FEWEST,
     Center,
@@ -154,8 +154,6 @@ def _text(defense: str, value: float, options: PlaneOptions) -> str:
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
     """True if a larger level protects more, so that its point comes first."""
-    from leakbound.config.strength import larger_is_stronger
-
     return options.along == "level" and bool(larger_is_stronger(points).any())
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.recipes import Leakage, PlainSGD, distances, matched, recipes_of
+from leakbound.claims.recipe_fronts import Leakage, PlainSGD, distances, matched, recipes_of
 from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend
-from leakbound.figures.plots.plot import canvas, plot
+from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import dots_of, epsilons, explained, interval
 
 if TYPE_CHECKING:

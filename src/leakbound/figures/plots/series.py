@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from leakbound.claims.estimates import mean_interval, median_interval
 from leakbound.claims.selection import SelectionError, select_or_nothing
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
@@ -78,14 +79,11 @@ def ranked(names: set[str]) -> list[str]:
 
 def interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
     """Mean or median over replicas with its 95 % interval, cut at what the metric can be."""
-    from leakbound import metrics
-
-    known = {"mean": metrics.mean_interval, "median": metrics.median_interval}
-    found = known[center](values.to_numpy(float))
+    estimate = {"mean": mean_interval, "median": median_interval}[center](values.to_numpy(float))
     if few := len(values) < FEWEST:
-        return Middle(found.value, float(values.min()), float(values.max()), few)
-    low, high = np.clip([found.low, found.high], *style.bounds(metric))
-    return Middle(found.value, float(low), float(high), few)
+        return Middle(estimate.value, float(values.min()), float(values.max()), few)
+    low, high = np.clip([estimate.low, estimate.high], *style.bounds(metric))
+    return Middle(estimate.value, float(low), float(high), few)
 
 
 def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = False) -> str:

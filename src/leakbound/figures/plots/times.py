@@ -16,7 +16,7 @@ from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import MOST_AT_ENDS, end_labels, handles, legend, level_axis, log_y, panels
-from leakbound.figures.plots.plot import canvas, plot
+from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import DASHES, Control, mean_line, series_of
 
 if TYPE_CHECKING:

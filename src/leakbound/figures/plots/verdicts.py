@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from leakbound.claims.selection import require
 from leakbound.figures import style
 from leakbound.figures.plots.panels import legend
-from leakbound.figures.plots.plot import NoOptions, canvas, plot
+from leakbound.figures.plots.plotting import NoOptions, canvas, plot
 
 if TYPE_CHECKING:
     import pandas as pd

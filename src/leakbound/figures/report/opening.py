@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pandas as pd
 
-from leakbound.claims.claims import VERDICTS
+from leakbound.claims.evaluation import VERDICTS
 from leakbound.figures import style
 
 _PICTURES = (

@@ -4,28 +4,32 @@ import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from leakbound.claims.claims import VERDICTS
+from leakbound.claims.evaluation import VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, written
 from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
-from leakbound.figures.drawing import thumbnail
 from leakbound.figures.plots import planes
 from leakbound.figures.report import opening
 from leakbound.figures.report.embedding import embedded, has_points
 from leakbound.figures.report.overview import bounds, bounds_of_runs, category, datasets, families, releases, studies
+from leakbound.registry import PLOTS
 
 TEMPLATES = Path(__file__).with_name("templates")
 """Folder of templates, style and script."""
 _LARGEST_DRAWING = 300_000
 _WIDE = 6.0
+_THUMBNAIL = (3.6, 2.5)  # inches
+_SHORT_LEGEND = 4  # entries
 _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligible": "≈", "undecided": "?"}
 
 
@@ -63,7 +67,7 @@ class ReportFigure:
 
     @property
     def thumbnail(self) -> str:
-        """The same in small, drawn for that."""
+        """Address of a small picture."""
         return _address("svg+xml", thumbnail(self.config, self.rows))
 
     @property
@@ -100,6 +104,36 @@ class Report:
     def sentences(self) -> list[str]:
         """Sentences that open the page: verdicts, accuracy, attacks."""
         return opening.sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
+
+
+def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
+    """Draw a figure for a small space: its first panel alone, with a legend only where that is short.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All rows that the figure shows.
+
+    Returns:
+        The picture as SVG.
+    """
+    for column in ("dataset", "model"):
+        if column in rows.columns and len(rows):
+            rows = rows[rows[column] == style.ordered(rows[column], style.NAMES)[0]]
+    options = dict(figure.options)
+    for several in {"rows", "leakages"} & options.keys():
+        kept = options[several]
+        options[several] = dict([*kept.items()][:1]) if isinstance(kept, dict) else kept[:1]
+    drawn = BytesIO()
+    with style.applied():
+        picture = PLOTS.get(figure.plot)(rows, options=options)
+        for legend in picture.legends:
+            if len(legend.get_texts()) > _SHORT_LEGEND:
+                legend.set_visible(False)
+                legend.set_in_layout(False)
+                picture.supxlabel(legend.get_title().get_text().partition("\n")[0], fontsize=style.FONT_SIZE)
+        picture.set_size_inches(_THUMBNAIL)
+        FigureCanvasSVG(picture).print_svg(drawn, metadata={"Date": None, "Title": figure.title})
+    return drawn.getvalue()
 
 
 def _address(kind: str, content: bytes) -> str:

@@ -15,7 +15,7 @@ class Work:
             ``match`` (iterations of model and of gradient inversion on an image), ``membership`` (steps of the attack
             network), ``denoise`` (records in training steps of the learned estimate, times the square of its width),
             ``image`` (images read, resized and written), ``product`` (multiplications of a float64 matrix product),
-            ``seconds`` (work of a length that is asked for), ``attack_<name>`` (replicas that an outside attack takes),
+            ``attack_<name>`` (replicas that an outside attack takes),
             ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each parameter).
         amount: Units of it.
         model: Network that it is done with; empty for none.

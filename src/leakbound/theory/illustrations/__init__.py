@@ -7,9 +7,9 @@ ignore arguments that they do not need. Capacities are in nats, variances in squ
 """
 
 from leakbound.theory.illustrations.closed_forms import capacity_surface, compression, toy_example, weights
-from leakbound.theory.illustrations.costs import leakage, personalized_cost, shapes
-from leakbound.theory.illustrations.leaks import covariance_leak
-from leakbound.theory.illustrations.pictures import noisy_images
+from leakbound.theory.illustrations.covariance_leaks import covariance_leak
+from leakbound.theory.illustrations.noisy_pictures import noisy_images
+from leakbound.theory.illustrations.shape_costs import leakage, personalized_cost, shapes
 
 __all__ = [
     "capacity_surface",

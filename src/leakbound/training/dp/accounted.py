@@ -8,13 +8,12 @@ from opacus.accountants import create_accountant
 from torch import nn
 
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.training import stack
+from leakbound.training import memory
 from leakbound.training.client_steps import ClippedStep, Norms
 from leakbound.training.dp.weighted_sums import divisible
 from leakbound.training.request import TrainingRequest
 
 SLACK = 1e-6  # Opacus adds it to a norm that it divides by
-_CPU_BYTES = 2**30  # for what single records need on a CPU: no measurement, so that equal runs give equal bytes
 
 
 class AccountedLearner:
@@ -69,8 +68,8 @@ def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: 
     them, its gradient. The network is on the device; images have a shape (colors, height, width).
     """
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
-    budget = _CPU_BYTES
+    budget = memory.GRADIENT_BYTES
     if torch.device(device).type == "cuda":
-        budget = stack.free_bytes(device) - 4 * parameters
+        budget = memory.free_bytes(device) - 4 * parameters
     gradient = 0 if divisible(model) else parameters
-    return max(1, budget // (gradient + stack.record_bytes(model, image_shape)))
+    return max(1, budget // (gradient + memory.record_bytes(model, image_shape)))

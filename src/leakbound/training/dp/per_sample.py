@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise
-from leakbound.training import loop, stack
+from leakbound.training import loop, memory, sgd, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.private_stack import PrivateStackLearner, largest_batch
@@ -33,17 +33,17 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         Abadi et al. 2016, Algorithm 1; Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive
         Clipping'.
     """
-    size = stack.stack_size(
+    size = memory.stack_size(
         request.config.max_stack,
         len(request.slots),
         request.device,
-        loop.build(request, 0),
+        sgd.initial_network(request, 0),
         request.image_shape,
         largest_batch(request),
-        loop.kept_images(request),
+        sgd.kept_images(request),
     )
     alone = size == 1 and torch.device(request.device).type == "cpu"
-    return loop.run(request, PerSampleLearner if alone else PrivateStackLearner, size)
+    return loop.train_slots(request, PerSampleLearner if alone else PrivateStackLearner, size)
 
 
 class PrivateOptimizer(DPOptimizer):
@@ -105,7 +105,7 @@ class PerSampleLearner(AccountedLearner):
         (slot,) = slots
         replica = slot.replica
         super().__init__(request)
-        self.model = loop.build(request, replica).to(request.device)
+        self.model = sgd.initial_network(request, replica).to(request.device)
         members = request.dataset.members(replica)
         self._images, self._labels = (
             torch.from_numpy(array).to(request.device) for array in (members.images, members.labels)
@@ -113,7 +113,7 @@ class PerSampleLearner(AccountedLearner):
         self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))
         self._noise = request.noise(replica)
         self._optimizer = PrivateOptimizer(
-            loop.sgd(request, list(self.model.parameters()), slot.learning_rate),
+            sgd.sgd_optimizer(request, list(self.model.parameters()), slot.learning_rate),
             noise_multiplier=self._client.level,
             max_grad_norm=self._client.defense.max_grad_norm,
             expected_batch_size=request.batch_size,

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from leakbound.randomness.grid import all_perturbed
 from leakbound.randomness.sources import StackedNoise
-from leakbound.training import loop, stack
+from leakbound.training import memory, sgd, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.weighted_sums import stacked_sums
-from leakbound.training.inputs import BLOCK
 from leakbound.training.request import Slot, TrainingRequest
 from leakbound.training.stacked_layers import by_record
 
@@ -35,18 +34,18 @@ class PrivateStackLearner(AccountedLearner):
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         super().__init__(request)
-        networks = [loop.build(request, slot.replica) for slot in slots]
+        networks = [sgd.initial_network(request, slot.replica) for slot in slots]
         self._row = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
-        self._optimizer = loop.sgd(request, self._row.leaves, 1.0)
-        self._images, self._rows, self._labels = loop.members_of(request, slots)
+        self._optimizer = sgd.sgd_optimizer(request, self._row.leaves, 1.0)
+        self._images, self._rows, self._labels = sgd.members_of(request, slots)
         self._batches = [
             PoissonBatches(self._population, self._rate, request.noise(slot.replica, "batches", "cpu"))
             for slot in slots
         ]
         self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
-        numbers = sum(value[0].numel() for value in self._row.params.values())
-        self._noise.reserve(numbers * min(loop.AHEAD.get(torch.device(request.device).type, 0) // numbers, BLOCK))
+        values = sum(value[0].numel() for value in self._row.params.values())
+        self._noise.reserve(values * memory.noise_steps_ahead(request.device, values))
         self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
 
     @property

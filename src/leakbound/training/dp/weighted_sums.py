@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.grad import conv2d_weight
 
+from leakbound.training import memory
 from leakbound.training.client_steps import Gradients, record_gradients
 from leakbound.training.stacked_layers import written_out
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
 _HELD = 2**14  # values of a layer's weight up to which the gradients of single records are kept
-_UNFOLDED = {"cpu": 2**19, "cuda": 2**27}  # values of unfolded inputs, or of products with them, at a time
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def _convolution(
     values, places = layer.weight[0].numel(), slope.shape[2] * slope.shape[3]
     keeps = layer.weight.numel() <= _HELD
     gram = not keeps and places * (values + layer.out_channels) < values * layer.out_channels
-    size = max(1, _UNFOLDED.get(given.device.type, _UNFOLDED["cpu"]) // max(values * places, layer.weight.numel()))
+    size = max(1, memory.UNFOLDED_VALUES.on(given.device) // max(values * places, layer.weight.numel()))
     for some, own in zip(given.split(size), slope.flatten(2).split(size), strict=True):
         unfolded = _unfolded(layer, some)
         if gram:

@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.consensus.averaging import final_gap, report, state_scale, trajectories
+from leakbound.consensus.dynamics import final_gap, report, state_scale, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import Secret, bounded_level, contributor_variance, masked_level, zero_sum_level
 from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise

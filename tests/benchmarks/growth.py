@@ -1,10 +1,10 @@
-"""CPU time of boxes of the chain over their sizes, beside the exponent that the algorithm has."""
+"""Boxes of the chain over their sizes, with the exponent that each algorithm has, and cases that take turns."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,14 +16,17 @@ from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPSGD
+from leakbound.config.federated import FederatedConfig
 from leakbound.config.training import TrainingConfig
+from leakbound.federated.averaging import FederatedRequest, Federation
+from leakbound.jobs.federated import FederatedRun
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.efficiency import COLUMNS, clock_of, one_thread
-from leakbound.training.loop import StackLearner
+from leakbound.training.efficiency import clock_of, one_thread
 from leakbound.training.request import TrainingRequest
+from leakbound.training.sgd import StackLearner
 
 Cases = Mapping[str, Callable[[], object]]
 _DRAWN = 512  # images with noise, eight batches
@@ -156,35 +159,30 @@ def _steps(plain: TrainingRequest, count: int) -> Callable[[], None]:
     return step
 
 
-def growth_rows(measured: Iterable[Box], plain: TrainingRequest, seconds: float) -> pd.DataFrame:
-    """Measured rows of some boxes.
+def round_box(plain: TrainingRequest) -> Box:
+    """A round of federated averaging under a budget, each client with as many records.
 
     Args:
-        measured: The boxes.
-        plain: What they were made from.
-        seconds: For each box, on the wall; three turns at least.
-
-    Returns:
-        Columns of the table of training times with ``source`` ``growth``: the dataset is what grows, the model the box,
-        the level the size, the replica the turn. Metrics: ``seconds`` and ``exponent``, of the variant ``taken`` as
-        measured, of ``expected`` the time at the smallest size, grown by the algorithm's exponent, and that exponent.
+        plain: Undefended training on a CPU, for its images and network.
     """
-    frames = []
-    for box in measured:
-        times = in_turns(box.cases(), seconds)
-        sizes = times["case"].astype(float)
-        first = min(box.work)
-        start = times[sizes == first].set_index("turn")["seconds"].reindex(times["turn"]).to_numpy()
-        found = {"taken": times["seconds"], "expected": start * (sizes / first) ** box.exponent}
-        fitted = slopes(times, {f"{size}": float(size) for size in box.work})
-        powers = {"taken": fitted, "expected": fitted * 0 + box.exponent}
-        for variant in found:
-            took = {"level": sizes, "replica": times["turn"], "metric": "seconds", "value": found[variant]}
-            grew = {"replica": fitted.index, "metric": "exponent", "value": powers[variant].to_numpy()}
-            rows = pd.concat([pd.DataFrame(took), pd.DataFrame(grew)])
-            frames.append(rows.assign(variant=variant, dataset=box.over, model=box.name))
-    table = pd.concat(frames, ignore_index=True)
-    nothing = {"learning_rate": math.nan, "low": math.nan, "high": math.nan, "status": ""}
-    counted = {"rounds": 0, "batch_size": plain.batch_size, "unit": -1, "chosen": True}
-    table = table.assign(defense="none", source="growth", run="growth/" + table["model"], **counted, **nothing)
-    return table[COLUMNS]
+    federations = {count: _federation(replace(plain, device="cpu"), count) for count in (2, 4, 8)}
+    return Box("federated round", "clients", {count: one.advance for count, one in federations.items()}, 1.0)
+
+
+def _federation(plain: TrainingRequest, clients: int) -> Federation:
+    """A federation that goes on for longer than it is measured."""
+    run = FederatedRun(
+        plain.dataset.name,
+        plain.model,
+        "client",
+        n_clients=clients,
+        max_param_norm=5.0,
+        mi_budget=2000.0,
+        budget_spread=None,
+    )
+    config = FederatedConfig(
+        communication_rounds=1000, local_epochs=1, batch_size=32, learning_rate=1e-3, evaluations=2
+    )
+    records = min(96, plain.dataset.drawing.members // 8)
+    request = FederatedRequest(dataset=plain.dataset, run=run, config=config, records=records, seed=plain.seed)
+    return Federation(request, 0)

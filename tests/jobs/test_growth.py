@@ -1,15 +1,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from growth import boxes as growing_boxes
+from growth import in_turns, round_box, slopes
 
 from images import gathered
-from leakbound.claims.tables import COLUMNS
 from leakbound.config.defenses import Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Split
-from leakbound.federated.growth import round_box
 from leakbound.training import TrainingRequest
-from leakbound.training.growth import boxes, growth_rows, slopes
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +32,9 @@ def plain() -> TrainingRequest:
     )
 
 
-def test_every_box_has_its_sizes_and_the_exponent_of_its_algorithm(plain):
-    rows = growth_rows([*boxes(plain), round_box(plain)], plain, 1e-9)
-    assert tuple(rows.columns) == COLUMNS
-    expected = rows[(rows["metric"] == "exponent") & (rows["variant"] == "expected")]
-    assert expected.groupby(["dataset", "model"])["value"].first().to_dict() == {
+def test_every_box_has_work_over_its_sizes_and_the_exponent_of_its_algorithm(plain):
+    boxes = {(box.over, box.name): box for box in (*growing_boxes(plain), round_box(plain))}
+    assert {key: box.exponent for key, box in boxes.items()} == {
         ("values of a record", "calibration"): 3,
         ("values of a record", "natural noise"): 1,
         ("values of a record", "white noise"): 2,
@@ -47,13 +44,11 @@ def test_every_box_has_its_sizes_and_the_exponent_of_its_algorithm(plain):
         ("levels", "channels of one spectrum"): 1,
         ("clients", "federated round"): 1,
     }
-    times = rows[rows["metric"] == "seconds"]
-    assert (times["value"] > 0).all()
-    assert set(times.groupby(["model", "level", "variant"]).size()) == {3}
-    for _, box in times.groupby("model"):
-        smallest = box[box["level"] == box["level"].min()].pivot(index="replica", columns="variant", values="value")
-        assert (smallest["taken"] == smallest["expected"]).all()
-    assert set(times[times["model"] == "calibration"]["level"]) == {256, 512, 768, 1024}
+    assert set(boxes["values of a record", "calibration"].work) == {256, 512, 768, 1024}
+    for box in boxes.values():
+        times = in_turns(box.cases(), 1e-9)
+        assert (times["seconds"] > 0).all()
+        assert set(times.groupby("case").size()) == {3}
 
 
 def test_exponents_are_those_of_work_that_grows_so():

@@ -1,6 +1,6 @@
 """Verdicts on a figure's claims: reproduced, contradicted, mixed, negligible or undecided."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.selection import EmptySelectionError, rows_of, select, split
 from leakbound.claims.statistics import holm
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.randomness.seeding import numpy_generator
 from leakbound.registry import CLAIM_TESTS
 
 _NUMBERS = ("effect", "low", "high", "low_90", "high_90", "p_value", "p_adjusted")
@@ -21,9 +20,11 @@ COLUMNS = (*_STATED, *_NUMBERS, "blocks", "exact", "verdict", "detail", "blocks_
 VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
 OVERALL = "all"
 _FACETS = ("dataset", "model")
+GeneratorOf = Callable[..., np.random.Generator]
+"""Names, as words, to a generator of their own."""
 
 
-def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int = 0) -> pd.DataFrame:
+def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_of: GeneratorOf) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
     A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
@@ -40,7 +41,8 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         figure: Entry of the catalogue.
         rows: The table that the figure's conditions choose from.
         alpha: Level of the verdicts, in (0, 0.5).
-        seed: Seed of sign flips where there are too many for all of them; each claim has its own generator.
+        generator_of: Makes the generator of a claim from its names. It draws sign flips where there are too many for
+            all of them.
 
     Returns:
         Table with the columns ``COLUMNS``: for each claim a row for each dataset, then the row over all, with dataset
@@ -55,7 +57,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
     """
     found = [measured(figure, claim, rows) for claim in figure.claims]
     judged = [
-        judge(one, claim.smallest_effect(), numpy_generator(seed, "claim", figure.paper, figure.id, claim.id))
+        judge(one, claim.smallest_effect(), generator_of("claim", figure.paper, figure.id, claim.id))
         if isinstance(one, Blocks)
         else None
         for claim, one in zip(figure.claims, found, strict=True)
@@ -69,7 +71,7 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, seed: int =
         stated: dict[str, Any] = {"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text}
         stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": claim.delta is None}
         if pooled is not None and isinstance(one, Blocks):
-            own = _of_datasets(claim, one, alpha, seed)
+            own = _of_datasets(claim, one, alpha, generator_of)
             p_adjusted, p_pooled = next(adjusted)
             row = _row(claim, one, pooled, p_adjusted, alpha, level)
             own.append(row | _of_all(claim, one, replace(pooled, p_value=p_pooled), row, alpha))
@@ -135,12 +137,12 @@ def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[st
         yield (values.get("dataset", ""), values.get("model", "")), own.reset_index(drop=True)
 
 
-def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, seed: int) -> list[dict[str, Any]]:
+def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf) -> list[dict[str, Any]]:
     """A row for each dataset, Holm-corrected over them."""
     datasets = [name for name in names(blocks) if name]
     parts = [part(blocks, name) for name in datasets]
     judged = [
-        judge(own, claim.smallest_effect(), numpy_generator(seed, "claim", claim.id, name))
+        judge(own, claim.smallest_effect(), generator_of("claim", claim.id, name))
         for name, own in zip(datasets, parts, strict=True)
     ]
     adjusted = holm([one.p_value for one in judged])

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, Strict
 
+from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import Columns, SelectionError, require, select, select_or_nothing
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.plot import canvas, plot
+from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import ranked
 
 if TYPE_CHECKING:
@@ -105,14 +106,12 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
     Raises:
         SelectionError: If a replica has several rows, or the format names something else.
     """
-    from leakbound import metrics
-
     chosen = select_or_nothing(rows, cell.where)
     if chosen.empty:
         return None
     if "replica" in chosen.columns and chosen["replica"].duplicated().any():
         raise SelectionError("plot table: a cell has several rows of one replica: add a condition to options.cells")
-    interval = metrics.mean_interval(chosen["value"].to_numpy(float))
+    interval = mean_interval(chosen["value"].to_numpy(float))
     numbers = {"mean": interval.value, "low": interval.low, "high": interval.high}
     try:
         words = cell.text.format(**numbers, half=(interval.high - interval.low) / 2)

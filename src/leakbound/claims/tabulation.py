@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from leakbound import metrics
+from leakbound.claims.improvements import ALL, IDENTITY, NETWORK, improvements
 from leakbound.config.attacks import AttackConfig
 
-IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
-"""Columns that tell runs apart."""
 COLUMNS = (
     *(*IDENTITY, "replica", "learning_rate", "chosen"),
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 )
-SETTING = ("dataset", "model", "rounds", "batch_size")
 _OF_ONE_UNIT = ("residual", "pixel")  # checks and pictures of a unit: their mean over units says nothing
-_ALL = -1
-_NETWORK = ["replica", "learning_rate", "length"]
 _OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
 
 
@@ -52,7 +47,11 @@ class RunResults:
     attacks: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_UNITS) -> pd.DataFrame:
+def tabulate(
+    runs: Iterable[RunResults],
+    over_units: Mapping[str, str] = _OVER_UNITS,
+    stronger_with: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
     """Put the results of runs, in any order, into one tidy table.
 
     A run adds the last value of each training metric of every candidate learning rate, and of the chosen one
@@ -67,19 +66,27 @@ def tabulate(runs: Iterable[RunResults], over_units: Mapping[str, str] = _OVER_U
     start of a class where the tuned inversion ends farther off: only gains over the start count. Networks that diverged
     have no rows but ``diverged`` = 1. Improvements are over the undefended networks at their chosen rates.
 
+    Args:
+        runs: Results of runs.
+        over_units: Attack to ``mean`` or ``median`` over its units.
+        stronger_with: Defense to ``larger level`` or ``smaller level``, for those whose name does not say it.
+
     Returns:
         Table with the columns ``COLUMNS``, and ``length`` after the learning rate where a run kept several lengths of
-        its trainings, sorted, so that equal runs give equal tables. Only networks of full length are ``chosen``.
+        its trainings, sorted, so that equal runs give equal tables. Only networks of full length are ``chosen``. Where
+        ``stronger_with`` says something, it is the last column.
     """
     runs = list(runs)
     frames = [frame for run in runs for frame in _run_frames(run, over_units)]
     if not frames:
         return _typed(pd.DataFrame(columns=list(COLUMNS))).drop(columns="length")
     rows = _typed(pd.concat(frames, ignore_index=True))
-    rows = _typed(pd.concat([rows, *_improvements(rows)], ignore_index=True))
-    order = ["dataset", "model", "rounds", "batch_size", "defense", "level", *_NETWORK, "source", "variant", "metric"]
+    rows = _typed(pd.concat([rows, *improvements(rows)], ignore_index=True))
+    order = ["dataset", "model", "rounds", "batch_size", "defense", "level", *NETWORK, "source", "variant", "metric"]
     rows = rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
     several = any(run.rates is not None and "length" in run.rates for run in runs)
+    if stronger_with:
+        rows = rows.assign(stronger_with=rows["defense"].map(stronger_with))
     return rows if several else rows.drop(columns="length")
 
 
@@ -95,7 +102,7 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
         if metric not in ("uses", "delta", "accountant", "stated")
     ]
     frame = pd.DataFrame(found, columns=["variant", "metric", "value"])
-    return frame.assign(replica=_ALL, learning_rate=np.nan, chosen=True, unit=_ALL, low=np.nan, high=np.nan, status="")
+    return frame.assign(replica=ALL, learning_rate=np.nan, chosen=True, unit=ALL, low=np.nan, high=np.nan, status="")
 
 
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
@@ -105,20 +112,20 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
     attacks = [frame for name, rows in sorted(found.items()) for frame in _attack_frames(name, rows, over_units)]
     if run.rates is None:
         return _joined_frames(attacks, identity)
-    tried = _with_length(run.rates)[[*_NETWORK, "chosen", "diverged", "at_edge"]]
+    tried = _with_length(run.rates)[[*NETWORK, "chosen", "diverged", "at_edge"]]
     counted = tried.drop(columns="at_edge").rename(columns={"diverged": "value"}).assign(metric="diverged")
     sound = tried[tried["chosen"] & ~tried["diverged"]]
     edges = sound.drop(columns="diverged").rename(columns={"at_edge": "value"}).assign(metric="at_edge")
     frames = [frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)]
     if run.curves is not None and not run.curves.empty:
         points = _with_length(run.curves).sort_values("step", kind="stable")
-        last = points.groupby([*_NETWORK, "metric"], as_index=False).last()
+        last = points.groupby([*NETWORK, "metric"], as_index=False).last()
         source = np.where(last["metric"].isin(["epsilon", "leakage"]), "accounting", "training")
-        ends = last[[*_NETWORK, "metric", "value"]].assign(source=source)
-        attacks = [ends.merge(tried[[*_NETWORK, "chosen"]], on=_NETWORK), *attacks]
+        ends = last[[*NETWORK, "metric", "value"]].assign(source=source)
+        attacks = [ends.merge(tried[[*NETWORK, "chosen"]], on=list(NETWORK)), *attacks]
     if tried["diverged"].any():
-        failed = pd.MultiIndex.from_frame(tried.loc[tried["diverged"], _NETWORK])
-        attacks = [frame[~pd.MultiIndex.from_frame(frame[_NETWORK]).isin(failed)] for frame in attacks]
+        failed = pd.MultiIndex.from_frame(tried.loc[tried["diverged"], list(NETWORK)])
+        attacks = [frame[~pd.MultiIndex.from_frame(frame[list(NETWORK)]).isin(failed)] for frame in attacks]
     return _joined_frames([*frames, *attacks], identity)
 
 
@@ -139,69 +146,8 @@ def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str])
     if how := over_units.get(name):
         summarised = {*rows.loc[rows["unit"] < 0, "metric"], *_OF_ONE_UNIT}
         units = rows[(rows["unit"] >= 0) & ~rows["metric"].isin(summarised)]
-        summary = units.groupby([*_NETWORK, "chosen", "variant", "metric"], dropna=False)["value"].agg(how)
-        yield summary.reset_index().assign(unit=_ALL, source=name)
-
-
-def _improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Improvements over the undefended run, network by network, and the gap that membership inference lives on."""
-    aucs = _per_network(rows, "membership", "strongest", "auc")
-    errors = _per_network(rows, "model_inversion", "printed", "mse")
-    train, test = (_per_network(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
-    mia = _improvement(aucs, metrics.imp_mia)
-    dra = _improvement(errors, metrics.imp_dra, average=_harmonic_mean)
-    dra_gain = _improvement(_bounded_errors(rows), metrics.imp_dra, average=_harmonic_mean)
-    derived = {
-        "imp_mia": mia,
-        "imp_dra": dra,
-        "imp_dra_gain": dra_gain,
-        "gdc": _joined(mia, dra, metrics.gdc),
-        "gdc_gain": _joined(mia, dra_gain, metrics.gdc),
-        "accuracy_gap": _joined(train, test, np.subtract),
-    }
-    return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
-
-
-def _per_network(rows: pd.DataFrame, source: str, variant: str, metric: str) -> pd.DataFrame:
-    """The rows of one summary metric: identity, network and value."""
-    chosen = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
-    return rows[chosen & (rows["unit"] == _ALL)][[*IDENTITY, *_NETWORK, "chosen", "value"]]
-
-
-def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
-    """MSE of the tuned model inversion or of its start, whichever is lower in a class: median over classes."""
-    chosen = (rows["source"] == "model_inversion") & (rows["metric"] == "mse") & (rows["unit"] != _ALL)
-    start, tuned = (rows[chosen & (rows["variant"] == variant)] for variant in ("start", "tuned"))
-    unit = ["run", *_NETWORK, "unit"]
-    both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
-    both["value"] = both[["value", "value_start"]].min(axis=1, skipna=False)
-    return both.groupby([*IDENTITY, *_NETWORK, "chosen"], as_index=False, dropna=False)["value"].median()
-
-
-def _improvement(
-    rows: pd.DataFrame,
-    formula: Callable[[Any, Any], Any],
-    average: Callable[[pd.Series[float]], float] = pd.Series.mean,
-) -> pd.DataFrame:
-    """``formula`` of each network's value and the average of the undefended ones of the same setting, chosen rates."""
-    undefended = rows[(rows["defense"] == "none") & rows["chosen"]]
-    reference = undefended.groupby(list(SETTING))["value"].agg(average).rename("reference").reset_index()
-    joined = rows.merge(reference, on=list(SETTING))
-    value = formula(joined["value"].to_numpy(float), joined["reference"].to_numpy(float))
-    return joined.assign(value=value).drop(columns="reference")
-
-
-def _harmonic_mean(errors: pd.Series[float]) -> float:
-    """The reference against which replicas with these errors improve by nothing on average: IMP_DRA divides by MSE."""
-    return 1.0 / float((1.0 / errors).mean())
-
-
-def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
-    """``formula`` of both values of each network that has them."""
-    by = ["run", *_NETWORK]
-    both = first.merge(second[[*by, "value"]], on=by, suffixes=("", "_second"))
-    value = formula(both["value"].to_numpy(float), both["value_second"].to_numpy(float))
-    return both[[*IDENTITY, *_NETWORK, "chosen"]].assign(value=value)
+        summary = units.groupby([*NETWORK, "chosen", "variant", "metric"], dropna=False)["value"].agg(how)
+        yield summary.reset_index().assign(unit=ALL, source=name)
 
 
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -214,5 +160,5 @@ def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
     words = {name: rows[name].astype(object).fillna("") for name in ("variant", "status")}
     words["length"] = rows["length"].astype(object).fillna("full")
-    rows = rows.assign(**words, unit=rows["unit"].fillna(_ALL))
+    rows = rows.assign(**words, unit=rows["unit"].fillna(ALL))
     return rows.astype({**text, **real, **whole, "chosen": "bool"})

@@ -10,7 +10,7 @@ from leakbound.claims.selection import require, select, select_or_nothing
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, handles, legend, level_axis, log_y
-from leakbound.figures.plots.plot import NoOptions, canvas, colorbar, plot
+from leakbound.figures.plots.plotting import NoOptions, canvas, colorbar, plot
 from leakbound.figures.plots.series import mean_line
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from leakbound.claims.selection import EmptySelectionError, SelectionError, requ
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.panels import bare
-from leakbound.figures.plots.plot import NoOptions, canvas, colorbar, plot
+from leakbound.figures.plots.plotting import NoOptions, canvas, colorbar, plot
 
 if TYPE_CHECKING:
     import pandas as pd

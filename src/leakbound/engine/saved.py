@@ -1,0 +1,323 @@
+"""Calibrated engines on disk: one file with the channel, what it is for and where it comes from, and its checksum.
+
+The file holds arrays and strings, nothing that runs when it is read. It holds no key, no use, no noisy copy and nothing
+that was computed from private records: the mean, covariance and digests in it are those of the calibration records.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leakbound import storage
+from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.covariance import Moments
+from leakbound.engine.identity import Identity
+from leakbound.engine.ledger_file import LedgerFile
+from leakbound.engine.records import Key, Layout
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.targets import Calibration, Capacity, Identification, Leakage, Naming, Reconstruction, Target
+from leakbound.storage.provenance import commit, settings_hash, versions
+
+if TYPE_CHECKING:
+    from leakbound.engine.counting import Counter
+
+_KIND, _FORMAT = "leakbound engine", 1
+_TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
+_DIGEST = 32  # bytes of the digest of a calibration record
+_ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
+
+
+class Saved:
+    """An engine that can be saved and loaded."""
+
+    calibration: Calibration
+    layout: Layout
+    target: Target
+    noise: str
+    classes: int | None
+    calibrate_to_own: bool
+    provenance: Mapping[str, Any] | None = None
+    _seed: int | None
+    _key: Key
+    _public: frozenset[bytes]
+    _counter: Counter
+
+    def save(self, path: str | Path) -> None:
+        """Write the calibrated channel to one file, from which :meth:`load` makes this engine without the records.
+
+        The file states shape, target, layout, classes, seed, versions and time. Uses are not in it: they lie in the
+        ledger, or in :meth:`state_dict`. It appears whole or not at all, with mode 0600, and replaces an older one.
+
+        Args:
+            path: File to write, e.g. ``engine.safetensors``.
+
+        Raises:
+            GuaranteeError: If the channel is a statistic of the private records, if the target is of a class of your
+                own, or if records were released and no ledger counts them.
+
+        Example:
+            >>> ChannelEngine.for_data(public, Leakage(60, uses=10)).save("engine.safetensors")  # doctest: +SKIP
+        """
+        if self.calibrate_to_own:
+            raise GuaranteeError(
+                "the engine was calibrated to the records that it protects, and a file would hold their mean and "
+                "covariance: calibrate to public records to save it"
+            )
+        if self._counter.file is None and not self._counter.pristine:
+            raise GuaranteeError(
+                "the engine has released records, and one that is loaded would count from zero: save it before the "
+                "first release and its state_dict() with each checkpoint, or give for_data a ledger"
+            )
+        file, identity = self._counter.file, self._counter.identity
+        facts = {
+            "target": _target_facts(self.target),
+            "noise": self.noise,
+            "seed": self._seed,
+            "classes": self.classes,
+            "key": self._key,
+            "layout": {name: getattr(self.layout, name) for name in ("shape", "integers", "low", "high")},
+            "double": identity.double,
+            "ledger": None if file is None else identity.name,
+        }
+        digests = np.frombuffer(b"".join(sorted(self._public)), np.uint8).reshape(-1, _DIGEST)
+        write_calibration(Path(path), self.calibration, _KIND, facts, digests)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        ledger: str | Path | None = None,
+        state: Mapping[str, Any] | None = None,
+        accept_capacity: float | int | None = None,
+    ) -> Any:
+        """Engine from a file of :meth:`save`: no calibration, no public records.
+
+        Counts do not come from the file, so that loading it twice gives no second budget unnoticed: an engine that
+        had a ledger asks for the same ledger; any other warns that it counts from zero unless it is given one, or the
+        state to resume from.
+
+        Args:
+            path: File of an engine.
+            ledger: File in which uses of records are counted for all runs, as in :meth:`for_data`.
+            state: :meth:`state_dict` to resume from.
+            accept_capacity: As in :meth:`for_data`; it is yours to decide, so it is not in the file.
+
+        Returns:
+            The engine; its ``provenance`` says when, from how many records and with which versions it was made.
+
+        Raises:
+            GuaranteeError: If the file is missing, damaged, changed or of something else, its channel does not meet its
+                target, or the ledger is not the one that the engine counted in.
+
+        Example:
+            >>> engine = ChannelEngine.load("engine.safetensors", ledger="uses.ledger")  # doctest: +SKIP
+        """
+        path = Path(path)
+        calibration, facts, digests, provenance = read_calibration(path, _KIND)
+        try:
+            target, layout, seed = _target_of(facts["target"]), _layout_of(facts["layout"]), facts["seed"]
+            identity = Identity.made(facts["double"], seed)
+            uses = target.looks(facts["noise"] == "frozen")
+            kept = {name: facts[name] for name in ("noise", "seed", "classes", "key")}
+            counted_in = facts["ledger"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise GuaranteeError(f"{path}: its facts are not those of an engine ({error}): save it again") from error
+        if math.prod(layout.shape) != calibration.channel.dimension:
+            raise GuaranteeError(f"{path}: layout and channel differ in size, so it was changed: save it again")
+        if target.excess(calibration, uses) > _ROUNDING:
+            raise GuaranteeError(f"{path}: the channel does not meet {target}, so the file was changed: save it again")
+        file = _ledger_of(path, counted_in, ledger, identity)
+        made: Any = cls
+        engine = made(
+            *(calibration, layout, target),
+            **kept,
+            accept_capacity=accept_capacity,
+            identity=identity if file is None else file.identity,
+            ledger=file,
+            public={row.tobytes() for row in digests},
+        )
+        engine.provenance = provenance
+        if state is not None:
+            engine.load_state_dict(state)
+        elif file is None and seed is None:
+            warnings.warn(
+                f"{path}: the loaded engine counts from zero, whatever other runs have released: give load ledger=PATH "
+                "or state=CHECKPOINT",
+                UncountedWarning,
+                stacklevel=2,
+            )
+        return engine
+
+
+class UncountedWarning(UserWarning):
+    """An engine was loaded that knows nothing of the uses of earlier runs."""
+
+
+def write_calibration(
+    path: Path, calibration: Calibration, kind: str, facts: Mapping[str, Any], digests: np.ndarray
+) -> None:
+    """Write a calibration, facts about it and the digests of its records as one file with its checksum inside.
+
+    Args:
+        path: File to write; its folder is made.
+        calibration: Channel, spectrum and moments.
+        kind: What the file is, e.g. an engine.
+        facts: Plain values.
+        digests: (n, 32), uint8.
+    """
+    channel, spectrum, moments = calibration.channel, calibration.spectrum, calibration.moments
+    parts = {"moments": moments.arrays(), "spectrum": spectrum.arrays(), "channel": channel.arrays()}
+    arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
+    arrays["digests"] = digests
+    provenance = {
+        **commit(),
+        "versions": versions(),
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
+        "records": moments.count,
+        "shrinkage": moments.shrinkage,
+    }
+    strings = {
+        "kind": kind,
+        "format": str(_FORMAT),
+        "channel": json.dumps(channel.metadata()),
+        "spectrum": json.dumps(spectrum.metadata()),
+        "facts": json.dumps(facts),
+        "provenance": json.dumps(provenance),
+    }
+    strings["checksum"] = _checksum(arrays, strings)
+    storage.write_arrays(path, arrays, strings, private=True, sealed=False)
+
+
+def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, Any], np.ndarray, Mapping[str, Any]]:
+    """Calibration, facts, digests and provenance of a file of :func:`write_calibration`.
+
+    Args:
+        path: The file.
+        kind: What it must be.
+
+    Raises:
+        GuaranteeError: If it is missing, damaged, changed, of another kind or format, or contradicts itself.
+    """
+    try:
+        arrays, strings = storage.read_arrays_and_metadata(path, sealed=False)
+    except (storage.DamagedFileError, storage.TooLargeError) as error:
+        raise GuaranteeError(f"{error}: give a file that leakbound has saved") from error
+    if strings.get("kind") != kind:
+        raise GuaranteeError(f"{path}: this is no {kind}: give a file that leakbound has saved as one")
+    if strings.get("format") != str(_FORMAT):
+        raise GuaranteeError(f"{path}: format {strings.get('format')}, this version reads {_FORMAT}: calibrate again")
+    expected = strings.pop("checksum", None)
+    if expected != _checksum(arrays, strings):
+        raise GuaranteeError(f"{path}: its checksum does not match, so it was damaged or changed: save it again")
+    try:
+        parts: dict[str, dict[str, np.ndarray]] = {"moments": {}, "spectrum": {}, "channel": {}}
+        digests = arrays.pop("digests")
+        for name, array in arrays.items():
+            part, _, of = name.partition(".")
+            parts[part][of] = array
+        spectrum = Spectrum.from_arrays(parts["spectrum"], json.loads(strings["spectrum"]))
+        channel = Channel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
+        calibration = Calibration(channel, spectrum, Moments.from_arrays(parts["moments"]))
+        if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
+            raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")
+        _check_agreement(calibration)
+        return calibration, json.loads(strings["facts"]), digests, json.loads(strings["provenance"])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise GuaranteeError(f"{path}: it contradicts itself ({error}): save it again") from error
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> str:
+    """SHA-256 of all that a file holds."""
+    return settings_hash({"arrays": storage.arrays_hash(arrays), "strings": dict(strings)})
+
+
+def _check_agreement(calibration: Calibration) -> None:
+    """Refuse a spectrum that is not that of the covariance beside it, without the time of decomposing this again.
+
+    Raises:
+        ValueError: If means, sums of eigenvalues or of their squares, or a vector along the axes disagree, or the
+            channel is of another shape.
+    """
+    spectrum, moments, channel = calibration.spectrum, calibration.moments, calibration.channel
+    if not spectrum.dimension == moments.dimension == channel.dimension or spectrum.shape != channel.shape:
+        raise ValueError("channel, spectrum and covariance differ in shape")
+    covariance, eigenvalues = moments.covariance, spectrum.eigenvalues
+    agreements = [np.array_equal(spectrum.mean, moments.mean)]
+    if spectrum.basis is not None:
+        if spectrum.data_eigenvalues is None:
+            raise ValueError("a spectrum with axes needs the variances along them")
+        eigenvalues = spectrum.data_eigenvalues
+        vector = np.random.default_rng(0).normal(size=len(eigenvalues))
+        turned = spectrum.basis @ vector
+        along, stated = covariance @ turned, spectrum.basis @ (eigenvalues * vector)
+        agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=_ROUNDING)))
+        agreements.append(np.allclose(along, stated, rtol=_ROUNDING, atol=_ROUNDING * np.abs(along).max()))
+    elif spectrum.weights is not None:
+        root = np.sqrt(spectrum.weights)
+        covariance = covariance / np.outer(root, root)
+    agreements.append(bool(np.isclose(eigenvalues.sum(), np.trace(covariance), rtol=_ROUNDING)))
+    agreements.append(bool(np.isclose((eigenvalues**2).sum(), (covariance**2).sum(), rtol=_ROUNDING)))
+    if not all(agreements):
+        raise ValueError("the spectrum is not that of the covariance")
+
+
+def _target_facts(target: Target) -> dict[str, Any]:
+    """Class and arguments of a target.
+
+    Raises:
+        GuaranteeError: If its class is none of this package's.
+    """
+    name = type(target).__name__
+    if _TARGETS.get(name) is not type(target):
+        raise GuaranteeError(f"{target}: only targets of leakbound can be saved: {', '.join(_TARGETS)}")
+    given = [one.name for one in fields(target) if one.init]
+    return {"class": name, **{one: getattr(target, one) for one in given}}
+
+
+def _target_of(facts: Mapping[str, Any]) -> Target:
+    """The target with these facts."""
+    arguments = dict(facts)
+    return _TARGETS[arguments.pop("class")](**arguments)
+
+
+def _layout_of(facts: Mapping[str, Any]) -> Layout:
+    """The layout with these facts."""
+    return Layout(tuple(facts["shape"]), facts["integers"], float(facts["low"]), float(facts["high"]))
+
+
+def _ledger_of(path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity) -> LedgerFile | None:
+    """Ledger on disk for an engine that is loaded.
+
+    Args:
+        path: File of the engine.
+        counted_in: Name of the ledger that it was saved with; None without one.
+        ledger: The one that is given.
+        identity: Key for a new ledger.
+
+    Raises:
+        GuaranteeError: If it is not the one that the engine counted in.
+    """
+    if counted_in is None:
+        return None if ledger is None else LedgerFile(ledger, identity)
+    if ledger is None:
+        raise GuaranteeError(f"{path}: the engine counts in a ledger on disk: give load the same one, ledger=PATH")
+    place = Path(ledger).expanduser()
+    if not place.exists():
+        raise GuaranteeError(
+            f"ledger = {place}: it is not there, and a new one would forget the uses that {path} was saved with: give "
+            "the one that the engine counted in"
+        )
+    file = LedgerFile(place, identity)
+    if file.identity.name != counted_in:
+        raise GuaranteeError(f"ledger = {place}: it is not the one that {path} was saved with: give that one")
+    return file

@@ -1,0 +1,157 @@
+"""Limits of devices and memory: how much is computed at once, and an estimate of the bytes that it takes.
+
+Limits on a CPU are fixed numbers, whatever the machine has, so that equal runs give equal bytes.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import nn
+
+
+class DeviceLimit(NamedTuple):
+    """A limit for each kind of device; whatever is no CUDA device counts as a CPU."""
+
+    cpu: int
+    cuda: int
+
+    def on(self, device: str | torch.device) -> int:
+        """Limit on a device."""
+        return self.cuda if torch.device(device).type == "cuda" else self.cpu
+
+
+CPU_CACHE_BYTES = 8 * 2**20
+"""Bytes of a CPU's cache that a stack may take: larger ones were slower."""
+LEAST_CPU_STACK = 4
+"""Networks in a stack on a CPU, at least: smaller ones were slower than one network after another."""
+GRADIENT_BYTES = 2**30
+"""Bytes for the gradients of single records on a CPU; those of more records are taken piece by piece."""
+MATCHING_BYTES = 2**31
+"""Bytes for the candidates whose gradients are matched side by side on a CPU."""
+MATCHED_CANDIDATES = DeviceLimit(cpu=64, cuda=1024)
+"""Candidates whose gradients are matched side by side; more would not be faster."""
+FORWARD_IMAGES = DeviceLimit(cpu=500, cuda=4000)
+"""Images of all slots in one forward pass without gradients."""
+UNFOLDED_VALUES = DeviceLimit(cpu=2**19, cuda=2**27)
+"""Values of a convolution's unfolded inputs, or of products with them, at a time."""
+NOISE_STEPS = DeviceLimit(cpu=0, cuda=32)
+"""Steps for which the noise of a channel is drawn at once, where a draw costs the same whatever its size; 0 leaves the
+number to the channel's shape."""
+PARAMETER_NOISE_STEPS = 32
+"""Steps for which noise on parameters is drawn at once, at most."""
+PARAMETER_NOISE_VALUES = DeviceLimit(cpu=0, cuda=2**22)
+"""Values of noise on parameters that each slot draws at once; 0 draws step by step."""
+SEARCHES_SIDE_BY_SIDE = DeviceLimit(cpu=1, cuda=1000)
+"""Attackers that wait for their searches together."""
+CHECK_EVERY = DeviceLimit(cpu=1, cuda=32)
+"""Iterations of a solver between two checks whether it has converged: a check waits for a GPU."""
+
+
+def stack_size(
+    max_stack: int | Literal["auto"],
+    slots: int,
+    device: str | torch.device,
+    model: nn.Module,
+    image_shape: tuple[int, int, int],
+    batch_size: int,
+    kept_images: int = 0,
+) -> int:
+    """Choose how many of ``slots`` networks are trained as one stack.
+
+    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are trained up to ten
+    times as fast that way, larger ones more slowly. On a GPU it is as many as fit into 60 % of the free memory.
+
+    Args:
+        max_stack: The configuration's setting.
+        slots: Networks to train in all.
+        device: Where they are trained.
+        model: One of them, on the CPU.
+        image_shape: (colors, height, width).
+        batch_size: Records per step and slot.
+        kept_images: Images that a slot holds all the time, e.g. its noisy copies of the members.
+
+    Returns:
+        A number of at least 1.
+    """
+    if max_stack != "auto":
+        return min(max_stack, slots)
+    reserved = predict_bytes(model, image_shape) if torch.device(device).type == "cuda" else 0
+    fitting = slots_that_fit(slot_bytes(model, image_shape, batch_size, kept_images), device, reserved)
+    return max(1, min(slots, fitting))
+
+
+def slots_that_fit(slot_bytes: int, device: str | torch.device, reserved: int = 0) -> int:
+    """Number of slots, at least 1, that fit into the cache of a CPU or into the free memory of a GPU.
+
+    Args:
+        slot_bytes: Bytes that each slot takes.
+        device: Where they are computed.
+        reserved: Bytes of a GPU's free memory that are left to other work.
+    """
+    if torch.device(device).type == "cuda":
+        return max(1, (free_bytes(device) - reserved) // slot_bytes)
+    fitting = CPU_CACHE_BYTES // slot_bytes
+    return fitting if fitting >= LEAST_CPU_STACK else 1
+
+
+def noise_steps_ahead(device: str | torch.device, values: int) -> int:
+    """Steps whose noise on ``values`` parameters a slot draws at once; 0 where each step draws its own."""
+    return min(PARAMETER_NOISE_VALUES.on(device) // values, PARAMETER_NOISE_STEPS)
+
+
+def byte_budget(device: str | torch.device, cpu_bytes: int) -> int:
+    """Bytes that work on a device may fill: ``cpu_bytes`` on a CPU, :func:`free_bytes` on a GPU."""
+    return free_bytes(device) if torch.device(device).type == "cuda" else cpu_bytes
+
+
+def free_bytes(device: str | torch.device) -> int:
+    """Memory of a GPU that a training may plan with: 60 % of what is free now."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(0.6 * free)
+
+
+def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Estimate the bytes of one forward pass without gradients on a GPU, for any number of slots.
+
+    Without gradients a layer's output is dropped soon: four of the largest size are taken to live at once.
+    """
+    outputs = _layer_outputs(model, image_shape)
+    return 4 * FORWARD_IMAGES.cuda * (4 * max(outputs) + math.prod(image_shape))
+
+
+def record_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Estimate the bytes that a training step needs for each record.
+
+    Three times the outputs of the layers: kept for the backward pass, their gradients, results of functions that are no
+    layers.
+    """
+    return 4 * 3 * (sum(_layer_outputs(model, image_shape)) + math.prod(image_shape))
+
+
+def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: int, kept_images: int = 0) -> int:
+    """Estimate the bytes that one slot needs while it is trained.
+
+    Five copies of the parameters (value, gradient, momentum, two temporary), the records of one batch, and the images
+    that the slot keeps.
+    """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    kept = kept_images * math.prod(image_shape)
+    return 4 * (5 * parameters + kept) + batch_size * record_bytes(model, image_shape)
+
+
+@torch.no_grad()
+def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
+    """Number of values that each layer puts out for one image."""
+    outputs: list[int] = []
+    handles = [
+        layer.register_forward_hook(lambda _, __, output: outputs.append(output.numel()))
+        for layer in model.modules()
+        if not list(layer.children())
+    ]
+    try:
+        model(torch.zeros(1, *image_shape, device=next(model.parameters()).device))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return outputs

@@ -1,0 +1,156 @@
+"""SGD over a stack of slots, which most defenses are trained by."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from leakbound import models
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.training import memory, stack
+from leakbound.training.batches import ShuffledBatches, StackedBatches
+from leakbound.training.cuda_graph import Replayed, cuda_graph
+from leakbound.training.loop import train_slots
+from leakbound.training.request import Slot, TrainingRequest, TrainingResult
+from leakbound.training.uploads import StackUploads
+
+
+def train_stack(request: TrainingRequest) -> TrainingResult:
+    """Train by SGD, as many slots at a time as ``max_stack`` allows."""
+    size = memory.stack_size(
+        request.config.max_stack,
+        len(request.slots),
+        request.device,
+        initial_network(request, 0),
+        request.image_shape,
+        request.records,
+        kept_images(request),
+    )
+    return train_slots(request, StackLearner, size)
+
+
+def kept_images(request: TrainingRequest) -> int:
+    """Memory that a slot takes all the time, counted in images: noisy copies, or noise that is drawn ahead."""
+    client = request.client
+    values = memory.PARAMETER_NOISE_VALUES.on(request.device) if client.defense.changes_gradients else 0
+    block = memory.NOISE_STEPS.on(request.device) * request.records
+    return -(-values // math.prod(request.image_shape)) + client.kept_images(request.dataset.drawing.members, block)
+
+
+class StackLearner:
+    """SGD of some slots as one stack.
+
+    Args:
+        request: The run.
+        slots: Which of its slots.
+    """
+
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
+        self._request = request
+        networks = [initial_network(request, slot.replica) for slot in slots]
+        self._weights = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
+        self.model = networks[0].to(request.device)
+        self._optimizer = sgd_optimizer(request, self._weights.leaves, 1.0)
+        images, rows, self._labels = members_of(request, slots)
+        orders = [
+            ShuffledBatches(rows.shape[1], request.records, request.generator(slot.replica, "batches"))
+            for slot in slots
+        ]
+        self._batches = StackedBatches(orders, request.device)
+        sources = [request.noise(slot.replica) for slot in slots]
+        self._inputs = request.client.inputs(images, rows, sources)
+        self._uploads = StackUploads(request.client, sources)
+        self._capture = cuda_graph if torch.device(request.device).type == "cuda" else None
+        self._pass = Replayed(self._differentiate, self._capture)
+
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+        return self._weights.params
+
+    def step(self) -> None:
+        """One optimisation step of every slot."""
+        indices = self._batches.draw()
+        noise = self._inputs.noise(indices.shape[1])
+        self._pass(indices, *([] if noise is None else [noise]))
+        if self._request.defense.changes_gradients:
+            self._uploads.apply(self._weights.parts(self._gradients))
+            self._update()
+
+    def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
+        """Gradients of a step, and the update if they are uploaded as they are."""
+        logits = stack.forward(self.model, self.params, self._inputs.seen(indices, noise))
+        self._gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
+        if not self._request.defense.changes_gradients:
+            self._update()
+
+    def _update(self) -> None:
+        """Momentum and step by the gradients."""
+        self._weights.scale(self._gradients)
+        for leaf, gradient in zip(self._weights.leaves, self._gradients, strict=True):
+            leaf.grad = gradient
+        self._optimizer.step()
+
+    def metrics(self) -> dict[str, float]:
+        """None of its own."""
+        return {}
+
+    def event(self, slot: int, steps: int) -> PrivacyEvent:
+        """Shuffled epochs, and the most frequent use of a record."""
+        return self._request.client.event(
+            sampling="shuffled",
+            population=self._labels.shape[1],
+            batch_size=self._request.records,
+            steps=steps,
+            uses=int(self._batches.now(slot).uses.max()),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Weights, optimizer, generators, what the defense keeps; of secure noise nothing."""
+        return {
+            "params": {name: value.detach() for name, value in self.params.items()},
+            "optimizer": self._optimizer.state_dict(),
+            "batches": self._batches.state(),
+            "inputs": self._inputs.state(),
+            "uploads": self._uploads.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        for name, value in self.params.items():
+            value.detach().copy_(state["params"][name])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._pass = Replayed(self._differentiate, self._capture)  # a graph of before would change the old momentum
+        self._batches.restore(state["batches"])
+        self._inputs.restore(state["inputs"])
+        self._uploads.restore(state["uploads"])
+
+
+def members_of(
+    request: TrainingRequest, slots: Sequence[Slot]
+) -> tuple[Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]]:
+    """Members of some slots on the device: images, rows of each slot's own, and their labels as the slot has them."""
+    data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
+    used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
+    rows = torch.from_numpy(places.reshape(len(slots), -1))
+    labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
+    arrays = (torch.from_numpy(data.pool.images[used]), rows, torch.from_numpy(np.stack(labels)))
+    images, rows, given = (array.to(request.device) for array in arrays)
+    return images, rows, given
+
+
+def initial_network(request: TrainingRequest, replica: int) -> nn.Module:
+    """Untrained network of a replica, on the CPU; the same on every device."""
+    generator = request.generator(replica, "init")
+    return models.build(
+        request.model, request.dataset.colors, len(request.dataset.classes), generator, request.dataset.side
+    )
+
+
+def sgd_optimizer(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:
+    """Make the optimizer of every defense."""
+    return torch.optim.SGD(params, lr=learning_rate, momentum=request.config.momentum, fused=True)
