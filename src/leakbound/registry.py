@@ -78,7 +78,7 @@ class Registry:
             ImportError: If the entry's path leads nowhere, or to something that cannot be called.
         """
         target = self._target(name, plugins)
-        return load(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+        return load_attribute(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
         """The object or path bound to ``name``."""
@@ -88,7 +88,7 @@ class Registry:
         raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names(plugins))}")
 
 
-def load(path: str, what: str) -> Any:
+def load_attribute(path: str, what: str) -> Any:
     """Function or class at ``"module:attribute"``.
 
     Args:
@@ -124,7 +124,7 @@ DATASETS = Registry(
         "svhn": "leakbound.datasets.images:read_svhn",
         "celeba": "leakbound.datasets.images:read_celeba",
         "parquet": "leakbound.datasets.images:read_parquet",
-        "folders": "leakbound.datasets.folders:read_folders",
+        "folders": "leakbound.datasets.class_folders:read_folders",
     },
 )
 

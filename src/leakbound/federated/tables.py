@@ -8,7 +8,7 @@ import pandas as pd
 
 from leakbound.federated.leaks import server_leak, static_leak
 from leakbound.federated.noise import client_noise
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated_runs import FederatedRun
 
 IDENTITY = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
 _SETTING = ["dataset", "model", "n_clients", "max_param_norm", "mi_budget", "budget_spread", "replica"]

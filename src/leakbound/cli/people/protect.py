@@ -72,7 +72,7 @@ def protect(
     """Write a noisy copy of each record through a channel, and what the copies tell; give one of four targets."""
     from leakbound import storage
     from leakbound.cli.inputs import check_outputs
-    from leakbound.storage.folders import check_new, created
+    from leakbound.storage.replaced_folders import check_new, created
 
     target = own_records.target_of(kappa, leakage, mse, naming)
     if (public is not None) == calibrate_to_own:

@@ -106,7 +106,7 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
     Raises:
         ValueError: If it is no such table; the message names the line.
     """
-    limits.check(path, "bytes", path.stat().st_size, limits.TEXT)
+    limits.check_limit(path, "bytes", path.stat().st_size, limits.TEXT)
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows: list[dict[str, Any]] = list(csv.DictReader(file))
