@@ -79,7 +79,7 @@ class Registry:
             ImportError: If the entry's path leads nowhere, or to something that cannot be called.
         """
         target = self._target(name, plugins)
-        return load(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+        return load_attribute(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
         """The object or path bound to ``name``."""
@@ -89,7 +89,7 @@ class Registry:
         raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names(plugins))}")
 
 
-def load(path: str, what: str) -> Any:
+def load_attribute(path: str, what: str) -> Any:
     """Function or class at ``"module:attribute"``.
 
     Args:
@@ -142,7 +142,7 @@ DATASETS = Registry(
         "celeba": "leakbound.datasets.images:read_celeba",
         "parquet": "leakbound.datasets.images:read_parquet",
         "parquet_shown": "leakbound.datasets.images:read_shown_parquet",
-        "folders": "leakbound.datasets.folders:read_folders",
+        "folders": "leakbound.datasets.class_folders:read_folders",
     },
 )
 

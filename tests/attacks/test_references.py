@@ -31,7 +31,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import prepare
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 from leakbound.metrics import auc_interval
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES

@@ -10,7 +10,7 @@ from PIL import Image
 from leakbound import storage
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, prepare
-from leakbound.datasets.folders import read_folders
+from leakbound.datasets.class_folders import read_folders
 from leakbound.datasets.originals import describe_originals, original_hashes
 
 MINE = DatasetConfig(reader="folders", members=10, pool=40, test=10, aux=10)

@@ -22,7 +22,7 @@ from leakbound.config.messages import ConfigError, parse
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step
-from leakbound.jobs.plan.estimates import estimate
+from leakbound.jobs.plan.job_costs import job_cost
 from leakbound.jobs.plan.unit_costs import UnitCosts, read_costs
 from leakbound.jobs.table import RunTable
 
@@ -90,7 +90,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
                 parse(step.settings, told, "--settings")
         if len(table.runs) > 50:
             return
-        found = [estimate(job, costs) for job in JobList(table, STEPS)]
+        found = [job_cost(job, costs) for job in JobList(table, STEPS)]
         assert all(math.isfinite(one.cpu_seconds) and one.cpu_seconds >= 0 for one in found)
 
     check()

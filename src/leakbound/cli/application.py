@@ -70,7 +70,7 @@ def run(began: float) -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     _USAGE.set(None)
     try:
-        coordination.follow()
+        coordination.follow_coordinator()
         try:
             app(standalone_mode=True)
         except SystemExit as ended:

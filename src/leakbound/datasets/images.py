@@ -165,7 +165,7 @@ def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: in
             f"datasets.{name}: {origin} has {len(found)} images at revision {revision}, known are {size}. Name the "
             "commit of the dataset that is meant."
         )
-    limits.check(origin, "bytes", found.data.nbytes, limits.ARRAYS)
+    limits.check_limit(origin, "bytes", found.data.nbytes, limits.ARRAYS)
     return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
 from leakbound.datasets.records import DatasetError, RawDataset, Records
-from leakbound.randomness.seeding import numpy_generator
+from leakbound.randomness.seeding import derive_seed, numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
 
@@ -240,7 +240,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         first = records.decode(rows[:1]).shape[1:]
         side = config.side
         size = side * side * first[2]
-        limits.check(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
+        limits.check_limit(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
@@ -312,3 +312,13 @@ def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generat
         rows = generator.permutation(np.flatnonzero(labels == label))
         positions[rows] = (np.arange(len(rows)) + generator.random()) / len(rows)
     return np.argsort(positions, kind="stable")
+
+
+def reference_dataset(dataset: ImageDataset) -> ImageDataset:
+    """The same records, of which replica k is what reference network k is trained on, all with their true labels.
+
+    Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
+    """
+    drawing = dataset.drawing
+    seed = derive_seed(drawing.seed, "reference")
+    return replace(dataset, drawing=replace(drawing, seed=seed, canaries=0))

@@ -16,7 +16,7 @@ from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
 from leakbound.federated import clients, leaks, noise_calibration, partition
 from leakbound.federated.noise_calibration import AggregateNoise, PerClient
-from leakbound.jobs.federated import ADAPTED, FederatedRun
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator

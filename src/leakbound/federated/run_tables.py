@@ -11,7 +11,7 @@ import pandas as pd
 
 from leakbound.federated.leaks import server_leak, static_leak
 from leakbound.federated.noise_calibration import client_noise
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated_runs import FederatedRun
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import default_defenses, level_text
 from leakbound.config.looks import Look
 from leakbound.registry import MECHANISMS
@@ -123,12 +124,7 @@ _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
 _SPARE_MARKERS = ("H", "8", "<", ">")
 
 NAMES = {
-    "cifar10": "CIFAR-10",
-    "celeba": "CelebA",
-    "svhn": "SVHN",
-    "fashion_mnist": "Fashion-MNIST",
-    "mnist": "MNIST",
-    "digits": "digits",
+    **{name: original.label for name, original in ORIGINALS.items()},
     "lenet_sigmoid": "sigmoid LeNet",
     "lenet": "LeNet",
     "resnet10": "ResNet10",

@@ -13,7 +13,7 @@ from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import Config
-from leakbound.jobs.federated import FederatedRun, federated_runs
+from leakbound.jobs.federated_runs import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run, runs_of

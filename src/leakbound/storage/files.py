@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from leakbound.storage import limits
 from leakbound.storage.errors import DamagedFileError, TooLargeError
 from leakbound.storage.parquet import ParquetSource
-from leakbound.storage.seals import atomic, check, read_bytes, size_of
+from leakbound.storage.seals import atomic, check, file_size, read_bytes
 
 if TYPE_CHECKING:  # imported where used: every job of a cluster parses the workflow, which needs neither
     import numpy as np
@@ -106,11 +106,11 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
     try:
         before = path.stat()
-        limits.check(path, "bytes", size_of(path), limits.ARRAYS)
+        limits.check_limit(path, "bytes", file_size(path), limits.ARRAYS)
         if sealed:
             check(path)
         with path.open("rb") as file:
-            limits.check(path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD)
+            limits.check_limit(path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD)
         with safe_open(path, framework="numpy") as archive:
             yield archive
         if not os.path.samestat(before, path.stat()):

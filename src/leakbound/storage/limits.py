@@ -45,7 +45,7 @@ def factor() -> int:
     return int(text)
 
 
-def check(path: Path | str, what: str, found: int, most: int) -> None:
+def check_limit(path: Path | str, what: str, found: int, most: int) -> None:
     """Refuse more than is allowed.
 
     Args:

@@ -47,7 +47,7 @@ class ParquetSource:
         self._source, self._path = source, path
         tail = source.read_at(8, max(source.size() - 8, 0))
         if tail[4:] == _MAGIC:
-            limits.check(path, "bytes of description", int.from_bytes(tail[:4], "little"), limits.HEAD)
+            limits.check_limit(path, "bytes of description", int.from_bytes(tail[:4], "little"), limits.HEAD)
         self._file: pq.ParquetFile = pq.ParquetFile(source)
 
     @property
@@ -72,13 +72,13 @@ class ParquetSource:
         groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
         rows = max(described.num_rows, sum(group.num_rows for group in groups))
         width = sum(_width(leaves.column(index)) for index in chosen)
-        limits.check(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
+        limits.check_limit(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
         longest = sum(max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen)
-        limits.check(self._path, "bytes in single pages", longest, most)
+        limits.check_limit(self._path, "bytes in single pages", longest, most)
         held = 0
         for batch in self._file.iter_batches(max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns):
             held += batch.nbytes
-            limits.check(self._path, "bytes or more once decoded", held, most)
+            limits.check_limit(self._path, "bytes or more once decoded", held, most)
             yield batch
 
     def _leaves(self, columns: Sequence[str] | None) -> list[int]:
@@ -115,7 +115,7 @@ class ParquetSource:
                 kind = _COUNTED_INSIDE[encoding]
                 raise ValueError(f"column {chunk.path_in_schema!r} is encoded as {kind}; encode it plainly")
             longest, pages, at = max(longest, size), pages + 1, at + length + packed
-            limits.check(self._path, "pages or more in one column", pages, _MOST_PAGES)
+            limits.check_limit(self._path, "pages or more in one column", pages, _MOST_PAGES)
         return longest
 
     def _header(self, at: int) -> tuple[dict[int, Any], int]:

@@ -25,7 +25,7 @@ def scratch(path: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         lock = locks.opened(folder / _IN_USE)
         with contextlib.suppress(locks.UnlockableError):
-            locks.taken(lock, wait=True)
+            locks.acquire(lock, wait=True)
         if os.fstat(lock.fileno()).st_nlink:
             break
         lock.close()  # swept before it was marked
@@ -45,7 +45,7 @@ def sweep(path: Path) -> None:
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
     for folder in [found for found in path.parent.glob(".*") if left.fullmatch(found.name) and not found.is_symlink()]:
         with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_planted) as lock:
-            if locks.taken(lock):
+            if locks.acquire(lock):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

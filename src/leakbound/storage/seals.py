@@ -70,12 +70,12 @@ def atomic(path: Path | str, *, sealed: bool = True, private: bool = False, repl
 
 def file_hash(path: Path | str) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
-    size_of(Path(path))
+    file_size(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def size_of(path: Path) -> int:
+def file_size(path: Path) -> int:
     """Bytes of a regular file; an OSError for a device or a pipe, which may have no end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
@@ -150,7 +150,7 @@ def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOL
     path = Path(path)
 
     def content(path: Path) -> bytes:
-        limits.check(path, "bytes", size := size_of(path), most)
+        limits.check_limit(path, "bytes", size := file_size(path), most)
         with path.open("rb") as file:
             return file.read(size)  # no more, if it grows meanwhile
 

@@ -21,7 +21,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
-from leakbound.storage.seals import size_of
+from leakbound.storage.seals import file_size
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
@@ -115,7 +115,7 @@ class Checkpoint:
         sweep(self._path)
         if not self._path.exists():
             return None
-        storage.limits.check(self._path, "bytes", size_of(self._path), storage.limits.ARRAYS)
+        storage.limits.check_limit(self._path, "bytes", file_size(self._path), storage.limits.ARRAYS)
         with self._path.open("rb") as file:
             identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
         if hashlib.sha256(payload).digest() != digest:

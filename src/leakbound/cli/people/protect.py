@@ -73,7 +73,7 @@ def protect(
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound import storage
     from leakbound.cli.inputs import check_outputs
-    from leakbound.storage.folders import created
+    from leakbound.storage.replaced_folders import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:

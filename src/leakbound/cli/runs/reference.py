@@ -20,7 +20,7 @@ from leakbound.config import reading
 from leakbound.jobs.job import JobList
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import rows_file
-from leakbound.storage.folders import check_replaceable, replaced
+from leakbound.storage.replaced_folders import check_replaceable, replaced_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def reference(
     facts = summary(root, made)
     for path in kept:
         storage.check(path)
-    with replaced(target) as new:
+    with replaced_folder(target) as new:
         for path in kept:
             copy = new / path.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
-from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.table import RunTable

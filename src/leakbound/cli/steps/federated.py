@@ -14,7 +14,7 @@ from leakbound.cli.inputs import read_dataset
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
-from leakbound.jobs.federated import FederatedRun, FederatedSetting
+from leakbound.jobs.federated_runs import FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.jobs.job import JobList
-from leakbound.jobs.plan.estimates import Estimate, Machine, estimate
+from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.unit_costs import UnitCosts
 
 _HOUR = 3600.0
@@ -22,7 +22,7 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
         machine: Number of jobs side by side.
         source: Origin of the times, for the first line.
     """
-    estimates = [estimate(job, costs) for job in jobs]
+    estimates = [job_cost(job, costs) for job in jobs]
     device = "a GPU" if costs.device == "cuda" else "a CPU"
     counts = Counter(job.step for job in jobs)
     side = f"{machine.jobs} jobs side by side"
@@ -42,9 +42,9 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     return "\n".join(lines) + "\n"
 
 
-def _table(estimates: Sequence[Estimate]) -> Iterator[str]:
+def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
     """Lines of the table: one for each purpose, and the total."""
-    purposes: dict[str, list[Estimate]] = {}
+    purposes: dict[str, list[JobCost]] = {}
     for one in estimates:
         purposes.setdefault(one.job.purpose, []).append(one)
     rows = [_COLUMNS, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
@@ -54,7 +54,7 @@ def _table(estimates: Sequence[Estimate]) -> Iterator[str]:
         yield "  ".join([first.ljust(widths[0]), *cells])
 
 
-def _row(name: str, estimates: Sequence[Estimate]) -> tuple[str, ...]:
+def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
     """Cells of one row of the table."""
     cpu = sum(one.cpu_seconds for one in estimates)
     gpu = 0.0

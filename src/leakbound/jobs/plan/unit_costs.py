@@ -14,6 +14,7 @@ COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
 PACKAGED = Path(__file__).with_name("costs.csv")
 """Times that come with the package; the column ``source`` says on what they were measured."""
 _REFERENCE = "lenet"  # network that stands in for those that were not measured
+_START = 0.3  # CPU seconds of a job before and after its work, if nobody has measured them
 _PLAIN = "step_none"  # unit whose time scales those that were not measured
 _MEASURE = "see tests/benchmarks/unit_costs.py"
 
@@ -42,8 +43,8 @@ class UnitCosts:
         """CPU seconds that a job of a step takes in addition to the work in it: imports, reading, writing."""
         seconds = self._values.get(("cpu", f"job_{step}", "", 0))
         if seconds is None:
-            self.notes.add(f"jobs of the step {step}: their start is not measured and left out")
-            return 0.0
+            self.notes.add(f"jobs of the step {step}: their start is not measured, taken as {_START} s")
+            return _START
         return seconds[1]
 
     def seconds(self, work: Work) -> float | None:
@@ -106,7 +107,7 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
     Raises:
         ValueError: If it is no such table; the message names the line.
     """
-    limits.check(path, "bytes", path.stat().st_size, limits.TEXT)
+    limits.check_limit(path, "bytes", path.stat().st_size, limits.TEXT)
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows: list[dict[str, Any]] = list(csv.DictReader(file))

@@ -54,7 +54,7 @@ def lead(root: Path) -> None:
     with ExitStack() as until_held:
         file = until_held.enter_context(locks.opened(root / _COORDINATOR_LOCK))
         try:
-            if not locks.taken(file):
+            if not locks.acquire(file):
                 holder = "another process"
                 facts = _read(root)
                 if {"pid", "host", "since"} <= facts.keys():
@@ -65,9 +65,9 @@ def lead(root: Path) -> None:
             file.write(json.dumps({"token": token, "host": host, "pid": pid, "since": time.time()}) + "\n")
             file.flush()
             with locks.opened(root / _JOBS_LOCK) as jobs:
-                if not locks.taken(jobs):
+                if not locks.acquire(jobs):
                     sys.stderr.write(f"{root}: waiting for jobs of an earlier run; it begins when they end\n")
-                    locks.taken(jobs, wait=True)
+                    locks.acquire(jobs, wait=True)
         except locks.UnlockableError as error:
             sys.stderr.write(f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.\n")
             return
@@ -88,12 +88,12 @@ def join() -> None:
     file = locks.opened(Path(folder, _JOBS_LOCK))
     _HELD.append(file)
     with suppress(locks.UnlockableError):
-        locks.taken(file, shared=True, wait=True)
+        locks.acquire(file, shared=True, wait=True)
     if _read(Path(folder)).get("token") != token:
         raise SupersededError(f"{folder}: superseded by a newer run; skipping")
 
 
-def follow() -> None:
+def follow_coordinator() -> None:
     """Be a job: :func:`join` the run, and end with the coordinator that the environment names, if any."""
     join()
     coordinator = os.environ.get(COORDINATOR)

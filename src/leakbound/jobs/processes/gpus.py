@@ -47,7 +47,7 @@ def _free(names: list[str], folder: Path) -> str:
         for name in names:
             file = locks.opened(folder / f"{name.replace('/', '_')}.{place}.lock")
             try:
-                free = locks.taken(file)
+                free = locks.acquire(file)
             except locks.UnlockableError:
                 free = True
             if free:

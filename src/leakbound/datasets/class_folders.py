@@ -145,7 +145,7 @@ def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            limits.check(path, "bytes", size, limits.TEXT)
+            limits.check_limit(path, "bytes", size, limits.TEXT)
             return file.read(size)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read ({error.strerror}). Replace it or leave it out.") from error

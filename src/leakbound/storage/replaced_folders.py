@@ -61,7 +61,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
+def replaced_folder(folder: Path) -> Iterator[Path]:
     """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
 
     The old one is moved aside first, to ``.NAME.before``; whoever is killed then finds it there, and the next call puts

@@ -9,7 +9,7 @@ from leakbound.jobs.plan.unit_costs import UnitCosts
 
 
 @dataclass(frozen=True)
-class Estimate:
+class JobCost:
     """Cost of one job.
 
     Attributes:
@@ -25,8 +25,8 @@ class Estimate:
     disk: float
 
 
-def estimate(job: Job, costs: UnitCosts) -> Estimate:
-    """Estimate the cost of a job from measured times of the elementary work in it."""
+def job_cost(job: Job, costs: UnitCosts) -> JobCost:
+    """JobCost the cost of a job from measured times of the elementary work in it."""
     cpu = costs.start(job.step)
     gpu: float | None = 0.0
     disk = 0.0
@@ -40,7 +40,7 @@ def estimate(job: Job, costs: UnitCosts) -> Estimate:
         else:
             seconds = costs.seconds(work)
             gpu = None if gpu is None or seconds is None else gpu + seconds
-    return Estimate(job, cpu, gpu, disk)
+    return JobCost(job, cpu, gpu, disk)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Machine:
     jobs: int = 2
     gpu_jobs: int = 1
 
-    def wall_seconds(self, estimates: Sequence[Estimate]) -> float | None:
+    def wall_seconds(self, estimates: Sequence[JobCost]) -> float | None:
         """Time until the last job is done, if each begins once what it reads is there and a place is free.
 
         Memory is taken to be enough, and jobs that share the GPU not to slow each other down: right for small networks,

@@ -92,7 +92,7 @@ def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iter
 
 
 class FederatedSetting(Settings):
-    """A federated run, as :class:`leakbound.jobs.federated.FederatedRun` states it."""
+    """A federated run, as :class:`leakbound.jobs.federated_runs.FederatedRun` states it."""
 
     dataset: Name
     model: Name
