@@ -15,8 +15,8 @@ PAGES = [
 ]
 SUFFIXES = (".py", ".csv", ".smk", ".sh", ".cff", ".lock", ".yaml", ".yml", ".toml", ".css")
 FOLDERS = ("src/", "tests/", "docs/", "config/", "examples/", "workflow/", "profiles/", "results/reference/", ".ci/")
-# Folders that a command of the page makes.
-MADE = {"results/reference/gpu"}
+# What a command of the page makes, and what its reader writes.
+MADE = {"results/reference/gpu", "mine/config.yaml", "mine/figures/mine.yaml"}
 
 
 def named(path: Path) -> str:

@@ -24,7 +24,7 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, GradientCompression
 from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
-from leakbound.registry import load
+from leakbound.registry import load_attribute
 from leakbound.training import memory
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs, Members
 
@@ -329,7 +329,7 @@ def client_step(
     defense: Defense, level: float | None, channel: Channel | None = None, moments: Callable[[], Moments] | None = None
 ) -> ClientStep:
     """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
-    kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")
+    kind: type[ClientStep] = load_attribute(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
 
 

@@ -277,7 +277,7 @@ def check_new_folder(folder: Path) -> None:
     Raises:
         BadParameter: If it does, or is no folder.
     """
-    from leakbound.storage.folders import check_new
+    from leakbound.storage.replaced_folders import check_new
 
     try:
         check_new(folder)

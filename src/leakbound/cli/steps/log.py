@@ -12,7 +12,7 @@ from pydantic import Field, Strict
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
