@@ -34,10 +34,10 @@ def makespan(
     running: list[tuple[float, int]] = []
     now = 0.0
     while True:
-        while (number := _next_job(ready, free)) is not None:
+        while (begun := _next_job(ready, free)) is not None:
             free[False] -= 1
-            free[True] -= shared[number]
-            heapq.heappush(running, (now + seconds[number], number))
+            free[True] -= shared[begun]
+            heapq.heappush(running, (now + seconds[begun], begun))
         if not running:
             return now
         now, ended = heapq.heappop(running)
