@@ -104,3 +104,26 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
     with pytest.raises(ModuleNotFoundError, match=r"opacus, which is not installed: pip install .*\[workflow\]"):
         dp._history_epsilon([(1.0, 0.1, 10)], 1e-5, "rdp")
+
+
+def test_container_copies_what_is_there_and_uses_the_python_of_the_project():
+    lines = (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert {"src", "pyproject.toml", "Snakefile", "workflow", "config", "requirements.lock"} <= {*copied}
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    (image,) = [line for line in lines if line.startswith("FROM ")]
+    assert image.endswith(f"/python:{PROJECT['requires-python'].removeprefix('>=')}-slim")
+    users = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
+    assert users == ["leakbound"]
+    assert lines.index("USER leakbound") > max(place for place, line in enumerate(lines) if line.startswith("RUN "))
+    assert all("--require-hashes" in part or "--no-deps" in part for part in " ".join(lines).split("pip install")[1:])
+
+
+def test_conda_recipe_agrees_with_the_project():
+    recipe = yaml.safe_load((ROOT / "recipe/recipe.yaml").read_text())
+    assert recipe["package"] == {"name": PROJECT["name"], "version": PROJECT["version"]}
+    python, *needs = recipe["requirements"]["run"]
+    assert python == f"python {PROJECT['requires-python']}"
+    assert [need.replace(" ", "").replace("pytorch", "torch") for need in needs] == PROJECT["dependencies"]
+    assert recipe["build"]["python"]["entry_points"] == [f"leakbound = {PROJECT['scripts']['leakbound']}"]
+    assert recipe["about"]["license"] == PROJECT["license"]

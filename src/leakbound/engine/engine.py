@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
+from leakbound.engine.calibration_cache import cache_folder, calibrated
 from leakbound.engine.counting import Counter, Plan
 from leakbound.engine.description import Guarantee, law
 from leakbound.engine.identity import Identity
@@ -29,13 +29,12 @@ from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoa
 from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
+from leakbound.engine.progress import Progress
 from leakbound.engine.ranks import in_ranks, together
 from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
-
-_LARGE = 500  # values of a record, from which calibration takes seconds to a minute
 
 
 class ChannelEngine(Saved):
@@ -103,6 +102,8 @@ class ChannelEngine(Saved):
         accept_capacity: float | int | None = None,
         ledger: str | Path | None = None,
         calibrate_to_own: bool = False,
+        cache: bool | str | Path = False,
+        progress: bool | None = None,
     ) -> ChannelEngine:
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
@@ -123,12 +124,14 @@ class ChannelEngine(Saved):
                 records together; without it only this engine's are known. Its owner alone may read it: it holds the key
                 that recognises records.
             calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
+            cache: Folder in which calibrations are kept and found again; True for that of your account.
+            progress: Whether progress is shown; by default for records of 500 values and more.
 
         Raises:
             GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
-        asked = as_target(target)
+        asked, folder = as_target(target), cache_folder(cache, calibrate_to_own)
         check_noise(noise)
         looks, labels = asked.looks(noise == "frozen"), LabelCount(classes)
         form = shape_named(shape)
@@ -142,12 +145,9 @@ class ChannelEngine(Saved):
         identity = Identity.new(inputs, seed)
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
-        if (width := inputs[0].numel()) >= _LARGE and sys.stderr.isatty():
-            sys.stderr.write(
-                f"leakbound: estimating the covariance of {len(inputs)} records of {width} values and solving for "
-                f"{shape} noise; this takes seconds to a minute\n"
-            )
-        calibration = asked.calibrate(inputs.numpy(), form, weights, looks)
+        show = Progress(len(inputs), inputs[0].numel(), progress)
+        keeping: dict[str, Any] = {"name": shape, "folder": folder, "progress": show}
+        calibration = calibrated(asked, inputs.numpy(), form, weights, looks, **keeping)
         public = None if calibrate_to_own else identity.contents(inputs)
         given: dict[str, Any] = {"labels": labels, "key": key, "accept_capacity": accept_capacity, "public": public}
         return cls(calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given)
