@@ -158,7 +158,7 @@ def test_records_a_little_larger_raise_a_warning_once():
     assert engine.uses["train"].tolist() == [1] * len(OWN)
 
 
-@pytest.mark.parametrize(("scale", "rate"), [(1.0, 0.0), (1.06, 1.0)])
+@pytest.mark.parametrize(("scale", "rate"), [(1.0, 0.0), (1.2, 1.0)])
 def test_the_end_of_an_epoch_compares_once_more(scale, rate):
     """Records on a slightly larger scale are noticed once many have passed; those of the law are never warned of."""
     rng = np.random.default_rng(0)
