@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.leakage import joint_information, times
-from leakbound.channels.channel import Channel, signal_to_noise
+from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import GuaranteeError
@@ -67,7 +67,7 @@ class Account:
 class _Part:
     """Looks through one channel: its variance ratios of one use, and uses and looks of each record."""
 
-    channel: Channel
+    channel: GaussianChannel
     ratios: Float[np.ndarray, " d"]
     uses: Int[np.ndarray, " records"]
     looks: Int[np.ndarray, " records"]
@@ -109,7 +109,7 @@ class LeakageAccountant:
 
     def add(
         self,
-        channel: Channel,
+        channel: GaussianChannel,
         uses: Any,
         *,
         noise: str = "fresh",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leakbound import storage
-from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity
@@ -230,7 +230,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, A
             part, _, of = name.partition(".")
             parts[part][of] = array
         spectrum = Spectrum.from_arrays(parts["spectrum"], json.loads(strings["spectrum"]))
-        channel = Channel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
+        channel = GaussianChannel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
         calibration = Calibration(channel, spectrum, Moments.from_arrays(parts["moments"]))
         if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
             raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from leakbound.cli.people.bars import counted
 
 if TYPE_CHECKING:
-    from leakbound.channels.channel import Channel
+    from leakbound.channels.channel import GaussianChannel
     from leakbound.datasets.collection import Collection
     from leakbound.engine.targets import Target
 
@@ -320,7 +320,7 @@ def calibrated_to(public: Collection | None) -> str:
     return "the records themselves" if public is None else "public records"
 
 
-def deviations(channel: Channel) -> dict[str, float]:
+def deviations(channel: GaussianChannel) -> dict[str, float]:
     """Standard deviations of the noise of single values: root mean square, least and largest."""
     variances = channel.variances
     if channel.basis is not None:
