@@ -42,7 +42,7 @@ class Drawing:
     """Rule by which each replica draws its records from the private pool.
 
     Attributes:
-        members: Records that a replica trains on; it has as many non-members.
+        members: Records that a replica trains on. It has as many non-members.
         validation: Records that its learning rate and moment of stopping are chosen on.
         seed: Seed of the configuration.
         stratified: Whether each part has the pool's classes in proportion.
@@ -72,14 +72,14 @@ class ImageDataset:
 
     Attributes:
         name: Name in the configuration.
-        classes: Name of each class; a label is an index into it.
+        classes: Name of each class. A label is an index into it.
         pool: Private records, from which each replica draws members, non-members and validation records: all three
             come from one law.
         test: Records for accuracy alone, of the original test split if there is one.
         aux: Records that the attacker owns, disjoint from both.
         drawing: Rule by which replicas draw from the pool.
         secret: Random text that hashes of the records are made with, so that nobody can try candidates for a record
-            by them; empty for records that are public, whose hashes are to be compared.
+            by them. Empty for records that are public, whose hashes are to be compared.
     """
 
     name: str
@@ -218,7 +218,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     Args:
         name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names another.
         config: Sizes of the splits and where the images come from.
-        seed: Seed of the configuration; equal arguments give equal bytes.
+        seed: Seed of the configuration. Equal arguments give equal bytes.
         stratified: Whether a split's classes are in proportion to the original split's. Then the label of one record
             decides who many of the others are, while bounds are for records that differ by one: not for secret ones.
 

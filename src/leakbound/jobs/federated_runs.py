@@ -29,9 +29,9 @@ class FederatedRun:
             for all, a fixed threshold); ``personalized`` (Corollary 2) or ``uniform`` (its baseline with equal weights
             and noise), both with a budget for each client and thresholds that follow the norms.
         n_clients: Number of clients.
-        max_param_norm: Clipping threshold, the first one where it follows the norms; None without clipping.
-        mi_budget: Budget in nats for one round, the mean of personal ones; None without noise.
-        budget_spread: Standard deviation of personal budgets; None where all have one.
+        max_param_norm: Clipping threshold, the first one where it follows the norms. None without clipping.
+        mi_budget: Budget in nats for one round, the mean of personal ones. None without noise.
+        budget_spread: Standard deviation of personal budgets. None where all have one.
     """
 
     dataset: str

@@ -180,7 +180,7 @@ class RunTable:
         return spectrum, f"{spectrum}-{level_text(run.level)}"
 
     def channel_files(self, run: Run) -> dict[str, str]:
-        """The channel and spectrum files that a run reads; none without a channel."""
+        """The channel and spectrum files that a run reads. None without a channel."""
         names = self.channel_names(run)
         if names is None:
             return {}
@@ -233,7 +233,7 @@ class RunTable:
         return found
 
     def estimator_file(self, run: Run) -> dict[str, str]:
-        """Learned estimate that inversion of a run's gradients reads; none without a channel or without training."""
+        """Learned estimate that inversion of a run's gradients reads. None without a channel or without training."""
         learned = self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
         return {"estimator": self.file("estimator", run.dataset)} if learned else {}
 

@@ -59,7 +59,7 @@ class ParquetSource:
         """Rows of some columns, or of all, in batches.
 
         Args:
-            columns: Names of columns, or of fields within one (``image.bytes``); None for all.
+            columns: Names of columns, or of fields within one (``image.bytes``). None for all.
 
         Raises:
             TooLargeError: If they would take more than is allowed.

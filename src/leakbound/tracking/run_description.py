@@ -77,7 +77,7 @@ def describe_run(
 
     Args:
         facts: Name of the run, and all that it is found by.
-        curves: Rows (replica, step, metric, value) of its training; None for an untrained network.
+        curves: Rows (replica, step, metric, value) of its training. None for an untrained network.
         scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit, metric,
             value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
         provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
@@ -243,7 +243,7 @@ def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 
 
 def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tuple[str, str] | None:
-    """Bounds of all rounds for the worst client, of one replica and of all; None if one has none."""
+    """Bounds of all rounds for the worst client, of one replica and of all. None if one has none."""
     totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
     if len(totals) < replicas:
         return None

@@ -135,7 +135,7 @@ def handle(label: str, **appearance: Any) -> Line2D:
     return Line2D([], [], label=label, **appearance)
 
 
-def handles(looks: Iterable[style.Look]) -> list[Any]:
+def handles(looks: Iterable[style.SeriesStyle]) -> list[Any]:
     """Entries of a legend for some series."""
     return [handle(look.label, **look.line()) for look in looks]
 
