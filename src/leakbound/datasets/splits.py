@@ -229,6 +229,12 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         UnknownNameError: If there is no such reader.
         DatasetError: If the source is missing or damaged, or has fewer images than are asked for.
         TooLargeError: If they would take more memory than is allowed.
+
+    Example:
+        >>> from leakbound.config.data import DatasetConfig
+        >>> images = prepare("digits", DatasetConfig(members=100, test=50, aux=200, side=8), seed=0)
+        >>> images.members(replica=0).images.shape
+        (100, 1, 8, 8)
     """
     from leakbound.datasets.pixels import resized
 
