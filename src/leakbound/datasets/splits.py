@@ -105,7 +105,8 @@ class ImageDataset:
 
         Canaries are the last of the members and of the non-members.
         """
-        parts, canaries = self._drawn(replica), self.canaries(replica)
+        parts = self._drawn(replica)
+        canaries = self.canaries(replica)
         ordinary = self.drawing.members - len(canaries.rows)
         return replace(
             parts,
@@ -115,7 +116,8 @@ class ImageDataset:
 
     def canaries(self, replica: int) -> Canaries:
         """Pairs of canaries of a replica: a member and a non-member as drawn, which a fair coin then exchanges."""
-        rule, parts = self.drawing, self._drawn(replica)
+        rule = self.drawing
+        parts = self._drawn(replica)
         last = slice(rule.members - rule.canaries, None)
         rows = np.stack([parts.members[last], parts.nonmembers[last]], axis=1)
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica, "canaries")
@@ -128,7 +130,8 @@ class ImageDataset:
 
     def labels(self, replica: int) -> Int[np.ndarray, " pool"]:
         """Labels of the pool as a replica has them: wrong ones for both canaries of each pair."""
-        canaries, labels = self.canaries(replica), self.pool.labels.copy()
+        canaries = self.canaries(replica)
+        labels = self.pool.labels.copy()
         labels[canaries.rows] = canaries.labels
         return labels
 
@@ -183,7 +186,8 @@ class ImageDataset:
             if not 0 <= labels.min() <= labels.max() < len(classes):
                 raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
             splits[split] = Split(images, labels)
-        least, held = 2 * drawing.members + drawing.validation, len(splits["pool"])
+        least = 2 * drawing.members + drawing.validation
+        held = len(splits["pool"])
         if drawing.members < 1 or drawing.validation < 1 or least > held:
             raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
         if (problem := canary_problem(drawing.canaries, drawing.members, len(classes))) is not None:

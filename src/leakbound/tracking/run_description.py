@@ -231,14 +231,14 @@ def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     leakage = provenance["leakage"]
     if isinstance(leakage, list):
         stated = _federated_bounds(leakage, len(provenance["diverged"]))
-        release, unit, count = "averages", "client", len(provenance["diverged"])
+        release = "averages reveal at most {} about one client"
     else:
         stated = leakage and (leakage["replica"]["stated"], leakage["replicas"]["stated"])
-        release, unit, count = "weights", "record", leakage["count"] if leakage else 0
+        release = "weights reveal at most {} about one record"
     if stated is None:
         return {"bound_replica": "none", "bound_replicas": "none"}, "It has no bound."
     replica, replicas = stated
-    sentence = f"Its {release} reveal at most {replica} about one {unit} by one replica, {replicas} by all {count}."
+    sentence = f"Its {release.format(replica)} by one replica, {replicas} by all together."
     return {"bound_replica": replica, "bound_replicas": replicas}, sentence
 
 
