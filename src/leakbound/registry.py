@@ -37,6 +37,10 @@ class Registry:
     Args:
         kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group ``leakbound.<kind>``.
         builtin: Name to ``"module:attribute"`` path, imported on first use.
+
+    Example:
+        >>> MODELS.path("lenet")
+        'leakbound.models.lenet:LeNet'
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:

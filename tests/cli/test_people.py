@@ -272,7 +272,7 @@ BAD = [
     (("calibrate", "mine", "--kappa", "1", "--out", "c"), "a file holds one channel; give --shape, too"),
     (("calibrate", "mine", "--kappa", "1", "--shape", "white", "--out", "full"), "full: is a folder"),
     (("demo", "--out", "full/text.txt"), "full/text.txt: is there already"),
-    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are digits, mnist"),
+    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are cifar10, svhn"),
 ]
 
 

@@ -288,7 +288,7 @@ def test_description_states_what_the_run_was_and_its_results():
         "leakage": {"count": 2, "replica": {"stated": "9 nats"}, "replicas": {"stated": "18 nats"}},
     }
     found = describe_run(FACTS, curves(), {}, {**PROVENANCE, **bounds}).tags
-    bound = "Its weights reveal at most 9 nats about one record by one replica, 18 nats by all 2."
+    bound = "Its weights reveal at most 9 nats about one record by one replica, 18 nats by all together."
     assert found["mlflow.note.content"].endswith(f"Test accuracy 0.659. {bound}")
     assert (found["bound_replica"], found["bound_replicas"]) == ("9 nats", "18 nats")
 

@@ -178,7 +178,7 @@ def _sweep_mistakes(
 
 
 def _network_mistakes(key: str, models: Iterable[str], datasets: Iterable[str], config: Config) -> Iterator[str]:
-    """Networks of ours that cannot be made for the images of a dataset; others say so when they are made."""
+    """Networks of ours that cannot be made for the images of a dataset. Others say so when they are made."""
     fixed = [name for name in models if name in set(registry.MODELS.builtin) - set(ANY_SIDE)]
     for dataset in datasets:
         side = config.datasets[dataset].side if dataset in config.datasets else IMAGE_SIDE

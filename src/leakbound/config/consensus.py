@@ -1,4 +1,4 @@
-"""Settings of private average consensus (Wang et al. 2020); the defaults are the paper's."""
+"""Settings of private average consensus (Wang et al. 2020). The defaults are the paper's."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def printable(text: str) -> str:
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
-    """Mapping at the top of a YAML file; its keys may be anything until they are parsed.
+    """Mapping at the top of a YAML file. Its keys may be anything until they are parsed.
 
     Raises:
         ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or holds
@@ -206,7 +206,7 @@ def _unfit(values: Any) -> Iterator[str]:
 
 
 def _problem_of(value: Any) -> str | None:
-    """Why a single value can be no setting; None if it can."""
+    """Why a single value can be no setting. None if it can."""
     if isinstance(value, str):
         halves = not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value)  # JSON's escapes make them
         return "is no Unicode text" if halves else None
@@ -247,7 +247,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
 
 
 def _number_hint(detail: ErrorDetails) -> str:
-    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``; empty for anything else."""
+    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``. Empty for anything else."""
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
     try:

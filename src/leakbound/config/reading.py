@@ -17,8 +17,15 @@ from leakbound.config.whole import Config
 def load(path: Path | str) -> Config:
     """Read and check a configuration file.
 
+    Args:
+        path: YAML file.
+
     Raises:
         ConfigError: If the file cannot be read, or with every mistake found in it.
+
+    Example:
+        >>> load("config/small.yaml").preset  # doctest: +SKIP
+        'small'
     """
     return check(read_yaml(Path(path)), str(path))
 

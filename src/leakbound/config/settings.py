@@ -51,7 +51,7 @@ def _of_no_secret(address: str) -> str:
     """An address that anybody may read.
 
     Raises:
-        ValueError: If it holds a password, however it is encoded; the message does not.
+        ValueError: If it holds a password, however it is encoded. The message does not.
     """
     if without_password(address) != address:
         raise ValueError(

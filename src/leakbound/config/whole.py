@@ -83,6 +83,6 @@ class Config(Settings):
         """The declared defense ``name``, or the default of that name.
 
         Raises:
-            KeyError: If there is none; a loaded configuration has been checked for that.
+            KeyError: If there is none. A loaded configuration has been checked for that.
         """
         return self.known_defenses()[name]

@@ -36,7 +36,7 @@ class Collection:
         origin: Where they lie.
         kind: Form that they have there.
         values: (n, colors, height, width), pixels on [0, 1], or an array (n, ...) in its own units; float32, finite.
-        labels: Class of each; None of an array.
+        labels: Class of each. None of an array.
         classes: Names of the classes; none of an array.
         names: Path of each picture below the folder, of class folders.
         column: Column of the labels, of Parquet.
@@ -159,7 +159,7 @@ def write_pictures(
     """Write pictures, PNG, in the layout of a collection of pictures: class folders, or one Parquet file.
 
     Args:
-        folder: Where they go; it is there.
+        folder: Where they go. It is there.
         like: The collection whose names, labels and order they have.
         values: (n, colors, height, width), on [0, 1] or beyond it.
         each: Told how many pictures more have been written.

@@ -48,9 +48,9 @@ class ImageReader:
     """Reader of one dataset: ``reader(name, config)`` gives its original records.
 
     Attributes:
-        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``; None takes the
+        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``. None takes the
             dataset's own name.
-        hub: Where the hub has it; None if it has not.
+        hub: Where the hub has it. None if it has not.
         publishable: Whether its images may be shown in public: not if its terms forbid it, or if nobody knows.
     """
 
@@ -99,7 +99,7 @@ class ImageReader:
         return RawDataset(classes, *splits)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
-        """Files that are read, training split first, whether or not they are there; none if the hub is asked."""
+        """Files that are read, training split first, whether or not they are there. None if the hub is asked."""
         folder = os.environ.get(FOLDER_VARIABLE)
         if not folder or config.source == "hub":
             return ()
@@ -107,7 +107,7 @@ class ImageReader:
 
 
 def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
-    """Names of the classes, and records, of one Parquet file; its images are decoded when they are asked for.
+    """Names of the classes, and records, of one Parquet file. Its images are decoded when they are asked for.
 
     Raises:
         DatasetError: If it is damaged or not of the expected layout.

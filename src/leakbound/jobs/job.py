@@ -108,7 +108,7 @@ class Step:
         settings: Model of its jobs' settings.
         command: Function behind the command line.
         jobs: Jobs that a configuration has of it.
-        resources: Entry of the configuration's ``resources`` that says what a job asks for; None for next to nothing.
+        resources: Entry of the configuration's ``resources`` that says what a job asks for. None for next to nothing.
         group: Name that jobs share which may run in one allocation of a cluster.
         local: Whether its jobs run on the machine of Snakemake, on a cluster too.
         final: Whether its jobs are made for themselves; of the others those are made that a job reads.

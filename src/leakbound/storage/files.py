@@ -55,7 +55,7 @@ def write_arrays(
     replace: bool = True,
     sealed: bool = True,
 ) -> None:
-    """Write named arrays, and strings about them, as one safetensors file; equal contents give equal bytes.
+    """Write named arrays, and strings about them, as one safetensors file. Equal contents give equal bytes.
 
     The strings go into one entry, because safetensors writes several in random order.
     """
@@ -138,7 +138,7 @@ def _parsed(text: str | bytes) -> Any:
 
 
 def write_rows(path: Path | str, rows: pd.DataFrame) -> None:
-    """Write a table as Parquet; equal tables give equal bytes."""
+    """Write a table as Parquet. Equal tables give equal bytes."""
     with atomic(path) as temporary:
         rows.to_parquet(temporary, index=False, compression="zstd")
 

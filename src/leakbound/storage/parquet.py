@@ -59,7 +59,7 @@ class ParquetSource:
         """Rows of some columns, or of all, in batches.
 
         Args:
-            columns: Names of columns, or of fields within one (``image.bytes``); None for all.
+            columns: Names of columns, or of fields within one (``image.bytes``). None for all.
 
         Raises:
             TooLargeError: If they would take more than is allowed.
@@ -98,13 +98,17 @@ class ParquetSource:
 
     def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
         """Bytes of the longest page of a column in one group of rows, decompressed; the decoder starts at the same."""
-        first, end = chunk.data_page_offset, chunk.total_compressed_size
+        first = chunk.data_page_offset
         if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
             first = chunk.dictionary_page_offset
-        at, end, pages, longest = first, first + end, 0, 0
+        at = first
+        end = first + chunk.total_compressed_size
+        pages = 0
+        longest = 0
         while at < end:
             header, length = self._header(at)
-            size, packed = header.get(2, -1), header.get(3, -1)
+            size = header.get(2, -1)
+            packed = header.get(3, -1)
             kinds = header.get(5, {}), header.get(8, {})  # of data in the first and the second version
             if not (isinstance(size, int) and isinstance(packed, int) and min(size, packed) >= 0):
                 raise ValueError("a page has no size")
@@ -114,7 +118,9 @@ class ParquetSource:
             if isinstance(encoding, int) and encoding in _COUNTED_INSIDE:
                 kind = _COUNTED_INSIDE[encoding]
                 raise ValueError(f"column {chunk.path_in_schema!r} is encoded as {kind}; encode it plainly")
-            longest, pages, at = max(longest, size), pages + 1, at + length + packed
+            longest = max(longest, size)
+            pages += 1
+            at += length + packed
             limits.check_limit(self._path, "pages or more in one column", pages, _MOST_PAGES)
         return longest
 

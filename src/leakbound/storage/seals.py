@@ -90,7 +90,7 @@ def seal_of(path: Path | str) -> Path:
 
 
 def sealed_by(seal: Path) -> Path | None:
-    """Path of the file that a seal belongs to, by the seal's name; none if the name is not that of a seal."""
+    """Path of the file that a seal belongs to, by the seal's name. None if the name is not that of a seal."""
     name = seal.name
     return seal.with_name(name[1 : -len(_SEAL)]) if name.startswith(".") and name.endswith(_SEAL) else None
 

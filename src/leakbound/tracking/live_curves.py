@@ -18,7 +18,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LiveCurves:
-    """Daemon thread that sends the curves so far now and then; it does nothing without a server.
+    """Daemon thread that sends the curves so far now and then. It does nothing without a server.
 
     Its values carry the time at which they were first seen, not that of any file: they are a view for the moment, and
     ``push`` deletes it when the finished run arrives.

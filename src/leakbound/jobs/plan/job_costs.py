@@ -15,7 +15,7 @@ class JobCost:
     Attributes:
         job: The job.
         cpu_seconds: On one thread of a CPU.
-        gpu_seconds: On a GPU, 0 for a job without one; None if nobody has measured such work.
+        gpu_seconds: On a GPU, 0 for a job without one. None if nobody has measured such work.
         disk: Bytes of its outputs, as far as they are large.
     """
 
@@ -62,7 +62,7 @@ class Machine:
         whose time on a GPU is that of starting its kernels, and too short for large ones.
 
         Returns:
-            Seconds; None if the time of one job is not known.
+            Seconds. None if the time of one job is not known.
         """
         seconds = []
         for one in estimates:

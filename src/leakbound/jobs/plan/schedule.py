@@ -50,7 +50,7 @@ def makespan(
 
 
 def _next_job(ready: dict[bool, list[int]], free: dict[bool, int]) -> int | None:
-    """Take the first job that a place is free for out of the ready ones; None if there is none."""
+    """Take the first job that a place is free for out of the ready ones. None if there is none."""
     kinds = [kind for kind in ready if ready[kind] and free[kind]]
     if not kinds or not free[False]:
         return None

@@ -48,7 +48,7 @@ class UnitCosts:
         return seconds[1]
 
     def seconds(self, work: Work) -> float | None:
-        """Seconds of some work on the device; None where nobody has measured such work there.
+        """Seconds of some work on the device. None where nobody has measured such work there.
 
         On a CPU, LeNet's time stands in for what was not measured on a network, times the ratio of their plain steps.
 
@@ -83,7 +83,7 @@ class UnitCosts:
         return ratio * self._on_cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:
-        """Value on a CPU on images of these colors, or of others; None if there is neither."""
+        """Value on a CPU on images of these colors, or of others. None if there is neither."""
         for other in (colors, 4 - colors):
             if seconds := self._values.get(("cpu", unit, model, other if model else 0)):
                 if other != colors:

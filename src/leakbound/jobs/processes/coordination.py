@@ -114,7 +114,7 @@ def _end_with(pid: int) -> None:
 
 
 def _read(root: Path) -> dict[str, Any]:
-    """Facts in the coordinator's lock file; none if they are missing or damaged."""
+    """Facts in the coordinator's lock file. None if they are missing or damaged."""
     try:
         with (root / _COORDINATOR_LOCK).open(encoding="utf-8") as file:
             facts = json.loads(file.read(_LONGEST_LOCK))

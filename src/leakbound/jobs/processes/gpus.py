@@ -21,7 +21,7 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 
 def take_gpu(folder: Path | None = None) -> str | None:
-    """Let this process see one GPU of those that the environment names, before it uses any; None if it names none.
+    """Let this process see one GPU of those that the environment names, before it uses any. None if it names none.
 
     Called once more, it keeps the GPU. Where files cannot be locked, the first GPU is taken.
 
