@@ -50,7 +50,13 @@ def test_its_attack_scores_networks_of_its_dataset(place):
     dataset = datasets.prepare("digits", config.datasets["dark"], seed=0)
     network = models.build("mlp", 1, 10, torch_generator(0, "test"), 8)
     weights = {name: value.detach()[None] for name, value in network.state_dict().items()}
-    coordinates = {"model": "mlp", "dataset": dataset, "config": None, "seed": 0, "slug": "digits/mlp/none/n100-b32"}
+    coordinates = {
+        "model": "mlp",
+        "dataset": dataset,
+        "config": config.attacks.custom["guess"],
+        "seed": 0,
+        "slug": "digits/mlp/none/n100-b32",
+    }
     request = AttackRequest(**coordinates, replicas=(1,), weights=weights)
     rows, arrays = importlib.import_module("my_attack").attack(request)
     assert rows["value"].between(0.3, 0.7).all()
