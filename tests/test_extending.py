@@ -1,5 +1,6 @@
 """The worked example of docs/extending.md is read as it stands: its modules are imported and its jobs are listed."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from leakbound import datasets, models
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.registry import load
+from leakbound.randomness.seeding import torch_generator
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 PLACED = re.findall(r"^```(?:python|yaml)\n# ((?:mine/)?[\w/]+\.(?:py|yaml))([^\n]*)\n(.*?)^```", PAGE, re.M | re.S)
@@ -42,9 +45,27 @@ def test_the_worked_example_is_whole(place):
     assert sum(job.step == "attack" for job in jobs) == 3
 
 
+def test_its_attack_scores_networks_of_its_dataset(place):
+    config = reading.load(Path("mine/config.yaml"))
+    dataset = datasets.prepare("digits", config.datasets["dark"], seed=0)
+    network = models.build("mlp", 1, 10, torch_generator(0, "test"), 8)
+    weights = {name: value.detach()[None] for name, value in network.state_dict().items()}
+    coordinates = {
+        "model": "mlp",
+        "dataset": dataset,
+        "config": config.attacks.custom["guess"],
+        "seed": 0,
+        "slug": "digits/mlp/none/n100-b32",
+    }
+    request = AttackRequest(**coordinates, replicas=(1,), weights=weights)
+    rows, arrays = importlib.import_module("my_attack").attack(request)
+    assert rows["value"].between(0.3, 0.7).all()
+    assert (len(rows), arrays) == (1, {})
+
+
 def test_its_defense_rounds_and_its_reader_reads(place):
-    step = load("my_training:RoundedStep", "step")(defense=None, level=1)
+    step = importlib.import_module("my_training").RoundedStep(defense=None, level=1)
     (rounded,) = step.disguised([torch.tensor([1.0, 0.3, -0.2])], None)
     assert rounded.tolist() == [1.0, 0.5, 0.0]
-    raw = load("my_data:read", "reader")("dark", None)
+    raw = importlib.import_module("my_data").read("dark", None)
     assert raw.train.decode(np.arange(3)).shape == (3, 8, 8, 1)
