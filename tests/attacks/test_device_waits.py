@@ -13,7 +13,7 @@ from leakbound.attacks.model_inversion import queries as inverting
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import memory
 from leakbound.training.client_steps import record_gradients
-from leakbound.training.factors import strided_windows
+from leakbound.training.known_layers import strided_windows
 from leakbound.training.stack import stacked
 from operations import waits
 

@@ -31,12 +31,12 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import prepare
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 from leakbound.metrics import auc_interval
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
-from leakbound.training.references import reference_request
+from leakbound.training.reference_training import reference_request
 
 RATE = 0.05
 SHORT = MembershipConfig(epochs=10, learning_rates=(1e-3,))

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import Attack
 from leakbound.config.defenses import Defense, Undefended
@@ -70,7 +70,7 @@ class AttackRequest(Generic[Config]):
     references: Any = None
     defense: Defense = field(default_factory=Undefended)
     level: float | None = None
-    channel: Channel | None = None
+    channel: GaussianChannel | None = None
     moments: Moments | None = None
     batch_size: int = 1
     privacy_noise: PrivacyNoise = "seeded"

@@ -29,7 +29,7 @@ from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.datasets import Split
@@ -120,7 +120,7 @@ class _LazyLaw:
     """Law of released images, made from the attacker's records when it is first needed: it takes seconds."""
 
     images: Float[np.ndarray, "n colors height width"]
-    channel: Channel | None
+    channel: GaussianChannel | None
 
     @cached_property
     def law(self) -> Law:

@@ -23,7 +23,7 @@ from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_o
 from leakbound.attacks.gradient_inversion.layer_chain import INSIDE, Activation, Link, chain_of
 from leakbound.attacks.gradient_inversion.searches import Part, in_parts
 from leakbound.training import memory, stack
-from leakbound.training.factors import windows
+from leakbound.training.known_layers import windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold

@@ -19,7 +19,7 @@ from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.rows import rows
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import UsesConfig
@@ -130,7 +130,7 @@ class _Records:
 def _errors(
     truth: Float[np.ndarray, "n colors height width"],
     found: Float[np.ndarray, "uses n colors height width"],
-    channel: Channel,
+    channel: GaussianChannel,
     moments: Moments,
 ) -> Float[np.ndarray, " n"]:
     """Squared error of each image's estimate from some noisy versions."""
@@ -139,7 +139,7 @@ def _errors(
     return metrics.mse(truth, np.clip(estimates, -LARGEST_PIXEL, LARGEST_PIXEL))
 
 
-def _line(channel: Channel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
+def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
     """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts reveal nothing."""
     covariance = moments.covariance
     if channel.basis is not None:

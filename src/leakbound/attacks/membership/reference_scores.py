@@ -18,7 +18,7 @@ from torch import nn
 from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.attacks.trained_networks import Networks, load_weights
 from leakbound.datasets import ImageDataset
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 
 _LEAST = 2  # references that an attacker compares with
 _PRIOR_MODELS = 10.0  # references inside that weigh as much as the curve through those of all records

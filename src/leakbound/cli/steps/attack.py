@@ -13,7 +13,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
-from leakbound.cli.settings import DefendedSettings
+from leakbound.cli.job_settings import DefendedSettings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
@@ -138,7 +138,7 @@ def attack(
     from leakbound.accounting.statement import attack_releases
     from leakbound.attacks.attack_request import AttackRequest
     from leakbound.attacks.trained_networks import Networks, attack_networks
-    from leakbound.registry import ATTACKS, load
+    from leakbound.registry import ATTACKS, load_attribute
 
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
     device, images = device_name(asked.device), read_dataset(dataset)
@@ -150,7 +150,7 @@ def attack(
         "device": device,
     }
     began = time.time()
-    function = load(config.function, f"function of {asked.attack}")
+    function = load_attribute(config.function, f"function of {asked.attack}")
     _check_pairs(weights=weights, rates=rates)
     _check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
