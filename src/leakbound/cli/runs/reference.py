@@ -102,7 +102,7 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
-    """What is kept of each figure, by the configuration with most replicas, and of these by that with most jobs."""
+    """Results kept of each figure: of the configuration with most replicas, and of these with most jobs."""
     from leakbound.figures.notes import notes, warnings, with_epsilon
     from leakbound.figures.report.pages import Kept
 
