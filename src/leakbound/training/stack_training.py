@@ -44,7 +44,7 @@ class Learner(Protocol):
         """All that the next steps depend on, as tensors and plain values."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
 
 
 class StackTraining:
@@ -209,7 +209,9 @@ class StackTraining:
         """Return weights, curves, events and divergence of the slots at the end, with points of other lengths."""
         kept = [self._kept_weights(length) for length in self._request.lengths]
         return {
-            "weights": {name: torch.stack([one[name] for one in kept], dim=1).flatten(0, 1) for name in kept[0]},
+            "weights": {
+                name: torch.stack([weights[name] for weights in kept], dim=1).flatten(0, 1) for name in kept[0]
+            },
             "rows": self._rows,
             "ends": self._points_of_other_lengths(),
             "events": [self._ended[number] for number in range(len(self._slots))],
