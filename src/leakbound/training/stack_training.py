@@ -115,7 +115,7 @@ class StackTraining:
         rows = {"train": self._parts["members"], "validation": self._parts["validation"], "test": None}
         measured = {}
         for name, split in splits.items():
-            labels = self._labels if split is data.pool else None
+            labels = None if name == "test" else self._labels
             loss, accuracy = stack.evaluate_split(self._learner.model, params, split, rows[name], labels, whole=whole)
             measured[f"{name}_loss"] = loss
             measured[f"{name}_accuracy"] = accuracy
