@@ -10,7 +10,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config
 from leakbound.federated.run_tables import composition, tabulate_runs, threat_table
-from leakbound.jobs.federated import federated_runs
+from leakbound.jobs.federated_runs import federated_runs
 from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable
 

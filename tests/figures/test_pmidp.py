@@ -12,7 +12,7 @@ from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.run_tables import composition, tabulate_runs
-from leakbound.jobs.federated import federated_runs
+from leakbound.jobs.federated_runs import federated_runs
 from verdicts import evaluate
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"

@@ -12,19 +12,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound import __version__
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
 from leakbound.federated import clients, leaks, noise_calibration, partition
 from leakbound.federated.noise_calibration import AggregateNoise, PerClient
-from leakbound.jobs.federated import ADAPTED, FederatedRun
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
-from leakbound.storage.provenance import settings_hash
 from leakbound.training import memory, stack
-from leakbound.training.checkpoint import Checkpoint, records_hash
+from leakbound.training.checkpoint import Checkpoint, identity_hash
 from leakbound.training.precision import full_precision
 
 logger = logging.getLogger("leakbound")
@@ -342,14 +340,7 @@ def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
 def _identity(request: FederatedRequest) -> str:
     """Hash of all that the course of a run depends on."""
     unused = {"checkpoint_seconds", "replicas", "sweeps", "models"}
-    return settings_hash(
-        {
-            "arrays": records_hash(request.dataset, request.dataset.arrays(), request.privacy_noise),
-            "drawing": asdict(request.dataset.drawing),
-            "run": asdict(request.run),
-            "config": request.config.model_dump(mode="json", exclude=unused),
-            "versions": [__version__, torch.__version__],
-            "device": torch.device(request.device).type,
-            **{name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")},
-        }
-    )
+    settings = {name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")}
+    settings |= {"run": asdict(request.run), "config": request.config.model_dump(mode="json", exclude=unused)}
+    settings["device"] = torch.device(request.device).type
+    return identity_hash(request.dataset, request.dataset.arrays(), settings)

@@ -6,7 +6,7 @@ A comparison with them shows what a network has learned about a record beyond wh
 from collections.abc import Iterable
 from dataclasses import replace
 
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 from leakbound.randomness.seeding import derive_seed
 from leakbound.training.request import TrainingRequest
 

@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.registry import load
+from leakbound.registry import load_attribute
 from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest, TrainingResult
 from leakbound.training.sgd import initial_network
@@ -52,7 +52,7 @@ def train(request: TrainingRequest) -> TrainingResult:
         >>> train(request).weights["head.weight"].shape
         torch.Size([2, 2, 32])
     """
-    trainer = load(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
+    trainer = load_attribute(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
     check_request(request)
     with full_precision(request.device):
         return cast(TrainingResult, trainer(request))

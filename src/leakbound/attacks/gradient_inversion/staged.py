@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.gradient_inversion.closed_form import calls_of, chain_of, descend, equal, passable
+from leakbound.attacks.gradient_inversion.closed_form import descend
+from leakbound.attacks.gradient_inversion.layer_chain import calls_of, chain_of, equal, passable
 from leakbound.training.client_steps import Gradients
 from leakbound.training.known_layers import own_parameters, windows
 from leakbound.training.stacked_layers import Pulled, convolution

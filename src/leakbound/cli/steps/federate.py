@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import model_validator
 
 from leakbound import storage
-from leakbound.cli.inputs import device_name, read_dataset, write_provenance
-from leakbound.cli.settings import Device, JobSettings
-from leakbound.cli.steps.live import LiveOption, PresetOption, watching
+from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
+from leakbound.cli.job_settings import Device, JobSettings
+from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
-from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.table import RunTable
@@ -147,8 +147,7 @@ def federate(
         leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
         released=[one.to_dict() for one in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)],
     )
-    for path in rows.parent.glob("checkpoint-*.pt"):
-        path.unlink()
+    remove_checkpoints(rows)
 
 
 STEP = Step(FederateSettings, federate, jobs, resources="train", resumes=True)
