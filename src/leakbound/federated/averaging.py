@@ -39,9 +39,12 @@ class FederatedRequest:
         run: Scheme, clients, thresholds and budgets.
         config: Rounds, epochs, batches, learning rate; what the other fields say of sweeps is not used.
         records: Records of each client.
+        seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose).
+        privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
+        replicas: Federations that repeat the experiment, with records, weights, batches and noise of their own.
+        device: Where it is trained, e.g. ``cpu`` or ``cuda``.
+        checkpoint: File to resume from and to save to; None to do neither.
         on_rows: Called at each point of the curves with all rows so far, for a live view.
-
-    The others are those of :class:`leakbound.training.request.TrainingRequest`; replicas are federations.
     """
 
     dataset: ImageDataset
@@ -80,12 +83,34 @@ class FederatedResult:
 def train_federation(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was killed and went on
-    from its checkpoint; with secure noise they never do. The checkpoint stays, for the caller to remove once the result
-    is stored.
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was interrupted and
+    resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for the caller to remove once
+    the result is stored.
+
+    Args:
+        request: The run: data, scheme, budgets, replicas.
+
+    Returns:
+        Curves, leaks and the last average of each replica.
 
     Raises:
         ValueError: If there are fewer members than the clients need, or there is no such origin of noise.
+
+    Example:
+        >>> import numpy as np
+        >>> from leakbound.datasets import Drawing, ImageDataset, Split
+        >>> generator = np.random.default_rng(0)
+        >>> images = generator.uniform(-1, 1, (60, 1, 8, 8)).astype(np.float32)
+        >>> records = Split(images, np.arange(60) % 2)
+        >>> drawing = Drawing(members=20, validation=10, seed=0)
+        >>> dataset = ImageDataset("noise", ("even", "odd"), records, records, records, drawing)
+        >>> from leakbound.config.federated import FederatedConfig
+        >>> from leakbound.jobs.federated import FederatedRun
+        >>> run = FederatedRun("noise", "mlp", "client", n_clients=4, max_param_norm=5.0, mi_budget=200.0)
+        >>> config = FederatedConfig(communication_rounds=2, local_epochs=1, batch_size=5, evaluations=2)
+        >>> result = train_federation(FederatedRequest(dataset=dataset, run=run, config=config, records=5, seed=0))
+        >>> result.parameters.shape == (1, result.dimension)
+        True
     """
     check_origin(request.privacy_noise)
     with full_precision(request.device):
@@ -97,7 +122,8 @@ def _federated(request: FederatedRequest) -> FederatedResult:
     identity = _identity(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"finished": [], "current": None}
-    finished, current = saved["finished"], saved["current"]
+    finished = saved["finished"]
+    current = saved["current"]
     for replica in range(len(finished), request.replicas):
         federation = Federation(request, replica)
         if current is not None:
@@ -129,8 +155,10 @@ class Federation:
     """
 
     def __init__(self, request: FederatedRequest, replica: int) -> None:
-        self._request, self._replica = request, replica
-        run, members = request.run, request.dataset.members(replica)
+        self._request = request
+        self._replica = replica
+        run = request.run
+        members = request.dataset.members(replica)
         self._words = words = (request.seed, run.dataset, replica)
         colors, height, width = members.images.shape[1:]
         model = build(
@@ -163,7 +191,8 @@ class Federation:
 
     def noise(self) -> AggregateNoise:
         """Noise and weights of the round to come, from budgets and thresholds."""
-        run, dimension = self._request.run, len(self.parameters)
+        run = self._request.run
+        dimension = len(self.parameters)
         if self.budgets is None:
             return noise_calibration.no_noise(run.n_clients)
         if run.scheme == "personalized":
@@ -176,12 +205,12 @@ class Federation:
         total = self._request.config.communication_rounds
         if self.round == total or self._diverged:
             return False
-        asked = self.noise()
-        average, norms = self._average(asked)
+        round_noise = self.noise()
+        average, norms = self._average(round_noise)
         self.round += 1
-        self.parameters = clients.perturb(average, asked.server_std, self._source("server_noise", self.round))
+        self.parameters = clients.perturb(average, round_noise.server_std, self._source("server_noise", self.round))
         for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
-            now = leak(asked, self.thresholds, len(average))
+            now = leak(round_noise, self.thresholds, len(average))
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
             self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
         if self._request.run.scheme in ADAPTED:
@@ -193,30 +222,33 @@ class Federation:
             self._diverged = True
             self.parameters = torch.full_like(self.parameters, torch.nan)
         elif self.at_a_point:
-            self._evaluate(asked)
+            self._evaluate(round_noise)
         return True
 
     @property
     def at_a_point(self) -> bool:
         """True if the curves have a point at this round: the first, the last, and others evenly between."""
-        rounds, points = self._request.config.communication_rounds, self._request.config.evaluations
+        rounds = self._request.config.communication_rounds
+        points = self._request.config.evaluations
         return self.round in {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
 
-    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
+    def _average(self, round_noise: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
         """Average of all uploads, summed in float64, and the norms before clipping."""
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
         norms: list[float] = []
         for first in range(0, self._request.run.n_clients, self._stack):
             chunk = range(first, min(first + self._stack, self._request.run.n_clients))
-            uploads, before = self._uploads(chunk, asked)
-            weights = torch.from_numpy(asked.weights[chunk.start : chunk.stop]).to(total.device)
+            uploads, before = self._uploads(chunk, round_noise)
+            weights = torch.from_numpy(round_noise.weights[chunk.start : chunk.stop]).to(total.device)
             total += weights @ uploads.double()
             norms += before
         return total.float(), np.array(norms)
 
-    def _uploads(self, chunk: range, asked: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
+    def _uploads(self, chunk: range, round_noise: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
         """Uploads of some clients in this round, and the norms before clipping."""
-        config, records, following = self._request.config, self._request.records, self.round + 1
+        config = self._request.config
+        records = self._request.records
+        following = self.round + 1
         drawn = [
             self.held[client][
                 clients.draw_batches(records, config.batch_size, config.local_epochs, *self._words, client, following)
@@ -231,7 +263,7 @@ class Federation:
         vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
         return torch.stack(
             [
-                clients.perturb(vector, float(asked.client_std[client]), self._source("noise", client, following))
+                clients.perturb(vector, float(round_noise.client_std[client]), self._source("noise", client, following))
                 for client, vector in zip(chunk, vectors, strict=True)
             ]
         ), before
@@ -240,16 +272,17 @@ class Federation:
         """Noise of one purpose and round, on the device of the parameters."""
         return noise_source(self._request.privacy_noise, *self._words, *purpose, device=self.parameters.device)
 
-    def _evaluate(self, asked: AggregateNoise) -> None:
+    def _evaluate(self, round_noise: AggregateNoise) -> None:
         """Extend the curves, and at the end add what is known only then."""
         last = self.round == self._request.config.communication_rounds
         average = self.model, clients.unflattened(self.parameters[None], self.model)
-        held, data = self.held.flatten().sort().values.numpy(), self._request.dataset
+        held = self.held.flatten().sort().values.numpy()
+        data = self._request.dataset
         loss = stack.evaluate_split(*average, self._members, held, whole=last)[0].item()
         accuracy = stack.evaluate_split(*average, data.test, whole=last)[1].item()
         values = {"train_loss": loss, "test_accuracy": accuracy, "threshold": float(self.thresholds.mean())}
         if last:
-            distance = float(np.abs(asked.weights - 1 / len(asked.weights)).sum())
+            distance = float(np.abs(round_noise.weights - 1 / len(round_noise.weights)).sum())
             values |= {"final_loss": loss, "final_accuracy": accuracy, "weight_distance": distance}
             values |= {name: float(leak.max()) for name, leak in self._leaks.items()}
         if not np.isfinite(values["threshold"]):
@@ -262,7 +295,8 @@ class Federation:
                 for client, value in enumerate(leak)
             ]
         described = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3])
-        slug, total = self._request.run.slug, self._request.config.communication_rounds
+        slug = self._request.run.slug
+        total = self._request.config.communication_rounds
         logger.info("%s, replica %d: round %d of %d: %s", slug, self._replica, self.round, total, described)
 
     def rows(self) -> list[tuple[int, int, int, str, float]]:
@@ -282,8 +316,10 @@ class Federation:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        self.round, self._rows, self._diverged = state["round"], state["rows"], state["diverged"]
+        """Resume from :meth:`state`."""
+        self.round = state["round"]
+        self._rows = state["rows"]
+        self._diverged = state["diverged"]
         self.parameters = state["parameters"].to(self.parameters.device)
         self.thresholds = np.array(state["thresholds"])
         self._leaks = {name: np.array(leak) for name, leak in state["leaks"].items()}

@@ -25,9 +25,11 @@ def flattened(params: stack.Parameters) -> Float[Tensor, "slots d"]:
 
 def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Parameters:
     """Vectors as parameters of ``model``, copied, one slot each."""
-    named = dict(model.named_parameters())
-    pieces = vectors.split([value.numel() for value in named.values()], dim=1)
-    return {name: piece.reshape(-1, *named[name].shape).clone() for name, piece in zip(named, pieces, strict=True)}
+    parameters = dict(model.named_parameters())
+    pieces = vectors.split([value.numel() for value in parameters.values()], dim=1)
+    return {
+        name: piece.reshape(-1, *parameters[name].shape).clone() for name, piece in zip(parameters, pieces, strict=True)
+    }
 
 
 def draw_batches(
@@ -36,7 +38,8 @@ def draw_batches(
     """Positions among a client's records for τ epochs of steps in one round, from that round's own seed."""
     generator = torch_generator(seed, dataset, replica, "batches", client, round_)
     size = min(batch_size, records)
-    batches, steps = ShuffledBatches(records, size, generator), math.ceil(local_epochs * records / size)
+    batches = ShuffledBatches(records, size, generator)
+    steps = math.ceil(local_epochs * records / size)
     return torch.stack([batches.draw() for _ in range(steps)])
 
 

@@ -42,12 +42,12 @@ _STATE = "leakbound.personalized"
 
 
 class PersonalizedNoise:
-    """Client mod: clip what training returns, add noise that meets the client's own budget, tell its strength.
+    """Client mod: clip what training returns, add noise that meets the client's own budget, and state its strength.
 
-    Noise is σ_k = α_k/√N, so that the average of all N replies tells at most ε_k nats of this client in one round;
+    Noise is σ_k = α_k/√N, so that the average of all N replies reveals at most ε_k nats about this client in one round;
     rounds add up. The server itself sees the reply and learns about N times as much. Other clients must do the same.
     A reply holds nothing but the noisy parameters, how strong their noise is, and the metrics named here. Training that
-    ends in numbers that are not finite counts as one that changed nothing (or ended at 0), and tells nobody so.
+    ends in numbers that are not finite counts as one that changed nothing (or ended at 0), and is not reported.
 
     Args:
         mi_budget: Budget ε_k in nats for one round, > 0, or what gives it for a node; by default the node's
@@ -57,10 +57,10 @@ class PersonalizedNoise:
         max_rounds: Most rounds that are answered, >= 1, so that ε_k times this bounds them all; by default the node's
             configuration ``max-rounds``. One of the two is required: a server could ask without end.
         least_noise_std: Floor of σ_k, whatever the other settings say, >= 0.
-        metrics: Names of metrics that leave without noise beside the parameters, e.g. ``num-examples``.
+        metrics: Names of metrics that are sent without noise in addition to the parameters, e.g. ``num-examples``.
         max_param_norm: Clipping threshold of the first round.
         clip_rate: Rate at which the threshold follows the norms, in [0, 1); 0 keeps it. A threshold that follows the
-            norms tells them to the server.
+            norms reveals them to the server.
         clipped: Whether parameters are clipped or their change.
         generator: Gives the generator of a node's noise in a round, to repeat a simulation; who knows its seed can
             subtract the noise. By default noise is secure and released on a grid (:mod:`leakbound.randomness`).
@@ -86,10 +86,15 @@ class PersonalizedNoise:
             raise ValueError(f"clip_rate = {clip_rate}: must be at least 0 and below 1; 0 keeps the threshold")
         if not 0 <= least_noise_std < math.inf:
             raise ValueError(f"least_noise_std = {least_noise_std}: must be at least 0 and finite")
-        self._mi_budget, self._generator = mi_budget, generator
-        self._n_clients, self._max_rounds = n_clients, max_rounds
-        self._least_std, self._metrics = least_noise_std, frozenset(metrics)
-        self._max_param_norm, self._clip_rate, self._clipped = max_param_norm, clip_rate, clipped
+        self._mi_budget = mi_budget
+        self._generator = generator
+        self._n_clients = n_clients
+        self._max_rounds = max_rounds
+        self._least_std = least_noise_std
+        self._metrics = frozenset(metrics)
+        self._max_param_norm = max_param_norm
+        self._clip_rate = clip_rate
+        self._clipped = clipped
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the client train, and make its reply private.
@@ -137,11 +142,11 @@ class PersonalizedNoise:
         config = _only(message.content.config_records, "ConfigRecord")
         if N_CLIENTS not in config:
             raise ValueError(f"the message has no {N_CLIENTS!r}: use the strategy PersonalizedAveraging")
-        own = _own_count(context, N_CLIENTS, self._n_clients)
-        if own is None:
+        n_clients = _own_count(context, N_CLIENTS, self._n_clients)
+        if n_clients is None:
             raise ValueError(f"n_clients: give it, or {N_CLIENTS!r} in the node's configuration; a server may lie")
-        if type(config[N_CLIENTS]) is not int or config[N_CLIENTS] != own:
-            raise ValueError(f"{N_CLIENTS} = {config[N_CLIENTS]!r} in the message: this client knows of {own}")
+        if type(config[N_CLIENTS]) is not int or config[N_CLIENTS] != n_clients:
+            raise ValueError(f"{N_CLIENTS} = {config[N_CLIENTS]!r} in the message: this client knows of {n_clients}")
         round_ = config.get(_ROUND)
         last, answered = (0, 0) if kept is None else (int(kept[_ROUND]), int(kept[_ANSWERED]))
         if type(round_) is not int or round_ <= last:
@@ -167,9 +172,9 @@ class PersonalizedNoise:
         """Leave nothing in a reply but its parameters, the metrics that may leave, and the strength of the noise."""
         metrics = _only(reply.content.metric_records, "MetricRecord")
         (arrays_name,), (metrics_name,) = reply.content.array_records, reply.content.metric_records
-        told = {name: value for name, value in metrics.items() if name in self._metrics}
+        kept = {name: value for name, value in metrics.items() if name in self._metrics}
         reply.content = RecordDict(
-            {arrays_name: _only_arrays(reply), metrics_name: MetricRecord({**told, NOISE_STD: std})}
+            {arrays_name: _only_arrays(reply), metrics_name: MetricRecord({**kept, NOISE_STD: std})}
         )
 
 
@@ -219,16 +224,16 @@ class PersonalizedAveraging(FedAvg):
         return average, MetricRecord({"aggregate-std": float(np.linalg.norm(weights * stds))})
 
 
-def _own_count(context: Context, name: str, given: int | None) -> int | None:
+def _own_count(context: Context, name: str, setting: int | None) -> int | None:
     """A whole number of at least 1 from the mod's settings or else the node's configuration; None if neither has it.
 
     Raises:
         ValueError: If it is anything else.
     """
-    found = context.node_config.get(name) if given is None else given
-    if found is not None and (type(found) is not int or found < 1):
-        raise ValueError(f"{name} = {found!r} in this client's own settings: must be a whole number of at least 1")
-    return found
+    count = context.node_config.get(name) if setting is None else setting
+    if count is not None and (type(count) is not int or count < 1):
+        raise ValueError(f"{name} = {count!r} in this client's own settings: must be a whole number of at least 1")
+    return count
 
 
 def _only(records: Any, kind: str) -> Any:

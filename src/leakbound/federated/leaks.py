@@ -1,8 +1,8 @@
 """Leaks of federated averaging about a client: to those who see the average, to the server, in one round and in all.
 
-All leaks are in nats and bound the mutual information over every law of the clipped parameters. Rounds compose by the
-chain rule, which also holds where a client trains on what was published before: T rounds tell at most the sum of what
-each tells. The paper bounds one round alone.
+All leaks are in nats and bound the mutual information over every distribution of the clipped parameters. Rounds compose
+by the chain rule, which also holds where a client trains on what was published before: T rounds reveal at most the sum
+of what each reveals. The paper bounds one round alone.
 """
 
 import math
@@ -30,8 +30,12 @@ def aggregate_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension:
 def server_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
     """Leak of one upload about its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
 
-    With noise at the clients this is about N times the leak to the average; the budgets do not bound it. Arguments are
-    those of :func:`aggregate_leak`.
+    With noise at the clients this is about N times the leak to the average; the budgets do not bound it.
+
+    Args:
+        noise: Weights and noise of the round.
+        max_param_norms: Clipping threshold C_k of each client.
+        dimension: Number of parameters d.
     """
     return _gaussian_leak(max_param_norms, noise.client_std, dimension)
 
@@ -45,8 +49,8 @@ def _gaussian_leak(norms: PerClient, std: PerClient, dimension: int) -> PerClien
 def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:
     """Leak of T rounds if the same vector is sent in each, (d/2) ln(1 + T·(e^{2ε/d} − 1)) ≤ T·ε.
 
-    Repeated looks at one secret add precisions, so this is less than the sum; a vector that changes is covered by the
-    sum alone.
+    Repeated releases of one secret add precisions, so this is less than the sum. Only the sum covers a vector that
+    changes.
 
     Args:
         mi_budget: ε of one round in nats, > 0.
@@ -58,7 +62,7 @@ def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:
 
 
 def budget_per_round(total: float, rounds: int, dimension: int | None = None) -> float:
-    """Budget ε of each round so that all T together tell at most ``total`` nats.
+    """Budget ε of each round so that all T together reveal at most ``total`` nats.
 
     Args:
         total: Nats over all rounds, > 0.

@@ -49,8 +49,8 @@ class AggregateNoise:
 def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> PerClient:
     """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.
 
-    Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any law of the vector can send through noise of
-    that strength. For d ≫ ε, α ≈ C/√(2ε).
+    Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any distribution of the vector can send through
+    noise of that strength. For d ≫ ε, α ≈ C/√(2ε).
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
@@ -72,10 +72,10 @@ def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension:
 def server_noise(
     max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
 ) -> AggregateNoise:
-    """Noise that the server adds so that the average tells at most ε_k of each client, σ_s = max_k p_k α_k.
+    """Noise that the server adds so that the average reveals at most ε_k about each client, σ_s = max_k p_k α_k.
 
     Args:
-        max_param_norms: As for :func:`log_noise_unit`, like budgets and dimension.
+        max_param_norms: Clipping threshold C_k of each client, > 0.
         mi_budgets: Budget ε_k of each client in nats for one round.
         dimension: Number of parameters d.
         weights: Shares p_k that sum to 1; equal ones if not given.
@@ -85,7 +85,7 @@ def server_noise(
 
     Source:
         PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). Sufficient, and in low dimension more than necessary:
-        the law that attains the bound does not respect the threshold.
+        the distribution that attains the bound does not respect the threshold.
     """
     shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
     return AggregateNoise(shares, np.zeros(len(shares)), math.exp(log_needed))
@@ -94,12 +94,19 @@ def server_noise(
 def client_noise(
     max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
 ) -> AggregateNoise:
-    """Equal noise that every client adds so that the average tells at most ε_k of each, σ_c = max_k p_k α_k / ‖p‖.
+    """Equal noise that every client adds so that the average reveals at most ε_k about each, σ_c = max_k p_k α_k / ‖p‖.
 
-    The average has the same law as under :func:`server_noise` (Theorem 2). The bound is about the average: whoever sees
-    an upload learns far more (:func:`leakbound.federated.server_leak`).
+    The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound is about the average: an
+    upload reveals far more (:func:`leakbound.federated.server_leak`).
 
-    Arguments and errors are those of :func:`server_noise`.
+    Args:
+        max_param_norms: Clipping threshold C_k of each client, > 0.
+        mi_budgets: Budget ε_k of each client in nats for one round, > 0.
+        dimension: Number of parameters d.
+        weights: Shares p_k that sum to 1; equal ones if not given.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Source:
         PMIDP-FL, Corollary 1 (one C and ε for all), and (5.21), the baseline of PMIDP-FL.
@@ -117,7 +124,13 @@ def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimens
     on budgets and thresholds, not on how many records a client has: the average leans towards clients with loose
     budgets.
 
-    Arguments and errors are those of :func:`log_noise_unit`.
+    Args:
+        max_param_norms: Clipping threshold C_k of each client, > 0.
+        mi_budgets: Budget ε_k of each client in nats for one round, > 0.
+        dimension: Number of parameters d.
+
+    Raises:
+        ValueError: If a threshold, a budget or the dimension is not positive and finite.
 
     Source:
         PMIDP-FL, Theorem 3 and Corollary 2.
@@ -157,7 +170,7 @@ def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: flo
 
     Returns:
         New thresholds, at least ``LEAST_PARAM_NORM``. They are functions of the private history, and σ_k, which is sent
-        in clear, tells them: the budgets do not cover that.
+        in clear, reveals them: the budgets do not cover that.
 
     Source:
         PMIDP-FL, (5.18).

@@ -19,8 +19,8 @@ def split_records(
         records: Records of each client.
         generator: Draws them.
         concentration: None draws uniformly. A number draws each client's class proportions from a symmetric Dirichlet
-            law of this concentration and its records class by class; where a class is used up, the rest of the client's
-            records come from the classes that are left. Small numbers give each client few classes.
+            distribution of this concentration and its records class by class; where a class is used up, the rest of
+            the client's records come from the classes that are left. Small numbers give each client few classes.
 
     Raises:
         ValueError: If there are fewer records than asked for, or the concentration is not positive.

@@ -49,13 +49,13 @@ def _gaps(table: pd.DataFrame) -> pd.DataFrame:
     joined = losses[losses["scheme"] != "none"].merge(
         clean.rename("clean").reset_index(), on=["dataset", "communication_round"]
     )
-    found = [
+    gaps = [
         joined[joined["communication_round"] == ends[end]].assign(
             metric=metric, value=lambda rows: rows["value"] - rows["clean"], communication_round=None
         )
         for end, metric in (("min", "gap_first"), ("max", "gap_last"))
     ]
-    return pd.concat(found).drop(columns="clean") if len(joined) else joined.drop(columns="clean")
+    return pd.concat(gaps).drop(columns="clean") if len(joined) else joined.drop(columns="clean")
 
 
 def _advantages(table: pd.DataFrame) -> pd.DataFrame:
@@ -92,9 +92,10 @@ def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds:
         those who see the averages but the last. ``final_leak`` is the same at t = ``rounds``, ``first_leak`` at 1.
     """
     steps = sorted({round(step) for step in np.geomspace(1, rounds, _POINTS)})
-    found = []
+    leaks = []
     for dataset, (model, dimension) in networks.items():
-        norms, budgets = np.ones(n_clients), np.full(n_clients, mi_budget)
+        norms = np.ones(n_clients)
+        budgets = np.full(n_clients, mi_budget)
         upload = float(server_leak(client_noise(norms, budgets, dimension), norms, dimension)[0])
         for step in steps:
             values = {
@@ -103,8 +104,8 @@ def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds:
                 "static": static_leak(mi_budget, dimension, step),
                 "uploads": step * upload,
             }
-            found += [(dataset, model, variant, step, "leak", value) for variant, value in values.items()]
-    rows = pd.DataFrame(found, columns=["dataset", "model", "variant", "communication_round", "metric", "value"])
+            leaks += [(dataset, model, variant, step, "leak", value) for variant, value in values.items()]
+    rows = pd.DataFrame(leaks, columns=["dataset", "model", "variant", "communication_round", "metric", "value"])
     last, first = (rows[rows["communication_round"] == step] for step in (rounds, 1))
     return pd.concat([rows, last.assign(metric="final_leak"), first.assign(metric="first_leak")], ignore_index=True)
 
@@ -133,6 +134,6 @@ def curves(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_scores(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a run that tell its end and its leaks, with the columns of an attack's."""
+    """Rows of a run about its end and its leaks, with the columns of an attack's."""
     kept = rows[(rows["unit"] == -1) & rows["metric"].str.startswith(("final_", "leak_", "weight_"))]
     return kept.assign(variant="")

@@ -61,15 +61,25 @@ class Classifier(nn.Module, ABC):
 
 
 def build(name: str, colors: int, classes: int, generator: torch.Generator, side: int = _SIDE) -> nn.Module:
-    """Make the registered network ``name`` with weights drawn from ``generator``, a generator of the CPU.
+    """Build a registered network with weights drawn from a generator; the global generator is left as it was.
 
-    For images of another side than 32 the network is made with the keyword ``size``.
-
-    Layers draw weights when they are made; those are thrown away and the global generator is left as it was.
+    Args:
+        name: Registered name, e.g. ``lenet``.
+        colors: Planes of an image, 1 or 3.
+        classes: Number of labels, at least 2.
+        generator: Draws the weights; a generator of the CPU.
+        side: Height and width of an image in pixels. For others than 32 the network is made with the keyword ``size``.
 
     Raises:
         UnknownNameError: If no model has this name.
         ImageShapeError: If it cannot be made for images of that side.
+
+    Example:
+        >>> import torch
+        >>> from leakbound import models
+        >>> network = models.build("mlp", colors=1, classes=10, generator=torch.Generator().manual_seed(0), side=8)
+        >>> sum(parameter.numel() for parameter in network.parameters())
+        2410
     """
     constructor = MODELS.get(name)
     with torch.random.fork_rng(devices=[]):

@@ -25,9 +25,9 @@ def initialize(model: nn.Module, generator: torch.Generator) -> None:
     Raises:
         TypeError: If a layer of another kind holds parameters and the model has no ``initialize`` of its own.
     """
-    own = getattr(model, "initialize", None)
-    if callable(own):
-        own(generator)
+    draws_itself = getattr(model, "initialize", None)
+    if callable(draws_itself):
+        draws_itself(generator)
         return
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear | _ConvNd):

@@ -31,7 +31,7 @@ class ResNet10(Classifier):
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut; a wider output has half the height and width.
+    """Two 3×3 convolutions and a shortcut; a wider output has half the height and width.
 
     Args:
         inputs: Planes that come in.

@@ -37,11 +37,12 @@ class ShuffledBatches:
 
     def draw_several(self, steps: int) -> Int[Tensor, "steps size"]:
         """Indices of the next batches."""
-        asked = steps * self.size
-        missing = -(-max(0, asked - len(self._pending)) // len(self.uses))
+        count = steps * self.size
+        missing = -(-max(0, count - len(self._pending)) // len(self.uses))
         epochs = [torch.randperm(len(self.uses), generator=self._generator) for _ in range(missing)]
         drawn = torch.cat([self._pending, *epochs])
-        batches, self._pending = drawn[:asked], drawn[asked:].clone()
+        batches = drawn[:count]
+        self._pending = drawn[count:].clone()
         self.uses += batches.bincount(minlength=len(self.uses))
         return batches.view(steps, self.size)
 
@@ -50,7 +51,7 @@ class ShuffledBatches:
         return {"generator": self._generator.get_state(), "pending": self._pending.clone(), "uses": self.uses.clone()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         self._generator.set_state(state["generator"])
         self._pending = state["pending"]
         self.uses = state["uses"].clone()
@@ -68,45 +69,49 @@ class StackedBatches:
     """
 
     def __init__(self, batches: Sequence[ShuffledBatches], device: str | torch.device) -> None:
-        self._batches, self._device = list(batches), device
-        self._before = [one.state() for one in self._batches]
+        self._batches = list(batches)
+        self._device = device
+        self._before = [of_slot.state() for of_slot in self._batches]
         self._used = _AHEAD
         self._drawn = torch.empty(0, dtype=torch.int64)
 
     def draw(self) -> Int[Tensor, "slots size"]:
         """Indices of the next step."""
         if self._used == _AHEAD:
-            self._before = [one.state() for one in self._batches]
-            drawn = torch.stack([one.draw_several(_AHEAD) for one in self._batches], dim=1)
-            self._drawn, self._used = drawn.to(self._device, non_blocking=True), 0
+            self._before = [of_slot.state() for of_slot in self._batches]
+            drawn = torch.stack([of_slot.draw_several(_AHEAD) for of_slot in self._batches], dim=1)
+            self._drawn = drawn.to(self._device, non_blocking=True)
+            self._used = 0
         self._used += 1
         return self._drawn[self._used - 1]
 
     def now(self, slot: int) -> ShuffledBatches:
         """Batches of a slot as they would be if they had been drawn step by step: for its state and its counts."""
-        own = self._batches[slot]
-        found = ShuffledBatches(len(own.uses), own.size, torch.Generator())
-        found.restore(self._before[slot])
+        ahead = self._batches[slot]
+        now = ShuffledBatches(len(ahead.uses), ahead.size, torch.Generator())
+        now.restore(self._before[slot])
         if len(self._drawn):
-            found.draw_several(self._used)
-        return found
+            now.draw_several(self._used)
+        return now
 
     def state(self) -> list[dict[str, Any]]:
         """All that the next batches of each slot depend on."""
         return [self.now(slot).state() for slot in range(len(self._batches))]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
-        """Go on from :meth:`state`."""
-        for own, saved in zip(self._batches, state, strict=True):
-            own.restore(saved)
-        self._before, self._used, self._drawn = list(state), _AHEAD, self._drawn[:0]
+        """Resume from :meth:`state`."""
+        for batches, saved in zip(self._batches, state, strict=True):
+            batches.restore(saved)
+        self._before = list(state)
+        self._used = _AHEAD
+        self._drawn = self._drawn[:0]
 
 
 class PoissonBatches:
     """Batches in which each record takes part independently with probability ``rate``; they can be empty.
 
-    Nobody's draws are counted. What accountants make of sampling holds as long as nobody knows who was drawn, and
-    needs the rate and the number of steps alone.
+    Uses are not counted. Amplification by sampling holds as long as the drawn records are secret, and needs the rate
+    and the number of steps alone.
 
     Args:
         population: Number of records.
@@ -129,5 +134,5 @@ class PoissonBatches:
         return {"source": self._source.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         self._source.restore(state["source"])

@@ -1,6 +1,6 @@
-"""Checkpoints: a training that was killed at any moment goes on from its last one and ends with the same bytes.
+"""Checkpoints: an interrupted training resumes from its last one and ends with the same bytes.
 
-With secure noise it goes on with new noise, since nothing that repeats noise is kept; its bytes are then others.
+With secure noise it resumes with new noise, since nothing that repeats noise is kept. Its bytes then differ.
 """
 
 import hashlib
@@ -36,7 +36,8 @@ def fingerprint(request: TrainingRequest) -> str:
     Raises:
         ValueError: As :func:`records_hash`.
     """
-    channel, dataset = request.channel, request.dataset
+    channel = request.channel
+    dataset = request.dataset
     arrays = {name: array for name, array in dataset.arrays().items() if not name.startswith("aux_")}
     if channel is not None:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
@@ -87,7 +88,7 @@ def records_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], privac
     """
     if privacy_noise == "secure" and not dataset.secret:
         raise ValueError(
-            f"{dataset.name}: a checkpoint under secure noise needs a dataset with a secret, or its hash would tell "
+            f"{dataset.name}: a checkpoint under secure noise needs a dataset with a secret, or its hash would reveal "
             "which records these are; prepare it with privacy_noise = 'secure', or give ImageDataset a secret"
         )
     return storage.arrays_hash(arrays, dataset.secret)
@@ -105,11 +106,13 @@ class Checkpoint:
     """
 
     def __init__(self, path: Path | None, identity: str, seconds: float) -> None:
-        self._path, self._identity, self._seconds = path, identity.encode(), seconds
+        self._path = path
+        self._identity = identity.encode()
+        self._seconds = seconds
         self._next = time.monotonic() + seconds
 
     def load(self) -> dict[str, Any] | None:
-        """Last content that was saved; None, with the reason in the log, if training starts anew."""
+        """Last content that was saved; None, with the reason in the log, if training starts from scratch."""
         if self._path is None:
             return None
         sweep(self._path)
@@ -117,19 +120,25 @@ class Checkpoint:
             return None
         storage.limits.check_limit(self._path, "bytes", file_size(self._path), storage.limits.ARRAYS)
         with self._path.open("rb") as file:
-            identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
+            identity = file.read(len(self._identity))
+            digest = file.read(_DIGEST_BYTES)
+            payload = file.read()
         if hashlib.sha256(payload).digest() != digest:
-            logger.warning("%s: damaged checkpoint, training starts anew", self._path)
+            logger.warning("%s: damaged checkpoint, training starts from scratch", self._path)
             return None
         if identity != self._identity:
-            logger.warning("%s: checkpoint of other settings, images or versions, training starts anew", self._path)
+            logger.warning(
+                "%s: checkpoint of other settings, images or versions, training starts from scratch", self._path
+            )
             return None
         try:
             check_archive(payload, self._path)
             return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
         except Exception as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
             # Not the message: it explains how to load the file all the same.
-            logger.warning("%s: foreign checkpoint (%s), training starts anew", self._path, type(error).__name__)
+            logger.warning(
+                "%s: foreign checkpoint (%s), training starts from scratch", self._path, type(error).__name__
+            )
             return None
 
     def due(self) -> bool:

@@ -179,20 +179,20 @@ class ChannelStep(ClientStep):
         channel, level, (colors, height, width) = self.channel, self.level, image_shape
         if channel is None or level is None:
             return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]
-        found = []
+        problems = []
         if channel.dimension != colors * height * width:
-            found.append(
+            problems.append(
                 f"the channel has {channel.dimension} dimensions, the images {colors * height * width} values; "
                 "calibrate it on this dataset"
             )
         if channel.shape != self.defense.shape:
-            found.append(f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}")
+            problems.append(f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}")
         if channel.capacity != level:
-            found.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
-        return found
+            problems.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
+        return problems
 
     def kept_images(self, members: int, block: int) -> int:
-        """Copies of all members, or a block of noise beside the numbers that it is made of, twice as long if secure."""
+        """Copies of all members, or a block of noise and the numbers that it is made of, twice as long if secure."""
         return members if self.keeps_copies else 4 * block
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:

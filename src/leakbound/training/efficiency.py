@@ -1,4 +1,4 @@
-"""Times of a defense's training steps beside those of plain SGD, measured in turns in one process.
+"""Times of training steps under a defense, compared with plain SGD in turns within one process.
 
 Each repetition gives every defense its turn, so a machine that slows down slows all of them alike, and the ratio to SGD
 is taken within a repetition.
@@ -61,20 +61,21 @@ def measure_steps(
     for request in requests.values():
         check_request(request)
     learners = {name: _learner(request) for name, request in requests.items()}
-    found = []
+    rows = []
     with one_thread():
         for repetition in range(-1, repeats):
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
-                one_by_one, device = isinstance(learner, PerSampleLearner), torch.device(requests[name].device)
+                one_by_one = isinstance(learner, PerSampleLearner)
+                device = torch.device(requests[name].device)
                 serial = requests[name].replicas if one_by_one else 1
                 # On a GPU whole blocks of noise, and few questions of the time, each of which waits for the GPU.
                 block = memory.NOISE_STEPS.on(device) or (1 if one_by_one else NOISE_BATCHES)
                 with full_precision(device):
                     seconds = serial * _turn(learner, clock_of(str(device)), steps, block, max_seconds)
                 if repetition >= 0:
-                    found.append((name, repetition, seconds))
-    return pd.DataFrame(found, columns=["defense", "repetition", "seconds"])
+                    rows.append((name, repetition, seconds))
+    return pd.DataFrame(rows, columns=["defense", "repetition", "seconds"])
 
 
 def _learner(request: TrainingRequest) -> Learner:
@@ -103,9 +104,11 @@ def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, 
     Only the two ends wait for a GPU: to wait for each block would be measured with it. So whether time is up is seen
     there from what the host has asked for by then, which is some steps ahead.
     """
-    glance = clock if clock is time.process_time else time.perf_counter
-    began, asked, done = clock(), glance(), 0
-    while done < steps and (done == 0 or max_seconds == math.inf or glance() - asked < max_seconds):
+    host_clock = clock if clock is time.process_time else time.perf_counter
+    began = clock()
+    host_began = host_clock()
+    done = 0
+    while done < steps and (done == 0 or max_seconds == math.inf or host_clock() - host_began < max_seconds):
         for _ in range(block):
             learner.step()
         done += block

@@ -32,7 +32,8 @@ class Inputs:
     """
 
     def __init__(self, images: ImageTensor, rows: Members) -> None:
-        self._images, self._rows = images, rows
+        self._images = images
+        self._rows = rows
 
     def take(self, indices: Chosen) -> Batches:
         """ImageTensor for one step of every slot; ``indices`` count each slot's own members."""
@@ -51,7 +52,7 @@ class Inputs:
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
 
 
 class FrozenInputs(Inputs):
@@ -61,8 +62,8 @@ class FrozenInputs(Inputs):
         drawn = [as_source(source) for source in sources]
         self._again = not any(source.secure for source in drawn)
         self._copies = images.new_empty((*rows.shape, *images.shape[1:]))
-        for copy, own, source in zip(self._copies, rows, drawn, strict=True):
-            copy.copy_(sampler.freeze(images[own], source))
+        for copy, members, source in zip(self._copies, rows, drawn, strict=True):
+            copy.copy_(sampler.freeze(images[members], source))
         self._slots = torch.arange(len(drawn), device=images.device)
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
@@ -74,13 +75,13 @@ class FrozenInputs(Inputs):
         return {} if self._again else {"copies": self._copies}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         if not self._again:
             self._copies.copy_(state["copies"])
 
 
 class FreshInputs(Inputs):
-    """Members with noise that is drawn anew at each use, independently for every slot."""
+    """Members with noise that is drawn again at each use, independently for every slot."""
 
     def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         # A gain acts on the image alone, so it is applied once and not at each use.
@@ -116,14 +117,15 @@ class FreshInputs(Inputs):
     def state(self) -> dict[str, Any]:
         """The sources' before the current block of noise, and how much of the block is used."""
         rows = self._noise[0].shape[1] if self._noise else 0
-        return {"streams": [{"before": one, "used": self._used, "batch_size": rows} for one in self._before]}
+        return {"streams": [{"before": before, "used": self._used, "batch_size": rows} for before in self._before]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Draw the current block again, of secure noise a new one, and skip what was used."""
         for source, saved in zip(self._sources, state["streams"], strict=True):
             source.restore(saved["before"])
         self._before = [saved["before"] for saved in state["streams"]]
-        self._used, self._noise = self._block, ()
+        self._used = self._block
+        self._noise = ()
         first = state["streams"][0]
         if first["batch_size"]:
             self.noise(first["batch_size"])

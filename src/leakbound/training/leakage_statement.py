@@ -28,7 +28,7 @@ def statement(
 
     Args:
         request: The run.
-        events: Privacy event of each slot: candidates that nobody keeps have seen the records too.
+        events: Privacy event of each slot: candidates that are not kept have used the records too.
         spectrum: Spectrum that its channel was calibrated from, if it has one.
         covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``; None without a channel.
 
@@ -51,7 +51,7 @@ def statement(
         covariance_of=covariance_of,
         best_point="best" in request.lengths,
     )
-    return {"leakage": bounds, "released": [one.to_dict() for one in training_releases(facts)]}
+    return {"leakage": bounds, "released": [release.to_dict() for release in training_releases(facts)]}
 
 
 def _ratios(request: TrainingRequest, spectrum: Spectrum | None) -> Float[np.ndarray, " d"] | None:

@@ -75,7 +75,8 @@ class _Stacks:
             torch.OutOfMemoryError: If memory does not hold one slot.
         """
         slots = self.remaining[: self._size]
-        current, self._current = self._current, None
+        current = self._current
+        self._current = None
         try:
             training = StackTraining(self._request, self._learner(self._request, slots), slots, current)
             while training.advance(bar):

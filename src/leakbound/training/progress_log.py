@@ -21,7 +21,9 @@ class Progress:
     """
 
     def __init__(self, title: str, done: int, shown: Callable[[], None] = lambda: None) -> None:
-        self._title, self._done, self._shown = title, done, shown
+        self._title = title
+        self._done = done
+        self._shown = shown
         self._last = (time.monotonic(), done)
 
     def advance(self) -> None:
@@ -36,7 +38,7 @@ class Progress:
         speed = (self._done - done) / max(now - before, 1e-9)
         self._last = (now, self._done)
         ends = slots[:1] if len(slots) == 1 else (slots[0], slots[-1])
-        names = " to ".join(f"replica {one.replica} at rate {one.learning_rate:g}" for one in ends)
+        names = " to ".join(f"replica {slot.replica} at rate {slot.learning_rate:g}" for slot in ends)
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         logger.info("%s, %s: step %d of %d: %s; %.0f steps/s", self._title, names, step, rounds, values, speed)
 

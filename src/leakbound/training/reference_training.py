@@ -1,6 +1,6 @@
 """Reference networks: trained as the networks of a run are, by the same defense, on other draws from the same pool.
 
-Whoever compares a network with them sees what it knows of a record beyond what such networks know anyway.
+A comparison with them shows what a network has learned about a record beyond what such networks learn anyway.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def reference_request(request: TrainingRequest, count: int, learning_rates: Iter
     comparisons of defenses stay paired.
     """
     config = request.config
-    if not request.defense.keeps_best and "best" not in request.lengths:  # nobody looks at their curves
+    if not request.defense.keeps_best and "best" not in request.lengths:  # their curves are not used
         config = config.model_copy(update={"evaluations": 1})
     return replace(
         request,

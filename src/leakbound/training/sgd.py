@@ -120,7 +120,7 @@ class StackLearner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         for name, value in self.params.items():
             value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
@@ -134,7 +134,8 @@ def members_of(
     request: TrainingRequest, slots: Sequence[Slot]
 ) -> tuple[Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]]:
     """Members of some slots on the device: images, rows of each slot's own, and their labels as the slot has them."""
-    data, parts = request.dataset, [request.dataset.parts(slot.replica) for slot in slots]
+    data = request.dataset
+    parts = [request.dataset.parts(slot.replica) for slot in slots]
     used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
     rows = torch.from_numpy(places.reshape(len(slots), -1))
     labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]

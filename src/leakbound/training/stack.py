@@ -28,8 +28,10 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
         models: One or more networks of one architecture, each on any device.
         device: Where the stack will live.
     """
-    named = [dict(model.named_parameters()) for model in models]
-    return {name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]}
+    params = [dict(model.named_parameters()) for model in models]
+    return {
+        name: torch.stack([slot[name].detach().to(device) for slot in params]).requires_grad_() for name in params[0]
+    }
 
 
 class StackWeights:
@@ -51,12 +53,13 @@ class StackWeights:
         params = stacked(models, device)
         self._shapes = {name: value.shape for name, value in params.items()}
         self._sizes = [value.numel() for value in params.values()]
-        self.leaves, self._rates = list(params.values()), torch.tensor(rates)
+        self.leaves = list(params.values())
+        self._rates = torch.tensor(rates)
         self._single = len(models) == 1
         if not self._single:
             self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
-            own = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
-            self._rates = torch.cat(own).to(device)
+            of_parameters = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
+            self._rates = torch.cat(of_parameters).to(device)
 
     @property
     def params(self) -> Parameters:
@@ -105,7 +108,10 @@ def vmapped(
 ) -> Float[Tensor, "slots batch classes"]:
     """Logits of every slot for its own images, of any network whose operations ``vmap`` knows.
 
-    Arguments are those of :func:`forward`.
+    Args:
+        model: Architecture; its own parameters are not used.
+        params: Parameter name to its values (slots, ...).
+        images: A batch per slot.
     """
     return vmap(lambda slot, batch: functional_call(model, slot, (batch,)))(dict(params), images)
 
@@ -125,16 +131,17 @@ def gradients(
     take for granted.
     """
     # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
-    rows, targets = logits.transpose(0, 1).flatten(0, 1), labels.T.flatten()
+    rows = logits.transpose(0, 1).flatten(0, 1)
+    targets = labels.T.flatten()
     total = F.cross_entropy(rows, targets, reduction="sum")
     slope = total.new_full((), 1 / labels.shape[1])
-    found = torch.autograd.grad(total, list(leaves), slope, allow_unused=True)
+    grads = torch.autograd.grad(total, list(leaves), slope, allow_unused=True)
     seen: set[int] = set()
     made = []
-    for leaf, one in zip(leaves, found, strict=True):
-        given = torch.zeros_like(leaf) if one is None else one.contiguous()
-        made.append(given.clone() if id(given) in seen else given)  # autograd gives one tensor to both terms of a sum
-        seen.add(id(given))
+    for leaf, grad in zip(leaves, grads, strict=True):
+        dense = torch.zeros_like(leaf) if grad is None else grad.contiguous()
+        made.append(dense.clone() if id(dense) in seen else dense)  # autograd gives one tensor to both terms of a sum
+        seen.add(id(dense))
     return made
 
 
@@ -153,7 +160,7 @@ def predict(
     if rows is None:
         rows = torch.arange(len(images), device=images.device).expand(len(first), -1)
     chunk = max(1, memory.FORWARD_IMAGES.on(images.device) // len(first))
-    return torch.cat([forward(model, params, by_record(images, some)) for some in rows.split(chunk, dim=1)], dim=1)
+    return torch.cat([forward(model, params, by_record(images, part)) for part in rows.split(chunk, dim=1)], dim=1)
 
 
 def evaluate_split(
@@ -181,10 +188,10 @@ def evaluate_split(
         rows = rows[..., np.unique(np.linspace(0, rows.shape[-1] - 1, _CURVE_RECORDS).astype(int))]
     used, places = np.unique(rows, return_inverse=True)  # so that only these reach the device
     images = torch.from_numpy(split.images[used]).to(first.device)
-    own = torch.from_numpy(places.reshape(rows.shape)).to(first.device).expand(len(first), -1)
-    logits = predict(model, params, images, own)
-    given = split.labels[rows] if labels is None else np.take_along_axis(labels, rows, axis=1)
-    targets = torch.from_numpy(given).to(first.device).expand(len(first), -1)
+    rows_of_used = torch.from_numpy(places.reshape(rows.shape)).to(first.device).expand(len(first), -1)
+    logits = predict(model, params, images, rows_of_used)
+    labels_of_rows = split.labels[rows] if labels is None else np.take_along_axis(labels, rows, axis=1)
+    targets = torch.from_numpy(labels_of_rows).to(first.device).expand(len(first), -1)
     accuracy = (logits.argmax(-1) == targets).float().mean(1)
     return loss(logits, targets).cpu().numpy(), accuracy.cpu().numpy()
 

@@ -44,7 +44,7 @@ class Learner(Protocol):
         """All that the next steps depend on, as tensors and plain values."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
 
 
 class StackTraining:
@@ -115,7 +115,7 @@ class StackTraining:
         rows = {"train": self._parts["members"], "validation": self._parts["validation"], "test": None}
         measured = {}
         for name, split in splits.items():
-            labels = self._labels if split is data.pool else None
+            labels = None if name == "test" else self._labels
             loss, accuracy = stack.evaluate_split(self._learner.model, params, split, rows[name], labels, whole=whole)
             measured[f"{name}_loss"] = loss
             measured[f"{name}_accuracy"] = accuracy
@@ -209,7 +209,9 @@ class StackTraining:
         """Return weights, curves, events and divergence of the slots at the end, with points of other lengths."""
         kept = [self._kept_weights(length) for length in self._request.lengths]
         return {
-            "weights": {name: torch.stack([one[name] for one in kept], dim=1).flatten(0, 1) for name in kept[0]},
+            "weights": {
+                name: torch.stack([weights[name] for weights in kept], dim=1).flatten(0, 1) for name in kept[0]
+            },
             "rows": self._rows,
             "ends": self._points_of_other_lengths(),
             "events": [self._ended[number] for number in range(len(self._slots))],

@@ -51,11 +51,11 @@ def written_out(
         images: Batches (slots, batch, colors, height, width).
         twice: Whether it is to be differentiated twice, in the images alone.
     """
-    known = _known.setdefault(model, {})
-    if twice not in known:
+    networks = _known.setdefault(model, {})
+    if twice not in networks:
         network = WrittenOut(model, twice=twice) if stackable(model) else None
-        known[twice] = network if network is not None and _agrees(network, model, params, images) else None
-    return known[twice]
+        networks[twice] = network if network is not None and _agrees(network, model, params, images) else None
+    return networks[twice]
 
 
 class WrittenOut:
@@ -115,7 +115,8 @@ class _Products(torch.autograd.Function):
         """Outputs (records · slots, outputs)."""
         slots, outputs, _ = weight.shape
         made = given.new_empty(len(given) // slots, slots, outputs)
-        rows, room = given.unflatten(0, (-1, slots)).transpose(0, 1), made.transpose(0, 1)
+        rows = given.unflatten(0, (-1, slots)).transpose(0, 1)
+        room = made.transpose(0, 1)
         if bias is None:
             torch.bmm(rows, weight.mT, out=room)
         else:
@@ -159,7 +160,8 @@ class _Convolved(torch.autograd.Function):
     def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
         """Outputs; settings are stride, padding, dilation and groups."""
         ctx.save_for_backward(weight)
-        ctx.settings, ctx.shape = settings, given.shape
+        ctx.settings = settings
+        ctx.shape = given.shape
         return F.conv2d(given, weight, bias, *settings)
 
     @staticmethod
@@ -188,7 +190,8 @@ class Pulled(torch.autograd.Function):
 
 def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor, products: Any = _Products) -> Tensor:
     """A product for each slot."""
-    weight, bias = own["weight"], own.get("bias")
+    weight = own["weight"]
+    bias = own.get("bias")
     if given.ndim == 2:
         made: Tensor = products.apply(given, weight, bias)
         return made
@@ -202,7 +205,8 @@ def convolution(
     layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor, convolved: Callable[..., Tensor] = F.conv2d
 ) -> Tensor:
     """Groups of channels for each slot, whose values (slots, ...) are given by name."""
-    weight, bias = own["weight"], own.get("bias")
+    weight = own["weight"]
+    bias = own.get("bias")
     made = convolved(
         given.unflatten(0, (-1, len(weight))).flatten(1, 2),
         weight.flatten(0, 1),
@@ -217,7 +221,8 @@ def convolution(
 
 def _group_norm(layer: nn.GroupNorm, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
     """Groups for each slot."""
-    weight, bias = own["weight"], own["bias"]
+    weight = own["weight"]
+    bias = own["bias"]
     side = given.unflatten(0, (-1, len(weight))).flatten(1, 2)
     made = F.group_norm(side, len(weight) * layer.num_groups, weight.flatten(), bias.flatten(), layer.eps)
     return made.view(given.shape)
@@ -255,9 +260,9 @@ def _agrees(network: WrittenOut, model: nn.Module, params: Mapping[str, Tensor],
     ]
     expected = torch.stack(alone)
     try:
-        found = network(near, batches)
+        logits = network(near, batches)
     except torch.OutOfMemoryError:
         raise
-    except Exception:  # code of somebody else, which may look at anything of a layer or of a batch
+    except Exception:  # a user's code, which may read any attribute of a layer or of a batch
         return False
-    return found.shape == expected.shape and bool((found - expected).abs().max() <= _CLOSE * expected.abs().max())
+    return logits.shape == expected.shape and bool((logits - expected).abs().max() <= _CLOSE * expected.abs().max())

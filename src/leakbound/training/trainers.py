@@ -20,13 +20,37 @@ class UntrainableError(ValueError):
 def train(request: TrainingRequest) -> TrainingResult:
     """Train all replicas of a run, with all candidate learning rates.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was killed and went
-    on from its checkpoint; with secure noise they never do. The checkpoint stays, for the caller to remove once the
-    result is stored.
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was interrupted and
+    resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for the caller to remove once
+    the result is stored.
+
+    Args:
+        request: The run: data, network, defense, rates, replicas.
+
+    Returns:
+        Weights, curves, privacy events and the chosen rates.
 
     Raises:
         UntrainableError: Before the first step, if the defense cannot train this network, on these images, so.
         UnknownNameError: If the model or the trainer is not registered.
+
+    Example:
+        >>> import numpy as np
+        >>> from leakbound.datasets import Drawing, ImageDataset, Split
+        >>> generator = np.random.default_rng(0)
+        >>> images = generator.uniform(-1, 1, (60, 1, 8, 8)).astype(np.float32)
+        >>> records = Split(images, np.arange(60) % 2)
+        >>> drawing = Drawing(members=20, validation=10, seed=0)
+        >>> dataset = ImageDataset("noise", ("even", "odd"), records, records, records, drawing)
+        >>> from leakbound.config.defenses import Undefended
+        >>> from leakbound.config.training import TrainingConfig
+        >>> from leakbound.training import TrainingRequest, train
+        >>> request = TrainingRequest(
+        ...     dataset=dataset, model="mlp", defense=Undefended(), level=None, rounds=4, batch_size=10,
+        ...     learning_rates=(0.1,), config=TrainingConfig(evaluations=1), seed=0, slug="example", replicas=2,
+        ... )
+        >>> train(request).weights["head.weight"].shape
+        torch.Size([2, 2, 32])
     """
     trainer = load_attribute(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
     check_request(request)
@@ -52,41 +76,45 @@ def check_request(request: TrainingRequest) -> None:
 
 def _data_problems(request: TrainingRequest) -> list[str]:
     """Problems with images, labels and the sizes of a step."""
-    dataset, members, found = request.dataset, request.dataset.drawing.members, []
+    dataset = request.dataset
+    members = request.dataset.drawing.members
+    problems = []
     if request.records > members:
         factor = "" if request.records == request.batch_size else f", {request.records} with its factor,"
-        found.append(
+        problems.append(
             f"batch_size = {request.batch_size}{factor} but there are {members} members; take a smaller "
             "batch or more members"
         )
     if request.batch_size < 1 or request.rounds < 0 or request.replicas < 1:
-        found.append(
+        problems.append(
             f"batch_size = {request.batch_size}, rounds = {request.rounds}, replicas = {request.replicas}: must be at "
             "least 1, 0 and 1"
         )
     if not request.learning_rates or any(not (rate > 0 and math.isfinite(rate)) for rate in request.learning_rates):
-        found.append(f"learning_rates = {list(request.learning_rates)}: give at least one, all positive and finite")
+        problems.append(f"learning_rates = {list(request.learning_rates)}: give at least one, all positive and finite")
     if dataset.drawing.validation < 1 or 2 * members + dataset.drawing.validation > len(dataset.pool):
-        found.append(
+        problems.append(
             f"a replica draws {members} members, as many others and {dataset.drawing.validation} validation records "
             f"from a pool of {len(dataset.pool)}"
         )
     for split in ("pool", "test"):
         records = getattr(dataset, split)
-        images, labels = records.images, records.labels
+        images = records.images
+        labels = records.labels
         if images.shape[1:] != dataset.pool.images.shape[1:]:
-            found.append(f"{split} images are {images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}")
+            problems.append(f"{split} images are {images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}")
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
-            found.append(
+            problems.append(
                 f"{split} labels reach from {labels.min()} to {labels.max()}, but there are "
                 f"{len(request.dataset.classes)} classes"
             )
-    return found
+    return problems
 
 
 def _noise_problems(request: TrainingRequest) -> list[str]:
     """Noise of unknown origin, or a trainer from outside that would draw it from seeds."""
-    origin, defense = request.privacy_noise, request.defense
+    origin = request.privacy_noise
+    defense = request.defense
     if origin not in get_args(PrivacyNoise):
         return [f"privacy_noise = {origin!r}: must be one of {', '.join(get_args(PrivacyNoise))}"]
     if origin != "secure" or defense.secure_noise or not defense.draws_noise:
@@ -99,16 +127,19 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
 
 def _model_problems(request: TrainingRequest) -> list[str]:
     """Layers that break a defense, or equal results on equal seeds."""
-    model, found = initial_network(request, 0), []
+    model = initial_network(request, 0)
+    problems = []
     for name, layer in model.named_modules():
         this = f"{request.model}.{name} is a {type(layer).__name__}, which"
         if isinstance(layer, _BatchNorm):
-            found.append(f"{this} mixes the records of a batch; all defenses train the same network, so use GroupNorm")
+            problems.append(
+                f"{this} mixes the records of a batch; all defenses train the same network, so use GroupNorm"
+            )
         if isinstance(layer, _DropoutNd) and layer.p > 0:
-            found.append(f"{this} draws from a generator that no seed of a run controls; remove it")
+            problems.append(f"{this} draws from a generator that no seed of a run controls; remove it")
     if request.defense.clips:
         from opacus.validators import ModuleValidator
 
         refused = ModuleValidator.validate(model, strict=False)
-        found += [f"{request.model} cannot be trained by Opacus: {error}" for error in refused]
-    return found
+        problems += [f"{request.model} cannot be trained by Opacus: {error}" for error in refused]
+    return problems

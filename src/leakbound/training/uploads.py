@@ -23,10 +23,11 @@ class StackUploads:
     """
 
     def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
-        self._client, own = client, [as_source(source) for source in sources]
+        self._client = client
+        of_slots = [as_source(source) for source in sources]
         together = getattr(type(client).disguised, "row_by_row", False)
-        self._sources: list[Any] = [StackedNoise(own)] if together else own
-        self._at_once = len(own) if together else 1
+        self._sources: list[Any] = [StackedNoise(of_slots)] if together else of_slots
+        self._at_once = len(of_slots) if together else 1
         self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
 
     def apply(self, gradients: list[Tensor]) -> None:
@@ -42,7 +43,7 @@ class StackUploads:
                 source.reserve(values * steps)
             if first in self._kept:
                 torch._foreach_add_(
-                    whole, [kept.to(one.device) for kept, one in zip(self._kept[first], whole, strict=True)]
+                    whole, [kept.to(average.device) for kept, average in zip(self._kept[first], whole, strict=True)]
                 )
             sent = self._client.disguised(whole, source)
             if self._client.error_feedback:
@@ -60,7 +61,7 @@ class StackUploads:
         return {"sources": sources, "kept": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         for source, saved in zip(self._sources, state["sources"], strict=False):
             source.restore(saved)
         kept = state["kept"]

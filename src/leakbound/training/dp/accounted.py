@@ -29,7 +29,8 @@ class AccountedLearner:
     def __init__(self, request: TrainingRequest) -> None:
         if not isinstance(request.client, ClippedStep):
             raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
-        self._client, self._request = request.client, request
+        self._client = request.client
+        self._request = request
         self._population = request.dataset.drawing.members
         self._rate = request.batch_size / self._population
         self._accountant = create_accountant(self._client.defense.accountant)

@@ -49,7 +49,7 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
 class PrivateOptimizer(DPOptimizer):
     """Opacus' optimizer, which takes sums of clipped gradients, and secure noise too.
 
-    Opacus' own secure noise needs a package that nobody maintains.
+    Opacus' secure noise needs a package that is no longer maintained.
 
     Args:
         *args: As for ``DPOptimizer``.
@@ -147,7 +147,7 @@ class PerSampleLearner(AccountedLearner):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         self.model.load_state_dict(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._batches.restore(state["batches"])

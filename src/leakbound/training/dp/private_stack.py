@@ -54,15 +54,17 @@ class PrivateStackLearner(AccountedLearner):
         return {name: value.detach() for name, value in self._row.params.items()}
 
     def step(self) -> None:
-        """One optimisation step of every slot; a slot that drew nobody gets noise alone."""
-        client, params = self._client, self.params
+        """One optimisation step of every slot; a slot that drew no record gets noise alone."""
+        client = self._client
+        params = self.params
         sums: list[Tensor] = []
         drawn = padded([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
         for piece in drawn.split(self._chunk, dim=1):
             indices = piece.clamp(min=0)
-            images, labels = by_record(self._images, self._rows.gather(1, indices)), self._labels.gather(1, indices)
-            found = list(stacked_sums(self.model, params, images, labels, self._weights_of(piece >= 0)).values())
-            sums = list(torch._foreach_add(sums, found)) if sums else found
+            images = by_record(self._images, self._rows.gather(1, indices))
+            labels = self._labels.gather(1, indices)
+            of_piece = list(stacked_sums(self.model, params, images, labels, self._weights_of(piece >= 0)).values())
+            sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         noisy = all_perturbed(sums, client.level * client.defense.max_grad_norm, self._noise)
         gradients = self._row.gathered(noisy)
         torch._foreach_div_(gradients, self._request.batch_size)
@@ -92,7 +94,7 @@ class PrivateStackLearner(AccountedLearner):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
+        """Resume from :meth:`state`."""
         for name, value in self.params.items():
             value.copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])

@@ -175,7 +175,8 @@ def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots:
 
 def _linear(factor: Factor, slots: int | None) -> _Part:
     """The gradient of a record is the outer product of slope and input."""
-    inputs, slopes = factor.inputs, factor.slopes
+    inputs = factor.inputs
+    slopes = factor.slopes
     squares = slopes.square().sum(1) * (inputs.square().sum(1) + (factor.layer.bias is not None))
 
     def total(weights: Tensor) -> Gradients:
@@ -196,8 +197,10 @@ def _convolution(factor: Factor, slots: int | None) -> _Part:
     Its norm comes from this product or from the products of either with itself, whichever takes less.
     """
     layer: nn.Conv2d = factor.layer
-    squares, held = [], []
-    values, places = layer.weight[0].numel(), factor.slopes.shape[2] * factor.slopes.shape[3]
+    squares = []
+    held = []
+    values = layer.weight[0].numel()
+    places = factor.slopes.shape[2] * factor.slopes.shape[3]
     keeps = layer.weight.numel() <= _HELD
     gram = not keeps and places * (values + layer.out_channels) < values * layer.out_channels
     chunk = memory.UNFOLDED_VALUES.on(factor.inputs.device) // max(values * places, layer.weight.numel())
@@ -240,7 +243,8 @@ def _kernel_sums(factor: Factor, weights: Tensor, slots: int) -> Tensor:
 
 def _group_norm(factor: Factor, slots: int | None) -> _Part:
     """The gradients of a record are sums over places, of slope times the normalised input and of slope."""
-    scales, shifts = factor.at_weight(), factor.at_bias()
+    scales = factor.at_weight()
+    shifts = factor.at_bias()
 
     def total(weights: Tensor) -> Gradients:
         """Weighted sum."""
