@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from leakbound.channels import Channel, Natural, Spectrum
+from leakbound.channels import GaussianChannel, Natural, Spectrum
 from leakbound.claims.outcomes import Exact
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
@@ -36,7 +36,7 @@ class Cautious(Natural):
         return dataclasses.replace(Natural.decompose(moments, weights=weights), shape="cautious")
 
     @staticmethod
-    def calibrate(spectrum, capacity) -> Channel:
+    def calibrate(spectrum, capacity) -> GaussianChannel:
         found = Natural.calibrate(spectrum, capacity)
         return dataclasses.replace(found, shape="cautious", variances=2 * found.variances)
 
@@ -46,9 +46,10 @@ def train(request):
     return train_stack(request)
 
 
-def attack(weights, *, replicas, model, dataset, config, seed, slug, device="cpu"):
-    assert {len(value) for value in weights.values()} == {len(replicas)}
-    columns = {"replica": replicas, "variant": "guess", "unit": -1, "metric": "auc", "value": config.auc}
+def attack(request):
+    assert {len(value) for value in request.weights.values()} == {len(request.replicas)}
+    columns = {"replica": request.replicas, "variant": "guess", "unit": -1, "metric": "auc"}
+    columns["value"] = request.config.auc
     return pd.DataFrame(columns).assign(low=np.nan, high=np.nan), {}
 
 

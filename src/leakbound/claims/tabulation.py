@@ -17,7 +17,8 @@ COLUMNS = (
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 )
 _OF_ONE_UNIT = ("residual", "pixel")  # checks and pictures of a unit: their mean over units says nothing
-_OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
+_SUMMARIES = {name: attack.over_units for name, attack in AttackConfig().all().items()}
+_OVER_UNITS = {name: how for name, how in _SUMMARIES.items() if how in ("mean", "median")}
 
 
 @dataclass(frozen=True)

@@ -3,54 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from leakbound.accounting.naming import naming_bound
-
-if TYPE_CHECKING:
-    from leakbound.engine.engine import ChannelEngine
+from leakbound.channels.observed import OwnCapacity
+from leakbound.engine.records import Layout
+from leakbound.engine.targets import Calibration, Target
 
 _CANDIDATES = 1000
 _VERSION = 2
 
 
-def describe(engine: ChannelEngine) -> str:
-    """Target, channel, what an attacker gets at most from the planned uses, and assumptions; one fact a line."""
-    lines = [
-        *_guarantee(engine),
-        "",
-        "Assumed, and not checked in full:",
-        *(f"  - {one}" for one in _assumptions(engine)),
-    ]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class Guarantee:
+    """Facts of an engine that decide what it guarantees; as text, they and what is assumed, one a line.
+
+    Attributes:
+        calibration: The channel, with the moments that it was calibrated to.
+        target: Limit that it meets.
+        noise: ``fresh`` or ``frozen``.
+        secure: Whether no seed repeats the noise.
+        layout: Form of an input.
+        classes: Number of labels; None if they are not counted.
+        own_capacity: Capacity by the moments of the private records; None before some were read.
+        calibrated_to_own: Whether the channel may be a statistic of the records that it protects.
+        ledger: File that counts for all runs; None without one.
+        uncounted: Places of a record that are released without noise and not counted.
+    """
+
+    calibration: Calibration
+    target: Target
+    noise: str
+    secure: bool
+    layout: Layout
+    classes: int | None
+    own_capacity: OwnCapacity | None
+    calibrated_to_own: bool
+    ledger: Path | None
+    uncounted: Sequence[str | int]
+
+    def __str__(self) -> str:
+        assumed = [f"  - {one}" for one in _assumptions(self)]
+        return "\n".join([*_guaranteed(self), "", "Assumed, and not checked in full:", *assumed])
 
 
-def law(engine: ChannelEngine) -> dict[str, Any]:
+def law(calibration: Calibration, layout: Layout, noise: str, seed: int | None) -> dict[str, Any]:
     """Facts that a state and an engine must share."""
-    channel = engine.calibration.channel
     return {
         "version": _VERSION,
-        "shape": channel.shape,
-        "nats": float(engine.calibration.information(1)),
-        "power": channel.noise_power,
-        "noise": engine.noise,
-        "seed": engine._seed,
-        "inputs": list(engine.layout.shape),
+        "shape": calibration.channel.shape,
+        "nats": float(calibration.information(1)),
+        "power": calibration.channel.noise_power,
+        "noise": noise,
+        "seed": seed,
+        "inputs": list(layout.shape),
     }
 
 
-def _guarantee(engine: ChannelEngine) -> Iterator[str]:
+def _guaranteed(facts: Guarantee) -> Iterator[str]:
     """Facts that hold."""
-    calibration, target = engine.calibration, engine.target
-    frozen = engine.noise == "frozen"
+    calibration, target = facts.calibration, facts.target
+    frozen = facts.noise == "frozen"
     looks = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
     one, together = calibration.information(1), calibration.information(looks)
-    yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
-    yield f"inputs of shape {engine.layout.shape}, values from {engine.layout.low:g} to {engine.layout.high:g}"
+    yield f"{target} by {calibration.channel.shape} noise, {facts.noise}, {'secure' if facts.secure else 'seeded'}"
+    yield f"inputs of shape {facts.layout.shape}, values from {facts.layout.low:g} to {facts.layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
     yield f"one use tells at most {one:.6g} nats of a record"
     if frozen:
@@ -60,7 +83,7 @@ def _guarantee(engine: ChannelEngine) -> Iterator[str]:
     else:
         planned = f"{looks} uses"
         yield f"{looks} uses tell at most {together:.6g} nats together ({looks * one:.6g} if added up)"
-    if (own := engine.own_capacity) is not None and own.records > 1:
+    if (own := facts.own_capacity) is not None and own.records > 1:
         yield (
             f"{own.rounded:g} nats by the moments of the private records ({own.records} of them were compared): a "
             "statistic of these, so keep it to yourself"
@@ -72,9 +95,9 @@ def _guarantee(engine: ChannelEngine) -> Iterator[str]:
     yield f"  the true one of {_CANDIDATES} equally likely records is named with a probability of at most {named:.4g}"
 
 
-def _assumptions(engine: ChannelEngine) -> Iterator[str]:
+def _assumptions(facts: Guarantee) -> Iterator[str]:
     """Conditions that they rest on."""
-    moments = engine.calibration.moments
+    moments = facts.calibration.moments
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
     yield (
         f"private records have the covariance of the {moments.count} calibration records{shrunk}; compared are some "
@@ -84,7 +107,7 @@ def _assumptions(engine: ChannelEngine) -> Iterator[str]:
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "
         "less"
     )
-    if engine.calibrate_to_own:
+    if facts.calibrated_to_own:
         yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
     yield (
         "a record is its values: equal ones at several indices are one record, and a cropped, scaled or augmented "
@@ -92,18 +115,18 @@ def _assumptions(engine: ChannelEngine) -> Iterator[str]:
     )
     yield "all that is released is computed from what the protected loader gave out"
     yield "nothing random acts before the channel; a few records were read again, and each later use is compared"
-    if engine.ledger is None:
+    if facts.ledger is None:
         yield (
             "uses in other runs, processes and engines are not known here and add up to these: give all of them one "
             "ledger=PATH, and save state_dict() with each checkpoint"
         )
     else:
-        yield f"{engine.ledger} counts all uses of these records; nobody removes it or brings back an older one"
-    if engine.classes is None:
+        yield f"{facts.ledger} counts all uses of these records; nobody removes it or brings back an older one"
+    if facts.classes is None:
         yield "labels are not counted: give classes, and ln(classes) nats are added for a label"
     else:
-        yield f"labels are released as they are: {math.log(engine.classes):.4g} nats on top for a label"
-    if engine.uncounted:
-        yield f"released without noise and not counted, as allowed: {', '.join(map(repr, engine.uncounted))}"
-    if not engine.secure:
+        yield f"labels are released as they are: {math.log(facts.classes):.4g} nats on top for a label"
+    if facts.uncounted:
+        yield f"released without noise and not counted, as allowed: {', '.join(map(repr, facts.uncounted))}"
+    if not facts.secure:
         yield "NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave seed out to protect real records"

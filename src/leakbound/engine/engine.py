@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -14,28 +14,27 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from leakbound.channels.covariance import population_moments
 from leakbound.channels.observed import OwnCapacity
+from leakbound.channels.shapes import shape_named
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
-from leakbound.engine.counting import Counted, Counter, Plan
-from leakbound.engine.description import describe, law
+from leakbound.engine.calibration_cache import cache_folder, calibrated
+from leakbound.engine.counting import Counter, Plan
+from leakbound.engine.description import Guarantee, law
 from leakbound.engine.identity import Identity
+from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger import Ledger, checked_state
 from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader, check_batches
-from leakbound.engine.noise import CentredSampler, RecordNoise
+from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
+from leakbound.engine.progress import Progress
 from leakbound.engine.ranks import in_ranks, together
-from leakbound.engine.records import Key, Layout, as_tensor, count_labels, dataset_of, gathered, replaced, taken
+from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
-from leakbound.randomness.sources import NoiseSource, SecureNoise
-from leakbound.registry import SHAPES
-
-_LARGE = 500  # values of a record, from which calibration takes seconds to a minute
 
 
 class ChannelEngine(Saved):
@@ -53,7 +52,6 @@ class ChannelEngine(Saved):
         target: Limit that it meets.
         noise: ``fresh`` at each use, or ``frozen``: one noisy copy of each record.
         layout: Form of an input.
-        classes: Number of labels; None if it was not said.
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
     """
@@ -66,7 +64,7 @@ class ChannelEngine(Saved):
         *,
         noise: str = "fresh",
         seed: int | None = None,
-        classes: int | None = None,
+        labels: LabelCount,
         key: Key = None,
         accept_capacity: float | int | None = None,
         identity: Identity,
@@ -74,9 +72,9 @@ class ChannelEngine(Saved):
         public: Collection[bytes] | None = None,
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
-        self.steps, self.classes, self._seed, self._key = 0, classes, seed, key
+        self.steps, self._seed, self._key = 0, seed, key
         frozen = noise == "frozen"
-        self._sampler = CentredSampler(calibration.channel, calibration.moments.mean, on_grid=seed is None)
+        self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         adds = not isinstance(target, Reconstruction)  # of several channels, nats have a sum; errors have none
@@ -85,7 +83,8 @@ class ChannelEngine(Saved):
             law = calibration.channel.shape + (f", frozen, seed {seed}" if frozen and seed is not None else "")
             ledger.use(law, calibration.ratios)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
-        self._labels, self._uncounted = 0, set[str | int]()
+        self._labels = labels
+        self._loaders = WeakSet[ProtectedLoader]()
 
     @classmethod
     def for_data(
@@ -103,6 +102,8 @@ class ChannelEngine(Saved):
         accept_capacity: float | int | None = None,
         ledger: str | Path | None = None,
         calibrate_to_own: bool = False,
+        cache: bool | str | Path = False,
+        progress: bool | None = None,
     ) -> ChannelEngine:
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
@@ -123,17 +124,17 @@ class ChannelEngine(Saved):
                 records together; without it only this engine's are known. Its owner alone may read it: it holds the key
                 that recognises records.
             calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
+            cache: Folder in which calibrations are kept and found again; True for that of your account.
+            progress: Whether progress is shown; by default for records of 500 values and more.
 
         Raises:
             GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
-        asked = as_target(target)
+        asked, folder = as_target(target), cache_folder(cache, calibrate_to_own)
         check_noise(noise)
-        looks = asked.looks(noise == "frozen")
-        if classes is not None and classes < 1:
-            raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1, or leave it out")
-        form = SHAPES.get(shape)
+        looks, labels = asked.looks(noise == "frozen"), LabelCount(classes)
+        form = shape_named(shape)
         held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
         if held is not None and len(held):
             refuse_random(held, key)
@@ -144,18 +145,11 @@ class ChannelEngine(Saved):
         identity = Identity.new(inputs, seed)
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
-        if (width := inputs[0].numel()) >= _LARGE and sys.stderr.isatty():
-            sys.stderr.write(
-                f"leakbound: estimating the covariance of {len(inputs)} records of {width} values and solving for "
-                f"{shape} noise; this takes seconds to a minute\n"
-            )
-        moments = population_moments(inputs.numpy())
-        if not moments.total_variance > 0:
-            raise GuaranteeError("all calibration records are equal, so there is nothing to hide: give other data")
-        spectrum = form.decompose(moments, weights=weights)
-        calibration = asked.solve(form, spectrum, moments, looks)
+        show = Progress(len(inputs), inputs[0].numel(), progress)
+        keeping: dict[str, Any] = {"name": shape, "folder": folder, "progress": show}
+        calibration = calibrated(asked, inputs.numpy(), form, weights, looks, **keeping)
         public = None if calibrate_to_own else identity.contents(inputs)
-        given: dict[str, Any] = {"classes": classes, "key": key, "accept_capacity": accept_capacity, "public": public}
+        given: dict[str, Any] = {"labels": labels, "key": key, "accept_capacity": accept_capacity, "public": public}
         return cls(calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given)
 
     def protect(
@@ -197,21 +191,29 @@ class ChannelEngine(Saved):
             raise GuaranteeError("the loader has no records: give it some")
         places, first = Places.of(dataset), dataset[0]
         self._checked(as_tensor(taken(first, place))[None])
-        self.check_labels([replaced(first, place, None)], uncounted)
+        self._labels.check([replaced(first, place, None)], uncounted)
         refuse_random(dataset, place)
         self._own.read(dataset, place, self.layout)
-        gate = Gate(self, places, self._registered(places, name, place), place, after, tuple(uncounted))
-        return (
-            ProtectedLoader(data, gate, place) if isinstance(data, DataLoader) else ProtectedDataset(data, gate, place)
-        )
+        release = partial(self.release, self._registered(places, name, place), tuple(uncounted))
+        gate = Gate(release, self.layout, places, place, after)
+        if not isinstance(data, DataLoader):
+            return ProtectedDataset(data, gate, place)
+        loader = ProtectedLoader(data, gate, place, self.end_epoch)
+        self._loaders.add(loader)
+        return loader
+
+    def protects(self, loader: Any) -> bool:
+        """True of a loader that :meth:`protect` returned."""
+        return loader in self._loaders
 
     def release(
         self,
         ledgers: Sequence[Ledger],
+        uncounted: Collection[str | int],
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
         inputs: Tensor,
-        checked: Callable[[], None] = lambda: None,
+        rests: Sequence[Any],
     ) -> Tensor:
         """Noisy inputs of one batch; loaders call it. Everything is checked before anything is drawn or counted.
 
@@ -219,10 +221,11 @@ class ChannelEngine(Saved):
 
         Args:
             ledgers: Counts of the collections that the batch comes from.
+            uncounted: Places of a record that may be released in addition, whatever they hold.
             which: Number of the collection, for each input.
             records: Index inside it.
             inputs: (batch, ...), clean.
-            checked: Further check of the batch, which raises if it is refused.
+            rests: The records without their inputs.
 
         Returns:
             (batch, ...), float32.
@@ -234,7 +237,7 @@ class ChannelEngine(Saved):
         """
 
         def contents() -> list[bytes]:
-            checked()
+            self._labels.check(rests, uncounted)
             if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
                 raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
             found = self._checked(inputs)
@@ -243,36 +246,27 @@ class ChannelEngine(Saved):
 
         with self._counter.turn():
             counted = self._counter.count(ledgers, which, records, contents)
-            released = self._drawn(counted, inputs.reshape(len(inputs), 1, 1, -1).double())
+            clean = inputs.reshape(len(inputs), 1, 1, -1).double()
+            released = self._batch_noise.apply(clean, counted, self._counter.book)
             self.steps += 1
         return released.reshape(inputs.shape)
 
-    def wait(self) -> None:
-        """Take part in the batches of other ranks until theirs end too; loaders call it at their end.
+    def end_epoch(self) -> None:
+        """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
 
         Raises:
-            GuaranteeError: If a batch of another rank is refused.
+            GuaranteeError: If a batch of another rank is refused, or all records of the epoch together reveal over
+                25 % more than promised by their moments.
         """
         none, done = np.zeros(0, np.int64), not in_ranks()
         while not done:
             with self._counter.turn():
                 counted = self._counter.count((), none, none, lambda: [], done=True)
-                self._drawn(counted, torch.zeros(0, 1, 1, self.calibration.channel.dimension))
+                none_clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
+                self._batch_noise.apply(none_clean, counted, self._counter.book)
                 done = counted.done
                 self.steps += not done
-
-    def check_labels(self, rests: Sequence[Any], uncounted: Collection[str | int]) -> None:
-        """Refuse records with more in them than input and labels.
-
-        Args:
-            rests: Records without their inputs.
-            uncounted: Places that are allowed.
-
-        Raises:
-            GuaranteeError: If there is something else, or a label that ``classes`` does not count.
-        """
-        self._labels = max([self._labels, *(count_labels(rest, self.classes, uncounted) for rest in rests)])
-        self._uncounted.update(uncounted)
+        together(self._own.conclude)
 
     @property
     def own_capacity(self) -> OwnCapacity | None:
@@ -283,8 +277,8 @@ class ChannelEngine(Saved):
         """Accountant of all uses so far, to which uses of other channels can be added."""
         uses, looks, others, distinct = self._counter.columns()
         found = LeakageAccountant(self.calibration.moments, len(uses), distinct=distinct)
-        if self.classes is not None:
-            found.add_labels(nats=max(self._labels, 1) * math.log(self.classes))
+        if self._labels.nats is not None:
+            found.add_labels(nats=self._labels.nats)
         channel, ratios = self.calibration.channel, self.calibration.ratios
         return found.add(channel, uses, looks=looks, steps=self.steps, ratios=ratios).add_nats(others)
 
@@ -309,9 +303,14 @@ class ChannelEngine(Saved):
         return None if self._counter.file is None else self._counter.file.path
 
     @property
+    def classes(self) -> int | None:
+        """Number of labels; None if it was not said."""
+        return self._labels.classes
+
+    @property
     def uncounted(self) -> list[str | int]:
         """Places of records that are released without noise and not counted, as they were allowed to."""
-        return sorted(self._uncounted, key=str)
+        return sorted(self._labels.uncounted, key=str)
 
     @property
     def remaining(self) -> int | None:
@@ -331,7 +330,7 @@ class ChannelEngine(Saved):
             GuaranteeError: If the key of your account can be neither read nor made.
         """
         with self._counter.turn():
-            return {"law": law(self), "steps": self.steps, **self._counter.state()}
+            return {"law": self._law(), "steps": self.steps, **self._counter.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
@@ -364,7 +363,20 @@ class ChannelEngine(Saved):
 
     def describe(self) -> str:
         """The guarantee in words: target, channel, what an attacker gets at most, and what is assumed."""
-        return describe(self)
+        return str(
+            Guarantee(
+                calibration=self.calibration,
+                target=self.target,
+                noise=self.noise,
+                secure=self.secure,
+                layout=self.layout,
+                classes=self.classes,
+                own_capacity=self.own_capacity,
+                calibrated_to_own=self.calibrate_to_own,
+                ledger=self.ledger,
+                uncounted=self.uncounted,
+            )
+        )
 
     def __str__(self) -> str:
         return self.describe()
@@ -385,21 +397,6 @@ class ChannelEngine(Saved):
             )
         return contents
 
-    def _drawn(self, counted: Counted, clean: Float[Tensor, "rows 1 1 d"]) -> Float[Tensor, "rows 1 1 d"]:
-        """Noisy inputs of this rank's part of a batch."""
-        if self._seed is not None:
-            digests = [self._counter.book.digests[row][:8] for row in counted.rows[counted.own]]
-            words = np.frombuffer(b"".join(digests), np.uint64)
-            return self._sampler.apply(clean, RecordNoise(self._seed, "release", words, counted.numbers)).float()
-        source: NoiseSource = SecureNoise()
-        if self.noise == "fresh":
-            return self._sampler.apply(clean, source).float()
-        book, begin = self._counter.book, counted.own.start
-        mine = counted.new[(counted.new >= begin) & (counted.new < counted.own.stop)]
-        copies, _ = together(lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float())
-        book.keep(counted.rows[counted.new].tolist(), torch.cat(copies))
-        return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean.float()
-
     def _registered(self, places: Places, name: str, key: Key) -> tuple[Ledger, ...]:
         """Ledgers of the collections of a dataset; those that are known keep theirs."""
         found = []
@@ -410,10 +407,14 @@ class ChannelEngine(Saved):
             found.append(ledger)
         return tuple(found)
 
+    def _law(self) -> dict[str, Any]:
+        """Facts that a state and this engine must share."""
+        return law(self.calibration, self.layout, self.noise, self._seed)
+
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Go on from a state; ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, kept = checked_state(state, law(self), self.calibration.channel.dimension, copied)
+        key, steps, kept = checked_state(state, self._law(), self.calibration.channel.dimension, copied)
         with self._counter.turn():
             self._counter.load(key, kept, adds=adds)
             self.steps = steps

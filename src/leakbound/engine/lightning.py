@@ -14,7 +14,6 @@ except ImportError:  # the older name of the same
     from pytorch_lightning import Callback
 
 from leakbound.engine.engine import ChannelEngine
-from leakbound.engine.loaders import ProtectedLoader
 from leakbound.engine.refusals import GuaranteeError
 
 
@@ -36,8 +35,7 @@ class ChannelCallback(Callback):
         Raises:
             GuaranteeError: If its loader is not a protected one of this engine.
         """
-        loader = trainer.train_dataloader
-        if not (isinstance(loader, ProtectedLoader) and loader.engine is self.engine):
+        if not self.engine.protects(trainer.train_dataloader):
             raise GuaranteeError("the trainer reads clean records: give fit the loader that engine.protect returns")
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

@@ -7,54 +7,44 @@ that a record which a worker fetched and nobody took is not counted. Whatever wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from leakbound.engine.loader_attributes import LoaderAttributes
 from leakbound.engine.places import Places
-from leakbound.engine.records import Key, as_tensor, replaced, taken
+from leakbound.engine.records import Key, Layout, as_tensor, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
-
-if TYPE_CHECKING:
-    from leakbound.engine.engine import ChannelEngine
-    from leakbound.engine.ledger import Ledger
 
 _KEPT = (
     *("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
     *("persistent_workers", "in_order"),
 )
 After = Callable[[Tensor], Any] | None
+Release = Callable[[Int[np.ndarray, " batch"], Int[np.ndarray, " batch"], Tensor, list[Any]], Tensor]
 
 
 class Gate:
     """The one way of records from a dataset through a channel.
 
     Args:
-        engine: Holds the channel and refuses what has no uses left.
+        release: Counts the uses of a batch and returns its noisy inputs, or refuses it. It takes the collection of
+            each record, its index inside it, the clean inputs, and the records without these.
+        layout: Form that the channel was calibrated for.
         places: Origins of the dataset's records.
-        ledgers: Counts of each of their collections.
         key: Place of the input in a record.
         after: Transform of each noisy input.
-        uncounted: Places of a record that may be released in addition, whatever they hold.
     """
 
-    def __init__(
-        self,
-        engine: ChannelEngine,
-        places: Places,
-        ledgers: tuple[Ledger, ...],
-        key: Key,
-        after: After,
-        uncounted: Collection[str | int],
-    ) -> None:
-        self.engine = engine
-        self._places, self._ledgers, self._key, self._after = places, ledgers, key, after
-        self._uncounted = uncounted
+    def __init__(self, release: Release, layout: Layout, places: Places, key: Key, after: After) -> None:
+        self._release, self._layout = release, layout
+        self._places, self._key, self._after = places, key, after
 
     def __len__(self) -> int:
         return len(self._places.records)
@@ -63,18 +53,15 @@ class Gate:
         """Records with noisy inputs, in order; all of them, or none if one is refused."""
         if not isinstance(inputs, Tensor):  # they are not of one form
             for one in inputs:
-                self.engine.layout.check(one[None])
+                self._layout.check(one[None])
             inputs = torch.stack(inputs)
         at = np.asarray(positions, dtype=np.int64)
-        which, records = self._places.which[at], self._places.records[at]
-        noisy = self.engine.release(
-            self._ledgers, which, records, inputs, lambda: self.engine.check_labels(rests, self._uncounted)
-        )
+        noisy = self._release(self._places.which[at], self._places.records[at], inputs, rests)
         after = self._after or (lambda one: one)
         return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
 
 
-class ProtectedLoader:
+class ProtectedLoader(LoaderAttributes):
     """A loader of noisy records: the same batches, sampler and workers as the one that it was made from.
 
     It is no ``DataLoader``, so that no framework can make another one of it that would read clean records.
@@ -83,13 +70,15 @@ class ProtectedLoader:
         loader: With automatic batches.
         gate: Of its dataset.
         key: Place of the input in a record.
+        end: Called when an epoch ends.
 
     Attributes:
         dataset: Has the length of the records and hands none out.
     """
 
-    def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key) -> None:
-        self._loader, self._gate, self.dataset = loader, gate, Hidden(len(gate))
+    def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key, end: Callable[[], None]) -> None:
+        self._loader, self._gate, self._end = loader, gate, end
+        self.dataset = Hidden(len(gate))
         options = {name: getattr(loader, name) for name in _KEPT}
         self._clean = DataLoader(
             _Positions(loader.dataset, key), batch_sampler=loader.batch_sampler, collate_fn=_apart, **options
@@ -106,15 +95,10 @@ class ProtectedLoader:
         for positions, inputs, rests in self._clean:
             batch = self._loader.collate_fn(self._gate.released(positions, inputs, rests))
             yield pin_memory(batch) if pinned else batch
-        self.engine.wait()
+        self._end()
 
     def __len__(self) -> int:
         return len(self._clean)
-
-    @property
-    def engine(self) -> ChannelEngine:
-        """The engine that releases the records."""
-        return self._gate.engine
 
     @property
     def batch_size(self) -> int | None:

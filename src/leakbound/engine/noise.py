@@ -14,10 +14,13 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
+from leakbound.engine.book import Book
+from leakbound.engine.counting import Counted
+from leakbound.engine.ranks import together
 from leakbound.randomness.seeding import derive_seed
-from leakbound.randomness.sources import NoiseSource
+from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
 class CentredSampler:
@@ -31,7 +34,7 @@ class CentredSampler:
         on_grid: Release on a grid, as secure noise needs it; the mean is rounded to its points.
     """
 
-    def __init__(self, channel: Channel, mean: Float[np.ndarray, " d"], *, on_grid: bool) -> None:
+    def __init__(self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], *, on_grid: bool) -> None:
         plain = ChannelSampler(channel, (1, 1, channel.dimension), on_grid=on_grid)
         off = torch.from_numpy(mean)
         if plain.spacing is not None:
@@ -48,6 +51,42 @@ class CentredSampler:
         centred = (clean - self._mean).to(self._type)
         noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, len(self._mean)), source)
         return noisy.reshape(clean.shape).double() + self._mean
+
+
+class BatchNoise:
+    """Noise on the batches of an engine: fresh at each use, or frozen in one copy of each record.
+
+    Args:
+        channel: A calibrated channel.
+        mean: (d,) of the records that it was calibrated to.
+        noise: ``fresh`` or ``frozen``.
+        seed: Of noise that can be repeated; None for secure noise.
+    """
+
+    def __init__(self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], noise: str, seed: int | None) -> None:
+        self._sampler = CentredSampler(channel, mean, on_grid=seed is None)
+        self._noise, self._seed = noise, seed
+
+    def apply(self, clean: Float[Tensor, "rows 1 1 d"], counted: Counted, book: Book) -> Float[Tensor, "rows 1 1 d"]:
+        """Noisy inputs of this rank's part of a batch, float32.
+
+        Args:
+            clean: Float64.
+            counted: The batch of all ranks, whose uses are counted.
+            book: Digests of the records, and their frozen copies.
+        """
+        if self._seed is not None:
+            digests = [book.digests[row][:8] for row in counted.rows[counted.own]]
+            words = np.frombuffer(b"".join(digests), np.uint64)
+            return self._sampler.apply(clean, RecordNoise(self._seed, "release", words, counted.numbers)).float()
+        source: NoiseSource = SecureNoise()
+        if self._noise == "fresh":
+            return self._sampler.apply(clean, source).float()
+        begin = counted.own.start
+        mine = counted.new[(counted.new >= begin) & (counted.new < counted.own.stop)]
+        copies, _ = together(lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float())
+        book.keep(counted.rows[counted.new].tolist(), torch.cat(copies))
+        return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean.float()
 
 
 class RecordNoise:

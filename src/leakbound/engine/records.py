@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,52 +165,6 @@ def replaced(record: Any, key: Key, value: Any) -> Any:
     return parts if isinstance(record, list) else tuple(parts)
 
 
-def count_labels(rest: Any, classes: int | None, uncounted: Collection[str | int] = ()) -> int:
-    """Number of labels in a record, which are released as they are; refuses whatever else would be.
-
-    Args:
-        rest: The record, with None in place of its input.
-        classes: Labels are whole numbers from 0 to below it; None for any whole numbers.
-        uncounted: Places, fields or keys of the record that its owner allows to be released too, whatever they hold.
-
-    Raises:
-        GuaranteeError: If something else than single whole numbers is in it.
-    """
-    fields = getattr(rest, "_fields", ())
-    allowed = {fields.index(place) if place in fields else place for place in uncounted}
-    return sum(_labels(part, place, "", classes) for place, part in _parts(rest) or () if place not in allowed)
-
-
-def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:
-    """Labels in a part of a record, at a place and what is inside of it."""
-    if part is None:
-        return 0
-    if (parts := _parts(part)) is not None and not (isinstance(part, Sequence) and _is_numbers(part)):
-        return sum(_labels(one, place, f"{inside}[{at!r}]", classes) for at, one in parts)
-    form: Any = part if isinstance(part, Tensor) else np.asarray(part)
-    whole = is_whole(form) if isinstance(form, Tensor) else form.dtype.kind in "biu"
-    if not whole or math.prod(form.shape) != 1:
-        array = isinstance(part, Tensor | np.ndarray)
-        kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"
-        raise GuaranteeError(
-            f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
-            f"without noise: leave it out, or allow it by protect(..., uncounted=[{place!r}]), which does not count it"
-        )
-    if classes is not None and not 0 <= form.item() < classes:
-        raise GuaranteeError(
-            f"place {place!r}{inside} of a record is the label {form.item()}: classes = {classes} counts labels from 0 "
-            f"to {classes - 1}, so give their real number"
-        )
-    return 1
-
-
-def _parts(thing: Any) -> list[tuple[Any, Any]] | None:
-    """Names and parts of a mapping, tuple or list; None for anything else."""
-    if isinstance(thing, Mapping):
-        return list(thing.items())
-    return list(enumerate(thing)) if isinstance(thing, tuple | list) else None
-
-
 def gathered(data: Any, key: Key = None) -> Tensor:
     """Inputs (n, ...) of an array, a tensor, a map-style dataset, or the dataset of a loader.
 
@@ -249,12 +203,12 @@ def dataset_of(data: Any) -> Any:
 def _is_tuple(record: Any) -> bool:
     """True of a record of several places; a list of numbers is one input."""
     return isinstance(record, tuple) or (
-        isinstance(record, Sequence) and not isinstance(record, str | bytes) and not _is_numbers(record)
+        isinstance(record, Sequence) and not isinstance(record, str | bytes) and not is_numbers(record)
     )
 
 
-def _is_numbers(record: Sequence[Any]) -> bool:
+def is_numbers(record: Sequence[Any]) -> bool:
     """True of a list of numbers or of lists of numbers of equal length."""
     return all(isinstance(one, int | float) for one in record) or all(
-        isinstance(one, Sequence) and not isinstance(one, str) and _is_numbers(one) for one in record
+        isinstance(one, Sequence) and not isinstance(one, str) and is_numbers(one) for one in record
     )

@@ -13,15 +13,17 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
+from leakbound.accounting.leakage import joint_information
 from leakbound.accounting.naming import identification_information
-from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
-from leakbound.channels.covariance import Moments
+from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
+from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.observed import unspanned
-from leakbound.engine.accountant import joint_information
+from leakbound.channels.shapes import Shape
+from leakbound.engine.progress import Stage, silent
 from leakbound.engine.refusals import GuaranteeError
 
 _STEPS = 200  # doublings or halvings of κ until the root lies between two
@@ -38,7 +40,7 @@ class Calibration:
         moments: Mean and covariance of the calibration data.
     """
 
-    channel: Channel
+    channel: GaussianChannel
     spectrum: Spectrum
     moments: Moments
 
@@ -113,7 +115,39 @@ class Target(ABC):
     def excess(self, calibration: Calibration, looks: int) -> float:
         """A number above 0 where the target is missed; it grows with the capacity of one use."""
 
-    def solve(self, shape: Any, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
+    def calibrate(
+        self,
+        records: Num[np.ndarray, "n ..."],
+        shape: Shape,
+        weights: Float[np.ndarray, " d"] | None,
+        looks: int,
+        progress: Stage = silent,
+    ) -> Calibration:
+        """Calibrate to records the channel of a shape that meets the target with the least noise.
+
+        Args:
+            records: (n, ...), public or auxiliary ones.
+            shape: Of the noise.
+            weights: Relative noise variances, for the shape ``personalized``.
+            looks: Looks with independent noise at each record.
+            progress: Called when a stage begins.
+
+        Raises:
+            GuaranteeError: If all records are equal, or no channel meets the target.
+            ValueError: If the weights do not fit the shape, or float64 cannot hold the noise that it needs.
+        """
+        progress("covariance", 0.0)
+        moments = population_moments(records, progress)
+        if not moments.total_variance > 0:
+            raise GuaranteeError("all calibration records are equal, so there is nothing to hide: give other data")
+        progress("principal directions", 0.8)
+        spectrum = shape.decompose(moments, weights=weights)
+        progress("noise for the target", 0.95)
+        calibration = self.solve(shape, spectrum, moments, looks)
+        progress("done", 1.0)
+        return calibration
+
+    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
         """Channel of least noise, among those of a shape, that meets the target for a number of looks.
 
         Args:
@@ -170,7 +204,7 @@ class Capacity(Target):
         """Nats of one use above κ."""
         return calibration.information(1) - self.nats
 
-    def solve(self, shape: Any, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
+    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
         """Channel of this capacity, which shapes solve for themselves."""
         return Calibration(shape.calibrate(spectrum, float(self.nats)), spectrum, moments)
 
@@ -221,7 +255,7 @@ class Reconstruction(Target):
         reached = calibration.linear_error(looks)
         return math.log(self.mse) - math.log(reached) if reached > 0 else math.inf
 
-    def solve(self, shape: Any, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
+    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
         """Channel of least noise that leaves this error.
 
         Raises:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from leakbound.channels.covariance import population_moments
+from leakbound.channels.shapes import shape_named
 from leakbound.engine.noise import CentredSampler, RecordNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.record_uses import RecordUses, refuse_shared
@@ -20,7 +20,6 @@ from leakbound.engine.records import Layout
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
-from leakbound.registry import SHAPES
 
 
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -31,7 +30,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     candidates of a search, a score after a fit), and refused beyond the plan of the target; in other processes a
     channel with a plan refuses to work. What is released is compared with the calibration: range, directions, and the
     capacity that the rows' own moments give. A calibrated channel without this interface is a
-    :class:`leakbound.channels.Channel`.
+    :class:`leakbound.channels.GaussianChannel`.
 
     Args:
         target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity in nats per use.
@@ -89,7 +88,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             GuaranteeError: If all records are equal, the auxiliary ones have other features or are those of X, or no
                 channel meets the target.
         """
-        asked, form = as_target(self.target), SHAPES.get(self.shape)
+        asked, form = as_target(self.target), shape_named(self.shape)
         if asked.uses is not None:
             self._counted().check_process()
         known = self.auxiliary is not None
@@ -104,11 +103,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.value_range is not None and len(np.atleast_1d(self.value_range)) != 2:
             raise GuaranteeError(f"value_range = {self.value_range!r}: give the least and the largest value, or None")
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
-        moments = population_moments(records)
-        if not moments.total_variance > 0:
-            raise GuaranteeError("all records are equal, so there is nothing to hide: calibrate to others")
-        spectrum = form.decompose(moments, weights=None if self.weights is None else np.asarray(self.weights))
-        self.calibration_ = asked.solve(form, spectrum, moments, asked.uses or 1)
+        weights = None if self.weights is None else np.asarray(self.weights)
+        self.calibration_ = asked.calibrate(records, form, weights, asked.uses or 1)
         self._plan = asked.uses
         self._own = OwnMoments(self.calibration_, asked.uses or 1, self.accept_capacity)
         self._seed = None

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import default_defenses, level_text
-from leakbound.config.looks import Look
+from leakbound.config.series_style import SeriesStyle
 from leakbound.registry import MECHANISMS
 
 ONE_COLUMN = 5.0
@@ -53,82 +54,77 @@ _SETTINGS: Any = {
 
 # Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
 _LOOKS = {
-    **{name: look for mechanism in MECHANISMS.builtin for name, look in MECHANISMS.get(mechanism).looks.items()},
-    "lenet": Look("LeNet", "#4477AA", "o"),
-    "lenet_sigmoid": Look("sigmoid LeNet", "#66CCEE", "8"),
-    "resnet10": Look("ResNet10", "#228833", "^"),
-    "alexnet": Look("AlexNet", "#CC6677", "s"),
-    "vgg16": Look("VGG16", "#AA3377", "D"),
-    "auc": Look("membership AUC", "#B8860B", "X"),
-    "white_box": Look("white-box attack", "#4477AA", "o"),
-    "loss_threshold": Look("loss threshold", "#CC6677", "s"),
-    "lira_offline": Look("LiRA, offline", "#66CCEE", "v"),
-    "lira_online": Look("LiRA, online", "#228833", "^"),
-    "rmia": Look("RMIA", "#B8860B", "X"),
-    "white_box_references": Look("white-box with references", "#AA3377", "D"),
-    "strongest": Look("strongest attack", "#332288", "*"),
-    "all_messages": Look("all messages", "#555555", "o"),
-    "last_message": Look("last message alone", "#555555", "s"),
-    "printed": Look("as printed", "#4477AA", "o"),
-    "tuned": Look("tuned attacker", "#AA3377", "D"),
-    "attack": Look("attack", "#AA3377", "D"),
-    "linear": Look("attack, linear estimate", "#66CCEE", "v"),
-    "unstaged": Look("attack without stages", "#66CCEE", "v"),
-    "geiping": Look("Geiping et al., tuned", "#4477AA", "o"),
-    "released": Look("as the network received it", "#555555", "s"),
-    "train_accuracy": Look("training", "#CC6677", "s"),
-    "test_accuracy": Look("test", "#4477AA", "o"),
-    "untuned": Look("Geiping et al., one weight", "#228833", "^"),
-    "printed_total": Look("n·κ, as printed", "#CC6677", "s"),
-    "added_uses": Look("k·κ, uses added", "#B8860B", "X"),
-    "joint": Look("k uses together", "#4477AA", "o"),
-    "drawn_once": Look("noise drawn once", "#228833", "^"),
-    "measured": Look("gradients as measured", "#B8860B", "X"),
-    "trace": Look("their total variance", "#228833", "^"),
-    "corrected": Look("corrected", "#AA3377", "D"),
-    "common": Look("one variance for all, as published", "#4477AA", "o"),
-    "own": Look("each client's own variance", "#AA3377", "D"),
-    "exact": Look("exact", "#AA3377", "D"),
-    "search": Look("search", "#66CCEE", "x"),
-    "boxed": Look("search in a box", "#4477AA", "o"),
-    "boxed_printed": Look("search in a box, printed constraint", "#B8860B", "X"),
-    "optimum": Look("optimal noise", "#AA3377", "D"),
-    "exchangeable": Look("exchangeable noise", "#4477AA", "o"),
-    "independent": Look("independent noise", "#228833", "^"),
-    "initial": Look("scheme 1: first states only", "#4477AA", "o"),
-    "zero_sum": Look("scheme 2: zero-sum", "#CC6677", "s"),
-    "bounded": Look("scheme 3: bounded", "#228833", "^"),
-    "masks": Look("pairwise masks", "#AA3377", "D"),
-    "client": Look("noise at the clients", "#4477AA", "o"),
-    "server": Look("noise at the server", "#CC6677", "s"),
-    "uniform": Look("equal weights and noise", "#CC6677", "s"),
-    "composed": Look("sum over the rounds", "#AA3377", "D"),
-    "static": Look("with constant parameters", "#228833", "^"),
-    "members": Look("exact, of the members", "#CC6677", "s"),
-    "shrunk": Look("shrunk, of the members", "#AA3377", "D"),
-    "mean": Look("mean of the members alone", "#B8860B", "X"),
-    "aux": Look("of the attacker's records", "#228833", "^"),
-    "uploads": Look("to an observer of the uploads", "#B8860B", "X"),
-    "allowed": Look("allowed by the accountant", "#4477AA", "o"),
-    "bound": Look("allowed by the accountant", "#4477AA", "o"),
-    "images": Look("from the noisy images", "#228833", "^"),
-    "gradients": Look("from the gradients", "#AA3377", "D"),
-    "exact_images": Look("by the distribution of the noise", "#66CCEE", "x"),
-    "exact_gradients": Look("by the distribution of the noise", "#66CCEE", "x"),
-    "demonstrated": Look("demonstrated by an attacker", "#AA3377", "D"),
-    "one_run": Look("demonstrated, for any mechanism", "#228833", "^"),
-    "gaussian": Look("demonstrated, for Gaussian noise", "#AA3377", "D"),
+    **{name: style for mechanism in MECHANISMS.builtin for name, style in MECHANISMS.get(mechanism).styles.items()},
+    "lenet": SeriesStyle("LeNet", "#4477AA", "o"),
+    "lenet_sigmoid": SeriesStyle("sigmoid LeNet", "#66CCEE", "8"),
+    "resnet10": SeriesStyle("ResNet10", "#228833", "^"),
+    "alexnet": SeriesStyle("AlexNet", "#CC6677", "s"),
+    "vgg16": SeriesStyle("VGG16", "#AA3377", "D"),
+    "auc": SeriesStyle("membership AUC", "#B8860B", "X"),
+    "white_box": SeriesStyle("white-box attack", "#4477AA", "o"),
+    "loss_threshold": SeriesStyle("loss threshold", "#CC6677", "s"),
+    "lira_offline": SeriesStyle("LiRA, offline", "#66CCEE", "v"),
+    "lira_online": SeriesStyle("LiRA, online", "#228833", "^"),
+    "rmia": SeriesStyle("RMIA", "#B8860B", "X"),
+    "white_box_references": SeriesStyle("white-box with references", "#AA3377", "D"),
+    "strongest": SeriesStyle("strongest attack", "#332288", "*"),
+    "all_messages": SeriesStyle("all messages", "#555555", "o"),
+    "last_message": SeriesStyle("last message alone", "#555555", "s"),
+    "printed": SeriesStyle("as printed", "#4477AA", "o"),
+    "tuned": SeriesStyle("tuned attacker", "#AA3377", "D"),
+    "attack": SeriesStyle("attack", "#AA3377", "D"),
+    "linear": SeriesStyle("attack, linear estimate", "#66CCEE", "v"),
+    "unstaged": SeriesStyle("attack without stages", "#66CCEE", "v"),
+    "geiping": SeriesStyle("Geiping et al., tuned", "#4477AA", "o"),
+    "released": SeriesStyle("as the network received it", "#555555", "s"),
+    "train_accuracy": SeriesStyle("training", "#CC6677", "s"),
+    "test_accuracy": SeriesStyle("test", "#4477AA", "o"),
+    "untuned": SeriesStyle("Geiping et al., one weight", "#228833", "^"),
+    "printed_total": SeriesStyle("n·κ, as printed", "#CC6677", "s"),
+    "added_uses": SeriesStyle("k·κ, uses added", "#B8860B", "X"),
+    "joint": SeriesStyle("k uses together", "#4477AA", "o"),
+    "drawn_once": SeriesStyle("noise drawn once", "#228833", "^"),
+    "measured": SeriesStyle("gradients as measured", "#B8860B", "X"),
+    "trace": SeriesStyle("their total variance", "#228833", "^"),
+    "corrected": SeriesStyle("corrected", "#AA3377", "D"),
+    "common": SeriesStyle("one variance for all, as published", "#4477AA", "o"),
+    "own": SeriesStyle("each client's own variance", "#AA3377", "D"),
+    "exact": SeriesStyle("exact", "#AA3377", "D"),
+    "search": SeriesStyle("search", "#66CCEE", "x"),
+    "boxed": SeriesStyle("search in a box", "#4477AA", "o"),
+    "boxed_printed": SeriesStyle("search in a box, printed constraint", "#B8860B", "X"),
+    "optimum": SeriesStyle("optimal noise", "#AA3377", "D"),
+    "exchangeable": SeriesStyle("exchangeable noise", "#4477AA", "o"),
+    "independent": SeriesStyle("independent noise", "#228833", "^"),
+    "initial": SeriesStyle("scheme 1: first states only", "#4477AA", "o"),
+    "zero_sum": SeriesStyle("scheme 2: zero-sum", "#CC6677", "s"),
+    "bounded": SeriesStyle("scheme 3: bounded", "#228833", "^"),
+    "masks": SeriesStyle("pairwise masks", "#AA3377", "D"),
+    "client": SeriesStyle("noise at the clients", "#4477AA", "o"),
+    "server": SeriesStyle("noise at the server", "#CC6677", "s"),
+    "uniform": SeriesStyle("equal weights and noise", "#CC6677", "s"),
+    "composed": SeriesStyle("sum over the rounds", "#AA3377", "D"),
+    "static": SeriesStyle("with constant parameters", "#228833", "^"),
+    "members": SeriesStyle("exact, of the members", "#CC6677", "s"),
+    "shrunk": SeriesStyle("shrunk, of the members", "#AA3377", "D"),
+    "mean": SeriesStyle("mean of the members alone", "#B8860B", "X"),
+    "aux": SeriesStyle("of the attacker's records", "#228833", "^"),
+    "uploads": SeriesStyle("to an observer of the uploads", "#B8860B", "X"),
+    "allowed": SeriesStyle("allowed by the accountant", "#4477AA", "o"),
+    "bound": SeriesStyle("allowed by the accountant", "#4477AA", "o"),
+    "images": SeriesStyle("from the noisy images", "#228833", "^"),
+    "gradients": SeriesStyle("from the gradients", "#AA3377", "D"),
+    "exact_images": SeriesStyle("by the distribution of the noise", "#66CCEE", "x"),
+    "exact_gradients": SeriesStyle("by the distribution of the noise", "#66CCEE", "x"),
+    "demonstrated": SeriesStyle("demonstrated by an attacker", "#AA3377", "D"),
+    "one_run": SeriesStyle("demonstrated, for any mechanism", "#228833", "^"),
+    "gaussian": SeriesStyle("demonstrated, for Gaussian noise", "#AA3377", "D"),
 }
 _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
 _SPARE_MARKERS = ("H", "8", "<", ">")
 
 NAMES = {
-    "cifar10": "CIFAR-10",
-    "celeba": "CelebA",
-    "svhn": "SVHN",
-    "fashion_mnist": "Fashion-MNIST",
-    "mnist": "MNIST",
-    "digits": "digits",
+    **{name: original.label for name, original in ORIGINALS.items()},
     "lenet_sigmoid": "sigmoid LeNet",
     "lenet": "LeNet",
     "resnet10": "ResNet10",
@@ -200,18 +196,18 @@ def epsilon_text(epsilon: float) -> str:
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
-def look(series: str) -> Look:
+def look(series: str) -> SeriesStyle:
     """Find the fixed appearance of a series. One without a known appearance gets one that depends on its name alone."""
     if series in _LOOKS:
         return _LOOKS[series]
     if series.endswith("_frozen"):
         fresh = look(series.removesuffix("_frozen"))
-        return Look(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
-    if series in MECHANISMS.names() and series in (looks := MECHANISMS.get(series).looks):
-        return looks[series]
+        return SeriesStyle(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
+    if series in MECHANISMS.names() and series in (styles := MECHANISMS.get(series).styles):
+        return styles[series]
     index = hashlib.sha256(series.encode()).digest()[0]
     color, marker = _SPARE_COLORS[index % len(_SPARE_COLORS)], _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)]
-    return Look(series.replace("_", " "), color, marker)
+    return SeriesStyle(series.replace("_", " "), color, marker)
 
 
 def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:

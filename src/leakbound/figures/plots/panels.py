@@ -148,7 +148,7 @@ def handle(label: str, **appearance: Any) -> Line2D:
     return Line2D([], [], label=label, **appearance)
 
 
-def handles(styles: Iterable[style.Look]) -> list[Any]:
+def handles(styles: Iterable[style.SeriesStyle]) -> list[Any]:
     """Make the entries of a legend for several series."""
     return [handle(appearance.label, **appearance.line()) for appearance in styles]
 

@@ -51,7 +51,7 @@ class Series:
     """One line: the values of its rows in the columns that distinguish lines, and its appearance."""
 
     values: dict[str, str]
-    look: style.Look
+    look: style.SeriesStyle
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Choose its rows, maybe none."""
@@ -108,7 +108,7 @@ def mean_line(
     axes: Axes,
     rows: pd.DataFrame,
     x: str,
-    look: style.Look,
+    look: style.SeriesStyle,
     *,
     center: Center = "mean",
     band: float | None = 0.16,
@@ -148,7 +148,7 @@ def mean_line(
     return line
 
 
-def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.Look) -> None:
+def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.SeriesStyle) -> None:
     """Draw single replicas."""
     if places := sorted(map(tuple, points)):  # in one order, whatever that of the rows
         axes.plot(*np.transpose(places), ls="none", marker="o", ms=2.4, mew=0, color=look.color, alpha=0.7, zorder=2)
@@ -171,11 +171,11 @@ def metric_of(rows: pd.DataFrame) -> str:
     return str(names[0]) if len(names) == 1 else ""
 
 
-def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.Look:
+def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.SeriesStyle:
     """Appearance of a line."""
     first, *rest = (style.look(value) for value in values)
     if not rest:
         return first
     later = any(value != names[0] for value, names in zip(values[1:], ranks[1:], strict=True))
     label = ", ".join([first.label, *(look.label for look in rest)])
-    return style.Look(label, first.color, rest[0].marker, first.dashed or later)
+    return style.SeriesStyle(label, first.color, rest[0].marker, first.dashed or later)

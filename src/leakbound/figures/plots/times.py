@@ -141,7 +141,7 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     return made.figure
 
 
-def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
+def _looks(values: pd.Series, label: str) -> dict[Any, style.SeriesStyle]:
     """Appearance of each line, in the order of the legend: known names, or shades from small to large numbers."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -151,11 +151,13 @@ def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
         return {name: style.look(name) for name in style.ordered(values)}
     numbers = sorted(float(value) for value in values.dropna().unique())
     low, high = _SHADES
-    styles: dict[Any, style.Look] = {}
+    styles: dict[Any, style.SeriesStyle] = {}
     for index, number in enumerate(numbers):
         place = low + (high - low) * index / max(1, len(numbers) - 1)
         color, marker = to_hex(colormaps["viridis"](place)), _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
-        styles[number] = style.Look(label.format(number), color, marker)
+        styles[number] = style.SeriesStyle(label.format(number), color, marker)
     if values.isna().any():
-        styles[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
+        styles[math.nan] = style.SeriesStyle(
+            "no noise", style.look("none").color, style.look("none").marker, dashed=True
+        )
     return styles
