@@ -102,7 +102,7 @@ class BudgetsOptions(_LinesOptions):
     x_label: str = "communication round"
     """Label of the x axis, with unit."""
     series: str
-    """Column that distinguishes lines: names, or numbers, which get shades; a missing number is undisturbed."""
+    """Column that distinguishes lines: names, or numbers as shades. A missing number is the undisturbed line."""
     label: str = "{:g}"
     """Python format of a number in the legend."""
     log_x: bool = False
