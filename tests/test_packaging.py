@@ -99,7 +99,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ModuleNotFoundError, match=r"^plot 'x': mlflow is not installed: pip install .*\[workflow\]"):
-        registry.load("needs_mlflow:anything", "plot 'x'")
+        registry.load_attribute("needs_mlflow:anything", "plot 'x'")
     monkeypatch.setitem(sys.modules, "opacus", None)
     monkeypatch.setitem(sys.modules, "opacus.accountants", None)
     with pytest.raises(ModuleNotFoundError, match=r"opacus, which is not installed: pip install .*\[workflow\]"):
