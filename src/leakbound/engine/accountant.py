@@ -34,6 +34,14 @@ class Account:
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
         dataset: Their sum, which bounds what is told of all records together.
+
+    Example:
+        >>> from leakbound.channels import Natural, population_moments
+        >>> moments = population_moments(np.random.default_rng(0).normal(size=(100, 4)))
+        >>> channel = Natural.calibrate(Natural.decompose(moments), 2.0)
+        >>> account = LeakageAccountant(moments, records=3).add(channel, uses=np.array([1, 5, 0])).account()
+        >>> account.worst, account.uses, round(account.linear, 6)
+        (1, 5, 10.0)
     """
 
     worst: int
@@ -94,6 +102,14 @@ class LeakageAccountant:
 
     Raises:
         GuaranteeError: If there is no record.
+
+    Example:
+        >>> from leakbound.channels import Natural, population_moments
+        >>> moments = population_moments(np.random.default_rng(0).normal(size=(100, 4)))
+        >>> channel = Natural.calibrate(Natural.decompose(moments), 2.0)
+        >>> frozen = LeakageAccountant(moments).add(channel, uses=50, noise="frozen")
+        >>> round(frozen.account().record, 6)
+        2.0
     """
 
     def __init__(

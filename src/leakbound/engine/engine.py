@@ -35,16 +35,9 @@ from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
 
-_LARGE = 500  # values of a record, from which calibration takes seconds to a minute
-
 
 class ChannelEngine(Saved):
-    """A channel that records pass before a training sees them, and the account of what it has told.
-
-        engine = ChannelEngine.for_data(public, target=Leakage(300, uses=epochs))
-        loader = engine.protect(loader)
-        for inputs, labels in loader: ...  # trains as before
-        print(engine.leakage())
+    """A channel that records pass before a training sees them, and the account of what it has leaked.
 
     Make it by :meth:`for_data`. ``print(engine)`` says what it guarantees, and under which assumptions.
 
@@ -55,6 +48,14 @@ class ChannelEngine(Saved):
         layout: Form of an input.
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
+
+    Example:
+        >>> public, private = np.random.default_rng(0).normal(size=(2, 500, 4))
+        >>> engine = ChannelEngine.for_data(public, 3.0)
+        >>> for batch in engine.protect(DataLoader(torch.from_numpy(private), batch_size=50)):
+        ...     pass  # train as before
+        >>> round(engine.leakage().record, 6)
+        3.0
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ChannelEngine(Saved):
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
         self.steps, self._seed, self._key = 0, seed, key
-        frozen = noise == "frozen"
+        self._labels, frozen = labels, noise == "frozen"
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
@@ -84,7 +85,6 @@ class ChannelEngine(Saved):
             law = calibration.channel.shape + (f", frozen, seed {seed}" if frozen and seed is not None else "")
             ledger.use(law, calibration.ratios)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
-        self._labels = labels
         self._loaders = WeakSet[ProtectedLoader]()
 
     @classmethod
@@ -114,7 +114,7 @@ class ChannelEngine(Saved):
             shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
             weights: (d,), relative noise variances, for the shape ``personalized``.
             noise: ``fresh`` at each use; or ``frozen``, the same noisy copy of a record each time.
-            seed: Of noise that can be repeated, which protects nobody; by default noise is secure.
+            seed: Seed for reproducible noise, which gives no protection. Default: secure noise.
             classes: Number of labels, which are released without noise; without it they are not counted.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
@@ -128,9 +128,9 @@ class ChannelEngine(Saved):
             GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
-        asked = as_target(target)
         check_noise(noise)
-        looks, labels = asked.looks(noise == "frozen"), LabelCount(classes)
+        asked, labels = as_target(target), LabelCount(classes)
+        looks = asked.looks(noise == "frozen")
         form = shape_named(shape)
         held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
         if held is not None and len(held):
@@ -142,7 +142,7 @@ class ChannelEngine(Saved):
         identity = Identity.new(inputs, seed)
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
-        if (width := inputs[0].numel()) >= _LARGE and sys.stderr.isatty():
+        if (width := inputs[0].numel()) >= 500 and sys.stderr.isatty():
             sys.stderr.write(
                 f"leakbound: estimating the covariance of {len(inputs)} records of {width} values and solving for "
                 f"{shape} noise; this takes seconds to a minute\n"
@@ -255,15 +255,14 @@ class ChannelEngine(Saved):
         """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
 
         Raises:
-            GuaranteeError: If a batch of another rank is refused, or all records of the epoch together reveal over
-                25 % more than promised by their moments.
+            GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % too much.
         """
         none, done = np.zeros(0, np.int64), not in_ranks()
+        clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
         while not done:
             with self._counter.turn():
                 counted = self._counter.count((), none, none, lambda: [], done=True)
-                none_clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
-                self._batch_noise.apply(none_clean, counted, self._counter.book)
+                self._batch_noise.apply(clean, counted, self._counter.book)
                 done = counted.done
                 self.steps += not done
         together(self._own.conclude)
@@ -279,8 +278,8 @@ class ChannelEngine(Saved):
         found = LeakageAccountant(self.calibration.moments, len(uses), distinct=distinct)
         if self._labels.nats is not None:
             found.add_labels(nats=self._labels.nats)
-        channel, ratios = self.calibration.channel, self.calibration.ratios
-        return found.add(channel, uses, looks=looks, steps=self.steps, ratios=ratios).add_nats(others)
+        ratios = self.calibration.ratios
+        return found.add(self.calibration.channel, uses, looks=looks, steps=self.steps, ratios=ratios).add_nats(others)
 
     def leakage(self) -> Account:
         """All that has leaked so far, at most: of the record that tells most, on average, and of all together."""

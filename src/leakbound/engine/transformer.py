@@ -23,7 +23,7 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Adds noise to records so that what follows in a pipeline tells a bounded number of nats of each.
+    """Add calibrated noise to every record, so that the rest of a pipeline reveals a bounded number of nats of each.
 
     ``fit`` calibrates, ``transform`` releases: each call is one use of each row, also that of ``fit_transform``. Uses
     are counted by the values of a row, over all fits, copies and clones of a channel in this process (folds and
@@ -50,6 +50,15 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         calibration_: The channel, with the moments that it was calibrated to.
         layout_: Number and range of the values of a record.
         n_features_in_: Number of features.
+
+    Example:
+        >>> public = np.random.default_rng(0).normal(size=(500, 4))
+        >>> private = np.random.default_rng(1).normal(size=(100, 4))
+        >>> channel = Channel(3.0, auxiliary=public).fit(private)
+        >>> channel.transform(private).shape
+        (100, 4)
+        >>> round(channel.leakage(), 6)
+        3.0
     """
 
     def __init__(
