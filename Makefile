@@ -41,9 +41,10 @@ FLOWER ?= tests/federated/test_flower.py tests/security/test_flower_server.py te
 test-flower: .venv/ready .venv-flower/ready
 	PYTHONPATH=.venv-flower python -m pytest -q $(FLOWER)
 
-# Lightning and transformers are no dependencies: they lie in a folder beside .venv, for what is made for them alone.
+# Lightning, Accelerate and transformers are no dependencies: they lie in a folder beside .venv, for what is made for them alone.
 test-frameworks: .venv/ready .venv-frameworks/ready
-	PYTHONPATH=.venv-frameworks python -m pytest -q tests/engine/test_lightning.py tests/engine/test_examples.py
+	PYTHONPATH=.venv-frameworks python -m pytest -q tests/engine/test_accelerate.py tests/engine/test_lightning.py \
+	  tests/engine/test_examples.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready

@@ -1,10 +1,16 @@
 """The ways to install the project cannot drift apart."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
+from packaging.version import Version
+
+from leakbound import registry
+from leakbound.accounting import dp
 
 ROOT = Path(__file__).parents[1]
 PROJECT, BUILD = (tomllib.loads((ROOT / "pyproject.toml").read_text())[key] for key in ("project", "build-system"))
@@ -35,6 +41,19 @@ def test_locks_pin_every_dependency_exactly():
     assert "torch" not in lock() | lock("-flower")
 
 
+def test_library_takes_ranges_and_the_locks_lie_inside_them():
+    locked = lock() | lock("-torch")
+    page = (ROOT / "docs/installation.md").read_text()
+    for requirement in PROJECT["dependencies"]:
+        found = re.fullmatch(r"([a-z-]+)>=([\d.]+)", requirement)
+        assert found, f"{requirement}: other packages ask for other versions, so give a lower bound that was tried"
+        name, least = found.groups()
+        assert Version(least) <= Version(locked[name])
+        assert re.search(rf"^\| {name} \| {re.escape(least)}[. |]", page, re.M), (
+            f"docs/installation.md lacks {requirement}"
+        )
+
+
 def test_flower_lock_pins_the_extra_and_what_differs():
     wanted = {name_of(requirement) for requirement in PROJECT["optional-dependencies"]["flower"]}
     assert wanted <= lock("-flower").keys()
@@ -54,7 +73,6 @@ def test_site_lock_has_hashes():
 def test_locks_agree_on_what_they_share():
     assert lock("-build").items() <= lock().items()
     assert BUILD["requires"] == [f"setuptools=={lock('-build')['setuptools']}"]
-    assert f"torch=={lock('-torch')['torch']}" in PROJECT["dependencies"]
     assert lock("-cuda").keys().isdisjoint(lock() | lock("-flower"))
 
 
@@ -72,3 +90,40 @@ def test_example_of_the_readme_runs_as_written(capsys):
     assert variance > 0
     assert 16 * (1 - 1e-9) <= capacity <= 16
     assert 0 < error < 1
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    (tmp_path / "needs_mlflow.py").write_text("import mlflow.tracking")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "mlflow"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ModuleNotFoundError, match=r"^plot 'x': mlflow is not installed: pip install .*\[workflow\]"):
+        registry.load("needs_mlflow:anything", "plot 'x'")
+    monkeypatch.setitem(sys.modules, "opacus", None)
+    monkeypatch.setitem(sys.modules, "opacus.accountants", None)
+    with pytest.raises(ModuleNotFoundError, match=r"opacus, which is not installed: pip install .*\[workflow\]"):
+        dp._history_epsilon([(1.0, 0.1, 10)], 1e-5, "rdp")
+
+
+def test_container_copies_what_is_there_and_uses_the_python_of_the_project():
+    lines = (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert {"src", "pyproject.toml", "Snakefile", "workflow", "config", "requirements.lock"} <= {*copied}
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    (image,) = [line for line in lines if line.startswith("FROM ")]
+    assert image.endswith(f"/python:{PROJECT['requires-python'].removeprefix('>=')}-slim")
+    users = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
+    assert users == ["leakbound"]
+    assert lines.index("USER leakbound") > max(place for place, line in enumerate(lines) if line.startswith("RUN "))
+    assert all("--require-hashes" in part or "--no-deps" in part for part in " ".join(lines).split("pip install")[1:])
+
+
+def test_conda_recipe_agrees_with_the_project():
+    recipe = yaml.safe_load((ROOT / "recipe/recipe.yaml").read_text())
+    assert recipe["package"] == {"name": PROJECT["name"], "version": PROJECT["version"]}
+    python, *needs = recipe["requirements"]["run"]
+    assert python == f"python {PROJECT['requires-python']}"
+    assert [need.replace(" ", "").replace("pytorch", "torch") for need in needs] == PROJECT["dependencies"]
+    assert recipe["build"]["python"]["entry_points"] == [f"leakbound = {PROJECT['scripts']['leakbound']}"]
+    assert recipe["about"]["license"] == PROJECT["license"]

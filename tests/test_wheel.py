@@ -1,5 +1,7 @@
 """The wheel alone: built, unpacked into an empty folder, and used where nothing of the workflow can be imported."""
 
+import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import importlib.abc, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("mlflow", "snakemake", "matplotlib", "datasets", "flwr", "lightning"):
+        if name.partition(".")[0] in ("mlflow", "opacus", "snakemake", "matplotlib", "datasets", "flwr", "lightning"):
             raise ModuleNotFoundError(name, name=name)
 
 wheel, script = sys.argv[1:]
@@ -25,25 +27,76 @@ assert leakbound.__file__.startswith(wheel), leakbound.__file__
 names = {"__name__": "example"}
 exec(open(script).read(), names)
 assert names["main"](["--epochs", "2"]) > 0.5
+from leakbound.registry import load
+
+try:
+    load("leakbound.training.dp.per_sample:train_per_sample", "DP-SGD")
+except ModuleNotFoundError as error:
+    assert str(error) == "DP-SGD: opacus is not installed: pip install 'leakbound[workflow]'", error
+else:
+    raise AssertionError("Opacus was found")
 """
 """Runs an example with the wheel of the first argument, as where the workflow was never installed."""
 
 
-@pytest.mark.slow
-def test_wheel_protects_a_loop_where_there_is_no_workflow(tmp_path):
-    source = tmp_path / "source"
+NOTEBOOK = """
+import json, sys
+
+wheel, path = sys.argv[1:]
+sys.path.insert(0, wheel)
+cells = [cell for cell in json.load(open(path))["cells"] if cell["cell_type"] == "code"]
+assert "%pip install" in "".join(cells[0]["source"])
+names = {"__name__": "__main__"}
+for cell in cells:
+    text = "".join("    pass\\n" if line.lstrip().startswith("%pip") else line for line in cell["source"])
+    exec(compile(text, path, "exec"), names)
+assert names["__builtins__"] and sys.modules["leakbound"].__file__.startswith(wheel)
+"""
+"""Runs the code of a notebook with the wheel of the first argument."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, unpacked into a folder."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip, offline = [sys.executable, "-m", "pip"], ["--no-deps", "--no-index", "--quiet"]
-    subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", tmp_path, source], check=True)
-    (wheel,) = tmp_path.glob("leakbound-*.whl")
-    assert wheel.stat().st_size < 2**20
-    subprocess.run([*pip, "install", *offline, "--target", tmp_path / "wheel", wheel], check=True)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    words = [sys.executable, "-c", PROGRAM, tmp_path / "wheel", ROOT / "examples/pytorch_cnn.py"]
-    done = subprocess.run(words, cwd=empty, capture_output=True, text=True)
+    subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", folder, source], check=True)
+    (built,) = folder.glob("leakbound-*.whl")
+    assert built.stat().st_size < 2**20
+    subprocess.run([*pip, "install", *offline, "--target", folder / "wheel", built], check=True)
+    return folder / "wheel"
+
+
+def run(folder, program, *words) -> str:
+    """Output of a program in an empty folder, in which it must leave nothing."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"MPLBACKEND": "Agg"}
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "smallest valid bound" in done.stdout
-    assert not list(empty.iterdir())
+    assert not list(folder.iterdir())
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_wheel_protects_a_loop_where_there_is_no_workflow(wheel, tmp_path):
+    assert "smallest valid bound" in run(tmp_path, PROGRAM, wheel, ROOT / "examples/pytorch_cnn.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["protect_your_loop", "audit_it"])
+def test_hosted_notebooks_run_with_the_wheel_alone(wheel, tmp_path, name):
+    assert "nats" in run(tmp_path, NOTEBOOK, wheel, ROOT / f"examples/notebooks/{name}.ipynb")
+
+
+def test_hosted_notebooks_are_those_of_the_pages():
+    program = runpy.run_path(str(ROOT / "docs/hosted.py"))
+    names = {path.stem for path in (ROOT / "examples/notebooks").glob("*.ipynb")}
+    assert names == {path.stem for path in program["PAGES"]}
+    for page in program["PAGES"]:
+        kept = (ROOT / f"examples/notebooks/{page.stem}.ipynb").read_text(encoding="utf-8")
+        assert kept == program["notebook"](page.read_text(encoding="utf-8")), "python docs/hosted.py"
+        assert not any(word in kept for word in ("LEAKBOUND_DATA", "results/", "../"))

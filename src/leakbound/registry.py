@@ -6,9 +6,10 @@ A built-in is one line here. A package of somebody else's adds one through an en
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, entry_points, requires
 from types import MappingProxyType
 from typing import Any
 
@@ -36,6 +37,10 @@ class Registry:
     Args:
         kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group ``leakbound.<kind>``.
         builtin: Name to ``"module:attribute"`` path, imported on first use.
+
+    Example:
+        >>> MODELS.path("lenet")
+        'leakbound.models.lenet:LeNet'
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
@@ -62,7 +67,7 @@ class Registry:
 
         Args:
             name: As a configuration says it.
-            plugins: Name to path of things that are known beside the registered ones.
+            plugins: Name to path of things that are known in addition to the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.
@@ -78,7 +83,7 @@ class Registry:
             ImportError: If the entry's path leads nowhere, or to something that cannot be called.
         """
         target = self._target(name, plugins)
-        return load(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+        return load_attribute(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
         """The object or path bound to ``name``."""
@@ -88,7 +93,7 @@ class Registry:
         raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names(plugins))}")
 
 
-def load(path: str, what: str) -> Any:
+def load_attribute(path: str, what: str) -> Any:
     """Function or class at ``"module:attribute"``.
 
     Args:
@@ -101,11 +106,27 @@ def load(path: str, what: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{what}: {missing(error)}", name=error.name) from error
     except (AttributeError, ValueError) as error:
         raise ImportError(f"{what} points to {path!r}, which does not exist") from error
     if not callable(found):
         raise ImportError(f"{what} points to {path!r}, which is neither a function nor a class")
     return found
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """Sentence for a module that cannot be found, with the extra of this package that installs it, if one does."""
+    module = (error.name or "").partition(".")[0]
+    try:
+        needs = requires("leakbound") or []
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        needs = []
+    for need in needs:
+        extra = re.search(r'extra == "([\w-]+)"', need)
+        if extra and re.split(r"[^\w.-]", need, maxsplit=1)[0].replace("-", "_").lower() == module:
+            return f"{module} is not installed: pip install 'leakbound[{extra[1]}]'"
+    return str(error)
 
 
 @cache
@@ -124,7 +145,8 @@ DATASETS = Registry(
         "svhn": "leakbound.datasets.images:read_svhn",
         "celeba": "leakbound.datasets.images:read_celeba",
         "parquet": "leakbound.datasets.images:read_parquet",
-        "folders": "leakbound.datasets.folders:read_folders",
+        "parquet_shown": "leakbound.datasets.images:read_shown_parquet",
+        "folders": "leakbound.datasets.class_folders:read_folders",
     },
 )
 

@@ -2,10 +2,10 @@
 
     python tests/benchmarks/gpu_wheels.py [--out build/gpu-wheels] [--python 3.12] [--have FREEZE]
 
-What is needed follows from the dependencies of the package without extras and the versions of the lock, whose hashes
-pip compares. PyTorch and all that it needs itself are there. ``--have`` names a file that ``python3 -m pip freeze`` has
-written on that machine, and only what it lacks is carried; without it the packages of ``--without`` and all that they
-need are taken to be there as well: those that such machines usually have and that would fill the folder.
+What is needed follows from the dependencies of the package without extras, Opacus, and the versions of the lock, whose
+hashes pip compares. PyTorch and all that it needs itself are there. ``--have`` names a file that ``python3 -m pip
+freeze`` has written on that machine, and only what it lacks is carried; without it the packages of ``--without`` and
+all that they need are taken to be there as well: those that such machines usually have and that would fill the folder.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ def missing(environment: dict[str, str], there: Iterable[str], *, exact: bool) -
         exact: Whether these are all of them; else what they need is there as well.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    private = [one for one in project["optional-dependencies"]["workflow"] if one.startswith("opacus")]
+    names = [*project["dependencies"], *private]
     torch = needed(["torch"], environment)
     have = {canonicalize_name(one) for one in there} if exact else needed(there, environment)
-    return sorted(needed(project["dependencies"], environment) - torch - have)
+    return sorted(needed(names, environment) - torch - have)
 
 
 def pinned(names: Iterable[str]) -> str:

@@ -6,11 +6,11 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from gaussians import RANGE, gaussian, private
+from gaussians import RANGE, batches, gaussian, private
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler, default_collate
 
-from leakbound import Capacity, ChannelEngine
+from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage
 
 PUBLIC, ROWS = gaussian(200), gaussian(12, 4)
 Named = namedtuple("Named", ["label", "pixels"])
@@ -99,6 +99,21 @@ def test_samplers_and_lengths_stay():
     assert engine.leakage().uses == int(drawn.bincount().max()) > 1
 
 
+def test_all_attributes_of_the_loader_can_be_read(engine):
+    options = {"num_workers": 1, "drop_last": True, "timeout": 7, "prefetch_factor": 3, "persistent_workers": True}
+    loader = batches(private(), pin_memory=False, **options)
+    protected = engine.protect(loader)
+    left_out = {"dataset", "check_worker_number_rationality", "multiprocessing_context"}
+    names = {name for name in dir(loader) if not name.startswith("_")} - left_out
+    assert {"batch_size", "collate_fn", "generator", "pin_memory", "sampler"} <= names
+    for name in sorted(names):
+        assert getattr(protected, name) == getattr(loader, name), name
+    assert len(protected) == 3
+    assert len(protected.dataset) == 20
+    with pytest.raises(AttributeError, match="before protect"):
+        protected.num_workers = 0
+
+
 @pytest.mark.parametrize("column", ["image", "array"])
 def test_datasets_of_hugging_face_are_read_by_column(column):
     pixels = np.random.default_rng(0).integers(0, 256, size=(90, 4, 4), dtype=np.uint8)
@@ -114,6 +129,35 @@ def test_datasets_of_hugging_face_are_read_by_column(column):
     batch = next(iter(loader))
     torch.testing.assert_close(batch[column], noisy_bytes(engine_of(pixels[:60]), pixels[60:]))
     assert batch["label"].tolist() == [1] * 30
+
+
+def test_hugging_face_records_are_counted_through_select_shuffle_and_map():
+    """They are recognised by their values, whichever object, order or copy on disk holds them."""
+    columns = {"x": gaussian(20, 1).tolist(), "label": [*range(20)]}
+    whole = datasets.Dataset.from_dict(
+        columns, datasets.Features({"x": datasets.List(datasets.Value("float32")), "label": datasets.Value("int64")})
+    )
+    engine = ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=3), seed=5, value_range=RANGE)
+    parts = {
+        "train": whole,
+        "part": whole.select(range(5, 15)).shuffle(seed=2),
+        "same": whole.map(lambda one: {"label": one["label"] + 0}),
+    }
+    for name, part in parts.items():
+        protected = engine.protect(part, name=name, key="x")
+        labels = [protected[index]["label"] for index in range(len(part))]
+        assert labels == part["label"][:]
+    assert engine.uses["train"].tolist() == [2] * 5 + [3] * 10 + [2] * 5
+    assert engine.uses["part"].tolist() == [3] * 10
+    assert engine.leakage().dataset == pytest.approx(10 * 3.0 + 10 * engine.calibration.information(2))
+    with pytest.raises(BudgetError, match="counted together with equal records"):
+        _ = engine.protect(whole.filter(lambda one: one["label"] == 7), name="seventh", key="x")[0]
+    scaled = whole.map(lambda one: {"x": [0.5 * value for value in one["x"]]})
+    _ = engine.protect(scaled, name="scaled", key="x")[7]
+    assert engine.uses["scaled"].sum() == 1  # another record, as print(engine) states
+    noisy = whole.with_transform(lambda rows: rows | {"x": np.asarray(rows["x"]) + np.random.default_rng().normal()})
+    with pytest.raises(GuaranteeError, match="move it behind the channel"):
+        engine.protect(noisy, name="random", key="x")
 
 
 def test_a_protected_dataset_can_be_given_to_other_loaders():

@@ -179,7 +179,7 @@ def _check_event(event: PrivacyEvent) -> None:
             "private than they would say; train with Poisson sampling"
         )
     if event.noise_multiplier is None:
-        raise ValueError("the event states no noise_multiplier; the file is incomplete, run the training anew")
+        raise ValueError("the event states no noise_multiplier; the file is incomplete, run the training again")
 
 
 def poisson_epsilon(
@@ -236,8 +236,11 @@ def _history_epsilon(
         return 0.0
     if not all(noise_multiplier for noise_multiplier, _ in done):
         return math.inf
-    from opacus.accountants import create_accountant
-
+    try:
+        from opacus.accountants import create_accountant
+    except ModuleNotFoundError as error:
+        message = "ε is computed by opacus, which is not installed: pip install 'leakbound[workflow]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
     keeper = create_accountant(mechanism=accountant)
     keeper.history = [(*kind, steps) for kind, steps in done.items()]
     options = {} if orders is None else {"alphas": list(orders)}

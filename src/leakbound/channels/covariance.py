@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -148,7 +148,9 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     return Moments(mean, np.ascontiguousarray(scatter), count)
 
 
-def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
+def population_moments(
+    records: Num[np.ndarray, "n ..."], progress: Callable[[str, float], None] = lambda stage, done: None
+) -> Moments:
     """Mean and covariance of the law that some records were drawn from, for use with other records of that law.
 
     The covariance of N records is too small in the directions that these happened not to take, and noise that follows
@@ -159,6 +161,7 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates.
+        progress: Called when a stage begins, with its name and the share of the work before it.
 
     Returns:
         Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
@@ -178,19 +181,20 @@ def population_moments(records: Num[np.ndarray, "n ..."]) -> Moments:
         return found
     from sklearn.covariance import ledoit_wolf_shrinkage
 
-    weight = _weight_for_fresh(flat, float(ledoit_wolf_shrinkage(flat.astype(np.float64))))
+    weight = _weight_for_fresh(flat, float(ledoit_wolf_shrinkage(flat.astype(np.float64))), progress)
     covariance = (1.0 - weight) * found.covariance
     covariance[np.diag_indices(width)] += weight * found.total_variance / width
     return replace(found, covariance=covariance, shrinkage=weight)
 
 
-def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float) -> float:
+def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float, progress: Callable[[str, float], None]) -> float:
     """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
     folds, parts, width = [], min(_FOLDS, len(flat)), flat.shape[1]
     if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
         centred = flat - flat.mean(axis=0, dtype=np.float64)
         flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
     for fold in range(parts):
+        progress(f"shrinkage, part {fold + 1} of {parts}", 0.2 + 0.6 * fold / parts)
         left_out = np.arange(len(flat)) % parts == fold
         kept = estimate_moments(_chunks(flat[~left_out]))
         variances, basis = linalg.eigh(kept.covariance, driver="evd")

@@ -12,12 +12,12 @@ from leakbound import __version__
 from leakbound.cli.command_table import WORKFLOW, AllCommands, StepCommands
 from leakbound.jobs.processes import coordination
 from leakbound.jobs.processes.usage import write
+from leakbound.registry import missing
 
 app = typer.Typer(
     cls=AllCommands,
-    help="Measure and bound how much a federated client's uploads tell about its data.",
+    help="Measure and bound how much a federated client's uploads reveal about its data.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(
@@ -50,7 +50,7 @@ def _leakbound(
         Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
     ] = None,
 ) -> None:
-    """Measure and bound how much a federated client's uploads tell about its data."""
+    """Measure and bound how much a federated client's uploads reveal about its data."""
     if usage is not None:
         from leakbound.cli.inputs import check_outputs
 
@@ -70,7 +70,7 @@ def run(began: float) -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     _USAGE.set(None)
     try:
-        coordination.follow()
+        coordination.follow_coordinator()
         try:
             app(standalone_mode=True)
         except SystemExit as ended:
@@ -83,7 +83,8 @@ def run(began: float) -> None:
             raise
         from leakbound.config.messages import printable  # takes long
 
-        lines = [printable(line) for line in str(error).split("\n")]  # some words may be those of a file
+        said = missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        lines = [printable(line) for line in said.split("\n")]  # some words may be those of a file
         sys.stderr.write("\n".join(["leakbound: " + lines[0], *lines[1:], ""]))
         raise SystemExit(2) from error
 

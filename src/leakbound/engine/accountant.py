@@ -138,7 +138,7 @@ class LeakageAccountant:
         Args:
             channel: A calibrated channel.
             uses: Whole number, of every record, or array (records,) of one for each; >= 0.
-            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn anew for each call of this.
+            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn again for each call of this.
             looks: Looks with independent noise at each record, if they are known; else those that ``noise`` gives.
             steps: Steps of training, >= 0, for the published total alone.
             ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
@@ -250,4 +250,4 @@ class LeakageAccountant:
 def check_noise(noise: str) -> None:
     """Refuse, with a ``GuaranteeError``, noise that is neither ``fresh`` nor ``frozen``."""
     if noise not in ("fresh", "frozen"):
-        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', anew at each use, or 'frozen', once for each record")
+        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', drawn at each use, or 'frozen', once for each record")

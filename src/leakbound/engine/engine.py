@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
+from leakbound.engine.calibration_cache import cache_folder, calibrated
 from leakbound.engine.counting import Counter, Plan
 from leakbound.engine.description import Guarantee, law
 from leakbound.engine.identity import Identity
@@ -29,6 +29,7 @@ from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoa
 from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
+from leakbound.engine.progress import Progress
 from leakbound.engine.ranks import in_ranks, together
 from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
@@ -103,6 +104,8 @@ class ChannelEngine(Saved):
         accept_capacity: float | int | None = None,
         ledger: str | Path | None = None,
         calibrate_to_own: bool = False,
+        cache: bool | str | Path = False,
+        progress: bool | None = None,
     ) -> ChannelEngine:
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
@@ -119,18 +122,19 @@ class ChannelEngine(Saved):
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
             accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
-            ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses of
-                records together; without it only this engine's are known. Its owner alone may read it: it holds the key
-                that recognises records.
+            ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses
+                together; without it only this engine's are known. It holds a key, so its owner alone may read it.
             calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
+            cache: Folder in which calibrations are kept and found again; True for that of your account.
+            progress: Whether progress is shown; by default for records of 500 values and more.
 
         Raises:
             GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
+        asked, folder = as_target(target), cache_folder(cache, calibrate_to_own)
         check_noise(noise)
-        asked, labels = as_target(target), LabelCount(classes)
-        looks = asked.looks(noise == "frozen")
+        looks, labels = asked.looks(noise == "frozen"), LabelCount(classes)
         form = shape_named(shape)
         held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
         if held is not None and len(held):
@@ -142,12 +146,9 @@ class ChannelEngine(Saved):
         identity = Identity.new(inputs, seed)
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
-        if (width := inputs[0].numel()) >= 500 and sys.stderr.isatty():
-            sys.stderr.write(
-                f"leakbound: estimating the covariance of {len(inputs)} records of {width} values and solving for "
-                f"{shape} noise; this takes seconds to a minute\n"
-            )
-        calibration = asked.calibrate(inputs.numpy(), form, weights, looks)
+        show = Progress(len(inputs), inputs[0].numel(), progress)
+        keeping: dict[str, Any] = {"name": shape, "folder": folder, "progress": show}
+        calibration = calibrated(asked, inputs.numpy(), form, weights, looks, **keeping)
         public = None if calibrate_to_own else identity.contents(inputs)
         given: dict[str, Any] = {"labels": labels, "key": key, "accept_capacity": accept_capacity, "public": public}
         return cls(calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given)
@@ -278,8 +279,8 @@ class ChannelEngine(Saved):
         found = LeakageAccountant(self.calibration.moments, len(uses), distinct=distinct)
         if self._labels.nats is not None:
             found.add_labels(nats=self._labels.nats)
-        ratios = self.calibration.ratios
-        return found.add(self.calibration.channel, uses, looks=looks, steps=self.steps, ratios=ratios).add_nats(others)
+        own = self.calibration
+        return found.add(own.channel, uses, looks=looks, steps=self.steps, ratios=own.ratios).add_nats(others)
 
     def leakage(self) -> Account:
         """All that has leaked so far, at most: of the record that tells most, on average, and of all together."""

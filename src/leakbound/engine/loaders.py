@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from leakbound.engine.loader_attributes import LoaderAttributes
 from leakbound.engine.places import Places
 from leakbound.engine.records import Key, Layout, as_tensor, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
@@ -60,7 +61,7 @@ class Gate:
         return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
 
 
-class ProtectedLoader:
+class ProtectedLoader(LoaderAttributes):
     """A loader of noisy records: the same batches, sampler and workers as the one that it was made from.
 
     It is no ``DataLoader``, so that no framework can make another one of it that would read clean records.

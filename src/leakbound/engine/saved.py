@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,10 +29,13 @@ from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Calibration, Capacity, Identification, Leakage, Naming, Reconstruction, Target
 from leakbound.storage.provenance import commit, settings_hash, versions
 
-_KIND, _FORMAT = "leakbound engine", 1
+if TYPE_CHECKING:
+    from leakbound.engine.counting import Counter
+
+_KIND, FORMAT = "leakbound engine", 1
 _TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
 _DIGEST = 32  # bytes of the digest of a calibration record
-_ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
+ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
 
 
 class Saved:
@@ -78,7 +81,7 @@ class Saved:
             )
         file, identity = self._counter.file, self._counter.identity
         facts = {
-            "target": _target_facts(self.target),
+            "target": target_facts(self.target),
             "noise": self.noise,
             "seed": self._seed,
             "classes": self._labels.classes,
@@ -134,7 +137,7 @@ class Saved:
             raise GuaranteeError(f"{path}: its facts are not those of an engine ({error}): save it again") from error
         if math.prod(layout.shape) != calibration.channel.dimension:
             raise GuaranteeError(f"{path}: layout and channel differ in size, so it was changed: save it again")
-        if target.excess(calibration, uses) > _ROUNDING:
+        if target.excess(calibration, uses) > ROUNDING:
             raise GuaranteeError(f"{path}: the channel does not meet {target}, so the file was changed: save it again")
         file = _ledger_of(path, counted_in, ledger, identity)
         made: Any = cls
@@ -189,7 +192,7 @@ def write_calibration(
     }
     strings = {
         "kind": kind,
-        "format": str(_FORMAT),
+        "format": str(FORMAT),
         "channel": json.dumps(channel.metadata()),
         "spectrum": json.dumps(spectrum.metadata()),
         "facts": json.dumps(facts),
@@ -215,8 +218,8 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, A
         raise GuaranteeError(f"{error}: give a file that leakbound has saved") from error
     if strings.get("kind") != kind:
         raise GuaranteeError(f"{path}: this is no {kind}: give a file that leakbound has saved as one")
-    if strings.get("format") != str(_FORMAT):
-        raise GuaranteeError(f"{path}: format {strings.get('format')}, this version reads {_FORMAT}: calibrate again")
+    if strings.get("format") != str(FORMAT):
+        raise GuaranteeError(f"{path}: format {strings.get('format')}, this version reads {FORMAT}: calibrate again")
     expected = strings.pop("checksum", None)
     if expected != _checksum(arrays, strings):
         raise GuaranteeError(f"{path}: its checksum does not match, so it was damaged or changed: save it again")
@@ -261,18 +264,18 @@ def _check_agreement(calibration: Calibration) -> None:
         vector = np.random.default_rng(0).normal(size=len(eigenvalues))
         turned = spectrum.basis @ vector
         along, stated = covariance @ turned, spectrum.basis @ (eigenvalues * vector)
-        agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=_ROUNDING)))
-        agreements.append(np.allclose(along, stated, rtol=_ROUNDING, atol=_ROUNDING * np.abs(along).max()))
+        agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=ROUNDING)))
+        agreements.append(np.allclose(along, stated, rtol=ROUNDING, atol=ROUNDING * np.abs(along).max()))
     elif spectrum.weights is not None:
         root = np.sqrt(spectrum.weights)
         covariance = covariance / np.outer(root, root)
-    agreements.append(bool(np.isclose(eigenvalues.sum(), np.trace(covariance), rtol=_ROUNDING)))
-    agreements.append(bool(np.isclose((eigenvalues**2).sum(), (covariance**2).sum(), rtol=_ROUNDING)))
+    agreements.append(bool(np.isclose(eigenvalues.sum(), np.trace(covariance), rtol=ROUNDING)))
+    agreements.append(bool(np.isclose((eigenvalues**2).sum(), (covariance**2).sum(), rtol=ROUNDING)))
     if not all(agreements):
         raise ValueError("the spectrum is not that of the covariance")
 
 
-def _target_facts(target: Target) -> dict[str, Any]:
+def target_facts(target: Target) -> dict[str, Any]:
     """Class and arguments of a target.
 
     Raises:

@@ -23,6 +23,7 @@ from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_nois
 from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.observed import unspanned
 from leakbound.channels.shapes import Shape
+from leakbound.engine.progress import Stage, silent
 from leakbound.engine.refusals import GuaranteeError
 
 _STEPS = 200  # doublings or halvings of κ until the root lies between two
@@ -115,7 +116,12 @@ class Target(ABC):
         """A number above 0 where the target is missed; it grows with the capacity of one use."""
 
     def calibrate(
-        self, records: Num[np.ndarray, "n ..."], shape: Shape, weights: Float[np.ndarray, " d"] | None, looks: int
+        self,
+        records: Num[np.ndarray, "n ..."],
+        shape: Shape,
+        weights: Float[np.ndarray, " d"] | None,
+        looks: int,
+        progress: Stage = silent,
     ) -> Calibration:
         """Calibrate to records the channel of a shape that meets the target with the least noise.
 
@@ -124,15 +130,22 @@ class Target(ABC):
             shape: Of the noise.
             weights: Relative noise variances, for the shape ``personalized``.
             looks: Looks with independent noise at each record.
+            progress: Called when a stage begins.
 
         Raises:
             GuaranteeError: If all records are equal, or no channel meets the target.
             ValueError: If the weights do not fit the shape, or float64 cannot hold the noise that it needs.
         """
-        moments = population_moments(records)
+        progress("covariance", 0.0)
+        moments = population_moments(records, progress)
         if not moments.total_variance > 0:
             raise GuaranteeError("all calibration records are equal, so there is nothing to hide: give other data")
-        return self.solve(shape, shape.decompose(moments, weights=weights), moments, looks)
+        progress("principal directions", 0.8)
+        spectrum = shape.decompose(moments, weights=weights)
+        progress("noise for the target", 0.95)
+        calibration = self.solve(shape, spectrum, moments, looks)
+        progress("done", 1.0)
+        return calibration
 
     def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
         """Channel of least noise, among those of a shape, that meets the target for a number of looks.

@@ -40,7 +40,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             takes the records that it is given, and the channel is then a statistic of these, which nobody should
             publish, neither noise nor attributes; a pickle of it holds their exact mean and covariance.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the seed and
-            of the record: equal records get equal noise, which makes experiments repeatable and protects nobody.
+            of the record: equal records get equal noise, which makes experiments reproducible and gives no protection.
         value_range: Least and largest value that a record may have; by default half the width of the calibration
             records more than they show on both sides.
         accept_capacity: Nats of all planned uses together that the moments of the rows may give; by default up to 25 %

@@ -1,0 +1,109 @@
+"""Calibrations that are kept: found again for equal records and targets alone, whole, and for nobody else to read."""
+
+import io
+
+import numpy as np
+import pytest
+from gaussians import gaussian
+
+from leakbound import ChannelEngine, GuaranteeError, Leakage
+from leakbound.engine import progress, targets
+
+PUBLIC = gaussian(60)
+
+
+@pytest.fixture
+def calibrations(monkeypatch):
+    """Counts calibrations that are made."""
+    made = []
+    calibrate = targets.Target.calibrate
+
+    def counted(self, *given):
+        made.append(self)
+        return calibrate(self, *given)
+
+    monkeypatch.setattr(targets.Target, "calibrate", counted)
+    return made
+
+
+def engine_of(folder, data=PUBLIC, target=None, **given) -> ChannelEngine:
+    return ChannelEngine.for_data(data, target or Leakage(3.0, uses=3), seed=5, cache=folder, **given)
+
+
+def test_equal_calibrations_are_made_once(tmp_path, calibrations):
+    first, second = engine_of(tmp_path), engine_of(tmp_path, data=PUBLIC.copy())
+    assert len(calibrations) == 1
+    np.testing.assert_array_equal(first.calibration.ratios, second.calibration.ratios)
+    assert str(first) == str(second)
+    (entry,) = tmp_path.iterdir()
+    assert entry.stat().st_mode & 0o777 == 0o600
+    for other in (
+        {"data": gaussian(61)},
+        {"target": Leakage(3.0, uses=4)},
+        {"target": Leakage(2.0, uses=3)},
+        {"shape": "white"},
+        {"shape": "personalized", "weights": np.arange(1.0, 5.0)},
+    ):
+        before = len(calibrations)
+        for _ in range(2):
+            engine_of(tmp_path, **other)
+        assert len(calibrations) == before + 1
+
+
+def test_a_damaged_or_exchanged_entry_is_made_again(tmp_path, calibrations):
+    engine_of(tmp_path)
+    (entry,) = tmp_path.iterdir()
+    content = entry.read_bytes()
+    entry.write_bytes(content[:-8] + bytes(8))
+    engine_of(tmp_path)
+    assert len(calibrations) == 2
+    weak = tmp_path / "weak"
+    engine_of(weak, target=Leakage(30.0, uses=3))
+    next(weak.iterdir()).replace(entry)
+    engine_of(tmp_path)
+    assert len(calibrations) == 4
+
+
+def test_statistics_of_private_records_are_kept_where_their_owner_says_so_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(GuaranteeError, match="name a folder of yours"):
+        engine_of(True, calibrate_to_own=True)
+    engine_of(False)
+    assert not (tmp_path / "cache").exists()
+    engine_of(True)
+    folder = tmp_path / "cache/leakbound/calibrations"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len([*folder.iterdir()]) == 1
+    engine_of(tmp_path / "own", calibrate_to_own=True)
+    assert len([*(tmp_path / "own").iterdir()]) == 1
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(GuaranteeError, match="others can write"):
+        engine_of(tmp_path / "open")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch):
+    wide = np.random.default_rng(0).normal(size=(40, 500)).astype(np.float32)
+    shown = {}
+    for name, stream, given in (
+        ("bar", Terminal(), {}),
+        ("lines", io.StringIO(), {}),
+        ("silent", Terminal(), {"progress": False}),
+    ):
+        monkeypatch.setattr(progress.sys, "stderr", stream)
+        ChannelEngine.for_data(wide, Leakage(3.0, uses=3), **given)
+        shown[name] = stream.getvalue()
+    assert "shrinkage, part 4 of 4" in shown["bar"]
+    assert shown["bar"].endswith(" s\n")
+    assert "[########################] done" in shown["bar"]
+    assert shown["lines"].count("\n") == 1
+    assert "calibrating to 40 records of 500 values: covariance" in shown["lines"]
+    assert shown["silent"] == ""
+    monkeypatch.setattr(progress.sys, "stderr", small := Terminal())
+    ChannelEngine.for_data(PUBLIC, Leakage(3.0, uses=3))
+    assert small.getvalue() == ""
