@@ -64,7 +64,7 @@ Named = namedtuple("Named", ["pixels", "label"])
 WRONG = {
     "uses missing": (lambda: engine_of(target=Leakage(3.0)), "give the planned uses of a record"),
     "uses of frozen": (lambda: engine_of(noise="frozen"), "leave uses out"),
-    "unknown noise": (lambda: engine_of(noise="thawed"), "give 'fresh', anew at each use, or 'frozen'"),
+    "unknown noise": (lambda: engine_of(noise="thawed"), "give 'fresh', drawn at each use, or 'frozen'"),
     "no target": (lambda: engine_of(target="300 nats"), "give Capacity"),
     "no capacity": (lambda: engine_of(target=Capacity(0.0)), "give a finite number above 0"),
     "half a use": (lambda: engine_of(target=Leakage(3.0, uses=0)), "give a whole number of at least 1"),

@@ -66,7 +66,7 @@ def test_a_target_for_many_uses_is_met_by_all_of_them():
         (Channel(-1.0), "above 0"),
         (Channel("much"), "give Capacity"),
         (Channel(auxiliary=PUBLIC[:, :2]), "give rows of 4 features"),
-        (Channel(auxiliary=np.ones((9, 4))), "calibrate to others"),
+        (Channel(auxiliary=np.ones((9, 4))), "give other data"),
     ],
 )
 def test_wrong_parameters_are_refused_by_fit(channel, told):

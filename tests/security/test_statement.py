@@ -88,7 +88,7 @@ def test_what_a_provenance_does_not_speak_of_is_refused():
     for channel, expected in ((True, ["learning rate", "channel"]), (False, ["learning rate"])):
         reasons = statement.refusals(weights, channel=channel)
         assert [reason.partition(":")[0] for reason in reasons] == expected
-        assert all("train anew" in reason for reason in reasons)
+        assert all("train again" in reason for reason in reasons)
 
 
 def test_a_release_as_plain_values_has_its_item_its_cover_and_its_reason():

@@ -179,7 +179,7 @@ def _check_event(event: PrivacyEvent) -> None:
             "private than they would say; train with Poisson sampling"
         )
     if event.noise_multiplier is None:
-        raise ValueError("the event states no noise_multiplier; the file is incomplete, run the training anew")
+        raise ValueError("the event states no noise_multiplier; the file is incomplete, run the training again")
 
 
 def poisson_epsilon(

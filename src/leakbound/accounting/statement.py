@@ -208,5 +208,5 @@ def refusals(releases: Sequence[Release], *, channel: bool) -> list[str]:
     unsaid = [item for item in PUBLISHED if item not in listed and (channel or item != "channel")]
     return [
         *(f"{one.item}: {one.why}" for one in releases if one.item in PUBLISHED and not one.covered),
-        *(f"{item}: the provenance does not say whether a bound covers it; train anew" for item in unsaid),
+        *(f"{item}: the provenance does not say whether a bound covers it; train again" for item in unsaid),
     ]

@@ -165,7 +165,7 @@ class GaussianChannel:
 def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
     """Variance ratios of signal and noise along the axes that decouple both: the capacity is ½ Σ ln(1 + ratio).
 
-    With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are computed anew
+    With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are recomputed
     as generalised eigenvalues of (covariance after the gain, noise).
 
     Args:

@@ -205,14 +205,14 @@ def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
 def _variances(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
     """Variances along principal directions of a spectrum that must have them."""
     if spectrum.data_eigenvalues is None or spectrum.basis is None:
-        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no principal directions; decompose anew")
+        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no principal directions; decompose again")
     return spectrum.data_eigenvalues
 
 
 def _weights(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
     """Weights of a spectrum that must have them."""
     if spectrum.weights is None:
-        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no weights; decompose anew")
+        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no weights; decompose again")
     return spectrum.weights
 
 

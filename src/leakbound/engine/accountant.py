@@ -34,6 +34,14 @@ class Account:
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
         dataset: Their sum, which bounds what is told of all records together.
+
+    Example:
+        >>> from leakbound.channels import Natural, population_moments
+        >>> moments = population_moments(np.random.default_rng(0).normal(size=(100, 4)))
+        >>> channel = Natural.calibrate(Natural.decompose(moments), 2.0)
+        >>> account = LeakageAccountant(moments, records=3).add(channel, uses=np.array([1, 5, 0])).account()
+        >>> account.worst, account.uses, round(account.linear, 6)
+        (1, 5, 10.0)
     """
 
     worst: int
@@ -94,6 +102,14 @@ class LeakageAccountant:
 
     Raises:
         GuaranteeError: If there is no record.
+
+    Example:
+        >>> from leakbound.channels import Natural, population_moments
+        >>> moments = population_moments(np.random.default_rng(0).normal(size=(100, 4)))
+        >>> channel = Natural.calibrate(Natural.decompose(moments), 2.0)
+        >>> frozen = LeakageAccountant(moments).add(channel, uses=50, noise="frozen")
+        >>> round(frozen.account().record, 6)
+        2.0
     """
 
     def __init__(
@@ -122,7 +138,7 @@ class LeakageAccountant:
         Args:
             channel: A calibrated channel.
             uses: Whole number, of every record, or array (records,) of one for each; >= 0.
-            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn anew for each call of this.
+            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn again for each call of this.
             looks: Looks with independent noise at each record, if they are known; else those that ``noise`` gives.
             steps: Steps of training, >= 0, for the published total alone.
             ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
@@ -234,4 +250,4 @@ class LeakageAccountant:
 def check_noise(noise: str) -> None:
     """Refuse, with a ``GuaranteeError``, noise that is neither ``fresh`` nor ``frozen``."""
     if noise not in ("fresh", "frozen"):
-        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', anew at each use, or 'frozen', once for each record")
+        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', drawn at each use, or 'frozen', once for each record")

@@ -1,4 +1,4 @@
-"""Uses counted by record before a release: over indices, collections, ranks and, with a ledger on disk, all runs."""
+"""Per-record use counts, updated before each release: over indices, collections, ranks and, with a ledger, all runs."""
 
 from __future__ import annotations
 

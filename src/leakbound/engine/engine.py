@@ -38,12 +38,7 @@ from leakbound.engine.targets import Calibration, Reconstruction, Target, as_tar
 
 
 class ChannelEngine(Saved):
-    """A channel that records pass before a training sees them, and the account of what it has told.
-
-        engine = ChannelEngine.for_data(public, target=Leakage(300, uses=epochs))
-        loader = engine.protect(loader)
-        for inputs, labels in loader: ...  # trains as before
-        print(engine.leakage())
+    """A channel that records pass before a training sees them, and the account of what it has leaked.
 
     Make it by :meth:`for_data`. ``print(engine)`` says what it guarantees, and under which assumptions.
 
@@ -54,6 +49,14 @@ class ChannelEngine(Saved):
         layout: Form of an input.
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
+
+    Example:
+        >>> public, private = np.random.default_rng(0).normal(size=(2, 500, 4))
+        >>> engine = ChannelEngine.for_data(public, 3.0)
+        >>> for batch in engine.protect(DataLoader(torch.from_numpy(private), batch_size=50)):
+        ...     pass  # train as before
+        >>> round(engine.leakage().record, 6)
+        3.0
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class ChannelEngine(Saved):
     ) -> None:
         self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
         self.steps, self._seed, self._key = 0, seed, key
-        frozen = noise == "frozen"
+        self._labels, frozen = labels, noise == "frozen"
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
@@ -83,7 +86,6 @@ class ChannelEngine(Saved):
             law = calibration.channel.shape + (f", frozen, seed {seed}" if frozen and seed is not None else "")
             ledger.use(law, calibration.ratios)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
-        self._labels = labels
         self._loaders = WeakSet[ProtectedLoader]()
 
     @classmethod
@@ -115,14 +117,13 @@ class ChannelEngine(Saved):
             shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
             weights: (d,), relative noise variances, for the shape ``personalized``.
             noise: ``fresh`` at each use; or ``frozen``, the same noisy copy of a record each time.
-            seed: Of noise that can be repeated, which protects nobody; by default noise is secure.
+            seed: Seed for reproducible noise, which gives no protection. Default: secure noise.
             classes: Number of labels, which are released without noise; without it they are not counted.
             value_range: Least and largest value that an input may have; by default half the width of the data more
                 than they show on both sides.
             accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
-            ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses of
-                records together; without it only this engine's are known. Its owner alone may read it: it holds the key
-                that recognises records.
+            ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses
+                together; without it only this engine's are known. It holds a key, so its owner alone may read it.
             calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
             cache: Folder in which calibrations are kept and found again; True for that of your account.
             progress: Whether progress is shown; by default for records of 500 values and more.
@@ -255,15 +256,14 @@ class ChannelEngine(Saved):
         """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
 
         Raises:
-            GuaranteeError: If a batch of another rank is refused, or all records of the epoch together reveal over
-                25 % more than promised by their moments.
+            GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % too much.
         """
         none, done = np.zeros(0, np.int64), not in_ranks()
+        clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
         while not done:
             with self._counter.turn():
                 counted = self._counter.count((), none, none, lambda: [], done=True)
-                none_clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
-                self._batch_noise.apply(none_clean, counted, self._counter.book)
+                self._batch_noise.apply(clean, counted, self._counter.book)
                 done = counted.done
                 self.steps += not done
         together(self._own.conclude)
@@ -279,8 +279,8 @@ class ChannelEngine(Saved):
         found = LeakageAccountant(self.calibration.moments, len(uses), distinct=distinct)
         if self._labels.nats is not None:
             found.add_labels(nats=self._labels.nats)
-        channel, ratios = self.calibration.channel, self.calibration.ratios
-        return found.add(channel, uses, looks=looks, steps=self.steps, ratios=ratios).add_nats(others)
+        own = self.calibration
+        return found.add(own.channel, uses, looks=looks, steps=self.steps, ratios=own.ratios).add_nats(others)
 
     def leakage(self) -> Account:
         """All that has leaked so far, at most: of the record that tells most, on average, and of all together."""

@@ -7,7 +7,7 @@ Flower needs a folder of its own on the path (``make .venv-flower/ready``, ``PYT
 
     @client_app.train(mods=[ChannelMod(engine)])
     def train(message, context):
-        loader = engine.protect(own_loader(context))  # in each round anew
+        loader = engine.protect(own_loader(context))  # again in each round
         ...
 
 A process may serve several nodes one after the other, so the counts of a node live in its own state. Flower drops the

@@ -1,4 +1,4 @@
-"""Records of one collection: which record of the engine's book each index holds, and what must not change between uses.
+"""Per-record use counts of one collection, updated before each release; records must not change between uses.
 
 A state of it holds digests, counts and frozen copies, so records may come back in any order.
 """

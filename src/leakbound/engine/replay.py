@@ -1,4 +1,4 @@
-"""Bounds of a finished training, added up anew from the privacy events of its provenance."""
+"""Bounds of a finished training, recomputed from the privacy events of its provenance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Replay:
         joint: By added precisions; for DP by the composed Gaussian mechanism.
         labels: On top, released without noise.
         record: The smallest valid bound.
-        verified: Whether the numbers were computed anew, and not only compared with each other.
+        verified: Whether the numbers were recomputed, and not only compared with each other.
         looks: Looks with independent noise at a record; None for DP.
         printed: n·κ, as published; None for DP.
         linear: k·κ; None for DP.
@@ -51,7 +51,7 @@ class Replay:
 
 
 def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[Replay]:
-    """Bounds of a training from its provenance, computed anew where that is possible.
+    """Bounds of a training from its provenance, recomputed where that is possible.
 
     A DP training's are always. A channel's need the variance ratios of one use; without them the printed and the
     added-up totals are computed, and the stated joint bound is compared with both.
@@ -67,7 +67,7 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
     try:
         return _replayed(record, ratios)
     except (ArithmeticError, AttributeError, KeyError, TypeError) as error:  # values of other types than were written
-        raise ValueError("the provenance holds events or bounds of another form: train anew") from error
+        raise ValueError("the provenance holds events or bounds of another form: train again") from error
 
 
 def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None) -> list[Replay]:
@@ -81,7 +81,7 @@ def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None)
         found = stated_bounds(events, ratios if channel else None, **options, classes=round(math.exp(stated["labels"])))
         if found is None or not all(_agree(found[name]["record"], told[name]["record"]) for name in told):
             given = "its channel give" if channel else f"its {kind} gives"
-            raise ValueError(f"the provenance states other bounds than its events and {given}: train anew")
+            raise ValueError(f"the provenance states other bounds than its events and {given}: train again")
     worst = max(events, key=lambda event: event.uses if channel else event.steps)
     return [
         _one(name, [worst] if name == "replica" else events, told[name]["record"], stated, verified) for name in told
@@ -121,7 +121,7 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
     classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
     if (classes > 1) != channel or not _agree(math.log(classes), stated["labels"]):
         labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
-        raise ValueError(f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train anew")
+        raise ValueError(f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again")
     return stated, events
 
 

@@ -1,7 +1,7 @@
 """Targets of a defense, each solved for the least noise that meets it, on the safe side.
 
-Every target becomes weaker with the capacity κ of one use: more is told, errors fall, names are guessed. So each asks
-for the largest κ that still meets it, a root in one dimension, found for whatever shape the noise has.
+Every target becomes weaker with the capacity κ of one use: more leaks, errors fall, records are identified. So each
+asks for the largest κ that still meets it, a root in one dimension, found for whatever shape the noise has.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Target(ABC):
             )
         if not frozen and self.uses is None and self.needs_uses:
             raise GuaranteeError(
-                f"{self}: fresh noise tells more at each use, so give the planned uses of a record, e.g. "
+                f"{self}: fresh noise reveals more at each use, so give the planned uses of a record, e.g. "
                 "uses=number_of_epochs, or take noise='frozen'"
             )
         return self.uses or 1
@@ -189,6 +189,13 @@ class Capacity(Target):
     Attributes:
         nats: κ, > 0.
         uses: Most uses of a record, >= 1; None for no limit.
+
+    Raises:
+        GuaranteeError: If a value is out of range.
+
+    Example:
+        >>> Capacity(4.0, uses=10)
+        Capacity(nats=4.0, uses=10)
     """
 
     needs_uses: ClassVar[bool] = False
@@ -216,6 +223,13 @@ class Leakage(Target):
     Attributes:
         nats: Total, > 0.
         uses: Planned uses of each record, >= 1; None for frozen noise.
+
+    Raises:
+        GuaranteeError: If a value is out of range.
+
+    Example:
+        >>> Leakage(60, uses=10)
+        Leakage(nats=60, uses=10)
     """
 
     nats: float | int
@@ -240,6 +254,13 @@ class Reconstruction(Target):
     Attributes:
         mse: Squared units of the data, > 0 and below the variance per value, which guessing the mean has.
         uses: Planned uses of each record, >= 1; None for frozen noise.
+
+    Raises:
+        GuaranteeError: If a value is out of range.
+
+    Example:
+        >>> Reconstruction(mse=0.01, uses=10)
+        Reconstruction(mse=0.01, uses=10)
     """
 
     mse: float | int
@@ -272,7 +293,7 @@ class Reconstruction(Target):
 
 @dataclass(frozen=True)
 class Naming(Target):
-    """At most this probability of naming the true one of M equally likely records from all its uses together.
+    """At most this probability of identifying the true one of M equally likely records from all its uses together.
 
     Fano's inequality without its slack, for every attacker, on average over lists of records of the law.
 
@@ -280,6 +301,13 @@ class Naming(Target):
         probability: In (1/M, 1).
         candidates: M >= 2.
         uses: Planned uses of each record, >= 1; None for frozen noise.
+
+    Raises:
+        GuaranteeError: If a value is out of range.
+
+    Example:
+        >>> round(Naming(0.01, candidates=1000, uses=10).nats, 4)
+        0.0141
     """
 
     word: ClassVar[str] = "candidates"
@@ -311,7 +339,12 @@ class Naming(Target):
 
 @dataclass(frozen=True)
 class Identification(Naming):
-    """:class:`Naming` in words: ``Identification(0.01, among=1000, uses=10)``."""
+    """:class:`Naming` in words.
+
+    Example:
+        >>> Identification(0.01, among=1000, uses=10).nats == Naming(0.01, 1000, 10).nats
+        True
+    """
 
     word: ClassVar[str] = "among"
     candidates: int = field(init=False, repr=False)

@@ -23,7 +23,7 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Adds noise to records so that what follows in a pipeline tells a bounded number of nats of each.
+    """Add calibrated noise to every record, so that the rest of a pipeline reveals a bounded number of nats of each.
 
     ``fit`` calibrates, ``transform`` releases: each call is one use of each row, also that of ``fit_transform``. Uses
     are counted by the values of a row, over all fits, copies and clones of a channel in this process (folds and
@@ -40,7 +40,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             takes the records that it is given, and the channel is then a statistic of these, which nobody should
             publish, neither noise nor attributes; a pickle of it holds their exact mean and covariance.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the seed and
-            of the record: equal records get equal noise, which makes experiments repeatable and protects nobody.
+            of the record: equal records get equal noise, which makes experiments reproducible and gives no protection.
         value_range: Least and largest value that a record may have; by default half the width of the calibration
             records more than they show on both sides.
         accept_capacity: Nats of all planned uses together that the moments of the rows may give; by default up to 25 %
@@ -50,6 +50,15 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         calibration_: The channel, with the moments that it was calibrated to.
         layout_: Number and range of the values of a record.
         n_features_in_: Number of features.
+
+    Example:
+        >>> public = np.random.default_rng(0).normal(size=(500, 4))
+        >>> private = np.random.default_rng(1).normal(size=(100, 4))
+        >>> channel = Channel(3.0, auxiliary=public).fit(private)
+        >>> channel.transform(private).shape
+        (100, 4)
+        >>> round(channel.leakage(), 6)
+        3.0
     """
 
     def __init__(

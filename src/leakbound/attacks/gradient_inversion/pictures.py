@@ -16,13 +16,13 @@ from leakbound.attacks.gradient_inversion.searches import alone
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
+from leakbound.channels.shapes import shape_named
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import ChannelDefense
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.registry import SHAPES
 from leakbound.theory.illustrations.needs import capacities, decompose, needed
 from leakbound.theory.illustrations.noisy_pictures import picture_rows
 from leakbound.training.client_steps import client_step
@@ -64,7 +64,7 @@ def reconstructions(
     spectrum = decompose(shape, moments, settings.weights)
     frames = [picture_rows("none", math.nan, clean)]
     for level in levels:
-        channel = SHAPES.get(shape).calibrate(spectrum, level)
+        channel = shape_named(shape).calibrate(spectrum, level)
         client = client_step(ChannelDefense(shape=shape), level, channel)
         source = torch_generator(seed, *words, "noise")
         sent = client.upload(network, torch.from_numpy(clean)[:, None], labels[:, None], source)

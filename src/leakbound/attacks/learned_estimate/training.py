@@ -21,9 +21,9 @@ from leakbound.attacks.learned_estimate.denoiser import ChannelView, Denoiser, i
 from leakbound.attacks.learned_estimate.estimator import Estimator, Family, profile_of
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments, estimate_moments
+from leakbound.channels.shapes import shape_named
 from leakbound.config.attacks import EstimatorConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.registry import SHAPES
 
 _FOLDS = 4
 _LEAST = 40  # records
@@ -89,7 +89,7 @@ def train(
 
 def _channels(spectrum: Spectrum, config: EstimatorConfig) -> list[GaussianChannel]:
     """Channels of one shape over the trained range of capacities."""
-    shape = SHAPES.get(spectrum.shape)
+    shape = shape_named(spectrum.shape)
     return [shape.calibrate(spectrum, float(one)) for one in np.geomspace(*config.capacities, _LEVELS)]
 
 

@@ -30,7 +30,7 @@ records{channel}. `statement.json` has the numbers of this page.
   So do other runs on the same records. Whether others have been published, these files cannot know.
 * The bound holds for a replica that was not chosen by its results, and as long as only these files leave.
 
-leakbound {version}: `leakbound.accounting` computes the numbers anew from the event{ratios}.
+leakbound {version}: `leakbound.accounting` recomputes the numbers from the event{ratios}.
 """
 
 
@@ -85,13 +85,13 @@ def _mismatches(
     kept = [one for one in record.get("rates", ()) if one["kept"]]
     count = len({one["replica"] for one in kept})
     if not {"released", "outputs", "rates"} <= record.keys():
-        yield "provenance: it does not say what of the run is covered; train anew"
+        yield "provenance: it does not say what of the run is covered; train again"
     elif record["outputs"]["weights"] != digest:
-        yield "weights: they are not those that the provenance is about; train anew"
+        yield "weights: they are not those that the provenance is about; train again"
     if record.get("settings") != json.loads(job.settings_text()):
         yield "provenance: it is of other settings than the configuration has; name the one that was run"
     if any(len(array) != len(kept) for array in weights.values()):
-        yield f"weights: they are not of {len(kept)} networks, which the provenance is about; train anew"
+        yield f"weights: they are not of {len(kept)} networks, which the provenance is about; train again"
     if not 0 <= replica < count:
         yield f"replica = {replica}: there are {count}, counted from 0"
 
@@ -107,7 +107,7 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
         return None, None
     spectrum, path = output(root, "spectrum", names[0], "out"), output(root, "calibrate", names[1], "out")
     if record["inputs"].get("channel") != storage.check(path):
-        raise NotCoveredError(f"{path}: the weights were trained with another channel; train anew")
+        raise NotCoveredError(f"{path}: the weights were trained with another channel; train again")
     source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
     channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
     ratios = signal_to_noise(channel, source)
@@ -118,7 +118,7 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
 def _statement(
     record: Mapping[str, Any], defense: Defense, ratios: Any, replica: int
 ) -> tuple[dict[str, Any], PrivacyEvent]:
-    """Bounds of 1, 2, … replicas, computed anew from the event that is published, and this event.
+    """Bounds of 1, 2, … replicas, recomputed from the event that is published, and this event.
 
     Raises:
         NotCoveredError: If the provenance states others.
@@ -126,7 +126,7 @@ def _statement(
     events = [PrivacyEvent(**event) for event in record["events"]]
     options = {**defense.budget, "classes": round(math.exp(record["leakage"]["labels"]))}
     if stated_bounds(events, ratios, **options) != record["leakage"]:
-        raise NotCoveredError("provenance: its events and channel do not give the bounds that it states; train anew")
+        raise NotCoveredError("provenance: its events and channel do not give the bounds that it states; train again")
     event = events[replica]
     if event.sampling == "poisson":
         event = replace(event, uses=event.steps)  # as it is, but for one of an earlier version that counted

@@ -6,12 +6,12 @@ from jaxtyping import Float
 from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments
+from leakbound.channels.shapes import shape_named
 from leakbound.channels.weights import box_weights
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import IMAGE_SIDE, image_shape
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.registry import SHAPES
 
 
 def pixel_weights(colors: int, box: BoxWeights, side: int = IMAGE_SIDE) -> Float[np.ndarray, " d"]:
@@ -21,7 +21,7 @@ def pixel_weights(colors: int, box: BoxWeights, side: int = IMAGE_SIDE) -> Float
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
     """Decompose the data for a shape, with the weights where the shape takes some."""
-    kind = SHAPES.get(shape)
+    kind = shape_named(shape)
     if not kind.takes_weights:
         return kind.decompose(moments)
     colors, side = image_shape(moments.dimension)

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
+from leakbound.channels.shapes import shape_named
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.seeding import numpy_generator
-from leakbound.registry import SHAPES
 from leakbound.theory.illustrations.needs import capacities, decompose, needed
 
 
@@ -41,7 +41,7 @@ def noisy_images(
         spectrum = decompose(shape, moments, settings.weights)
         normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal((len(clean), clean[0].size))
         for level in levels:
-            seen = _released(SHAPES.get(shape).calibrate(spectrum, level), clean, normal)
+            seen = _released(shape_named(shape).calibrate(spectrum, level), clean, normal)
             frames += [picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen, settings.weights)]
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
 

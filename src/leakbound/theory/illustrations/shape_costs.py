@@ -10,9 +10,9 @@ from leakbound.accounting.reconstruction import gaussian_surrogate_error
 from leakbound.channels.calibration import noise_scale
 from leakbound.channels.channel import GaussianChannel, Spectrum, channel_capacity
 from leakbound.channels.covariance import Moments
+from leakbound.channels.shapes import shape_named
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.registry import SHAPES
 from leakbound.theory.illustrations.needs import capacities, decompose, existing_eigenvalues, natural_capacities, needed
 
 _COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
@@ -40,7 +40,7 @@ def shapes(
     for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
         spectrum = decompose(shape, moments, settings.weights)
         for level in levels:
-            channel = SHAPES.get(shape).calibrate(spectrum, level)
+            channel = shape_named(shape).calibrate(spectrum, level)
             values = {
                 "noise_power": channel.noise_power / moments.total_variance,
                 "distortion": _distortion(channel, spectrum, moments) / moments.total_variance,
@@ -98,7 +98,7 @@ def personalized_cost(
     for shape in ("personalized", "personalized_printed"):
         spectrum = decompose(shape, moments, settings.weights)
         for level in levels:
-            channel = SHAPES.get(shape).calibrate(spectrum, level)
+            channel = shape_named(shape).calibrate(spectrum, level)
             reached = channel_capacity(channel, moments)
             found = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
             found["unused"] = level - reached
