@@ -80,7 +80,7 @@ def test_joint_leakage_is_the_information_in_all_noisy_copies():
 def test_record_that_was_never_used_leaks_nothing():
     for noise in ("fresh", "frozen"):
         event = dataclasses.replace(EVENT, uses=0, steps=0, noise=noise)
-        assert accounting.leakage(event, RATIOS) == accounting.Leakage(0, 0.0, 0.0, 0.0, 0.0)
+        assert accounting.leakage(event, RATIOS) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_direction_without_noise_leaks_without_bound():
@@ -88,7 +88,7 @@ def test_direction_without_noise_leaks_without_bound():
     found = accounting.leakage(event, ratios)
     assert (found.record, found.dataset, found.linear, found.printed) == (math.inf,) * 4
     unused = dataclasses.replace(event, uses=0, steps=0)
-    assert accounting.leakage(unused, ratios) == accounting.Leakage(0, 0.0, 0.0, 0.0, 0.0)
+    assert accounting.leakage(unused, ratios) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="capacity of inf nats"):
         accounting.leakage(EVENT, ratios)
 

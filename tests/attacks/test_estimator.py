@@ -9,7 +9,7 @@ from leakbound import storage
 from leakbound.attacks.learned_estimate.denoiser import BANDS, band_of
 from leakbound.attacks.learned_estimate.estimator import Estimator, view_of
 from leakbound.attacks.learned_estimate.training import scene_of, train
-from leakbound.channels import Channel, Moments, estimate_moments
+from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.cli.steps.estimator import EstimatorSettings, estimator
@@ -41,7 +41,7 @@ def spectrum_of(shape: str, moments: Moments):
     return SHAPES.get(shape).decompose(moments, weights=weights)
 
 
-def channel_of(shape: str, moments: Moments, capacity: float) -> Channel:
+def channel_of(shape: str, moments: Moments, capacity: float) -> GaussianChannel:
     return SHAPES.get(shape).calibrate(spectrum_of(shape, moments), capacity)
 
 
@@ -50,11 +50,11 @@ def trained(images: np.ndarray, shapes: list[str], seed: int = 0, config: Estima
     return train(images, spectra, config, shrinkage=0.0, seed=seed, dataset="toy")
 
 
-def released_by(channel: Channel, images: np.ndarray) -> np.ndarray:
+def released_by(channel: GaussianChannel, images: np.ndarray) -> np.ndarray:
     return ChannelSampler(channel, SHAPE).apply(torch.from_numpy(images), torch.Generator().manual_seed(3)).numpy()
 
 
-def ratio(learned: Estimator, channel: Channel, moments: Moments, images: np.ndarray) -> float:
+def ratio(learned: Estimator, channel: GaussianChannel, moments: Moments, images: np.ndarray) -> float:
     """Mean squared error of the estimate over that of the clipped linear one."""
     released = released_by(channel, images)
     linear = linear_estimate(released, channel, moments).clip(-1, 1)

@@ -9,7 +9,7 @@ from leakbound.attacks.gradient_inversion.attack import attack
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
 from leakbound.attacks.gradient_inversion.published import invert
 from leakbound.attacks.images import total_variation
-from leakbound.channels import Channel, Moments, estimate_moments
+from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
@@ -43,7 +43,7 @@ def moments(digits) -> Moments:
     return estimate_moments([digits.members(0).images])
 
 
-def natural(moments: Moments, capacity: float) -> Channel:
+def natural(moments: Moments, capacity: float) -> GaussianChannel:
     shape = SHAPES.get("natural")()
     return shape.calibrate(shape.decompose(moments), capacity)
 

@@ -5,7 +5,7 @@ import pytest
 
 from leakbound import datasets
 from leakbound.attacks.lower_bounds.identification import attack
-from leakbound.channels import Channel, Moments, estimate_moments
+from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
@@ -25,7 +25,7 @@ def moments(digits) -> Moments:
     return estimate_moments([digits.pool.images])
 
 
-def calibrated(moments: Moments, shape: str, capacity: float) -> Channel:
+def calibrated(moments: Moments, shape: str, capacity: float) -> GaussianChannel:
     made = SHAPES.get(shape)()
     return made.calibrate(made.decompose(moments), capacity)
 

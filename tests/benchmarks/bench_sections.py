@@ -20,7 +20,7 @@ from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatch
 from leakbound.attacks.gradient_inversion.published import invert
 from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.channels import Moments
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
@@ -75,7 +75,7 @@ def steps(wide: bool) -> Iterator[Found]:
 def _personalized(natural: TrainingRequest) -> TrainingRequest:
     """The request of a channel with weights."""
     variances = np.linspace(0.02, 0.06, natural.channel.dimension)
-    channel = Channel("personalized", natural.channel.capacity, variances)
+    channel = GaussianChannel("personalized", natural.channel.capacity, variances)
     return dataclasses.replace(
         natural, channel=channel, defense=natural.defense.model_copy(update={"shape": "personalized"})
     )
@@ -127,7 +127,7 @@ def _moments(dimension: int) -> Moments:
     return Moments(np.zeros(dimension), linalg.toeplitz(0.95 ** np.arange(dimension)), 10 * dimension)
 
 
-def _channels(dimension: int) -> dict[str, Channel]:
+def _channels(dimension: int) -> dict[str, GaussianChannel]:
     """A channel of each built-in shape but the printed one, which costs as much as the personalized one."""
     moments = _moments(dimension)
     found = {}
@@ -150,7 +150,7 @@ def calibration(wide: bool) -> Iterator[Found]:
         for name in (shape for shape, needed in needs.items() if needed == call):
             weights = np.linspace(1, 9, dimension) if name == "personalized" else None
 
-            def calibrated(name: str = name, weights: np.ndarray | None = weights) -> Channel:
+            def calibrated(name: str = name, weights: np.ndarray | None = weights) -> GaussianChannel:
                 """A channel from moments."""
                 return SHAPES.get(name).calibrate(SHAPES.get(name).decompose(moments, weights=weights), 50.0)
 

@@ -33,7 +33,7 @@ from leakbound.attacks.membership.reference_scores import References
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.trained_networks import Networks
 from leakbound.channels import estimate_moments
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.channels.weights import box_weights
@@ -168,7 +168,7 @@ def moments() -> Moments:
 
 
 @cache
-def channel(shape: str, capacity: float) -> Channel:
+def channel(shape: str, capacity: float) -> GaussianChannel:
     """A channel of the handwriting."""
     found = SHAPES.get(shape)
     weights = box_weights(1, 32, 32, 5.0, rows=(0, 16), columns=(0, 32)) if found.takes_weights else None
@@ -285,7 +285,7 @@ def moments_of_noise(name: str, asked: Asked) -> Values:
         yield {"metric": f"z_{metric}", "value": value, "expected": _Z, "status": _said(abs(value) < _Z)}
 
 
-def _alike(known: Channel) -> float:
+def _alike(known: GaussianChannel) -> float:
     """Number of values of a draw for each one that is independent, as sums of squares of correlations count them."""
     if known.basis is None:
         return 1.0

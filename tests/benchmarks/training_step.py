@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.fft import dct
 
-from leakbound.channels import Channel
+from leakbound.channels import GaussianChannel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
@@ -29,8 +29,8 @@ def settings() -> dict[str, dict[str, object]]:
     """Defense, level and channel of what can be measured."""
     variances = np.full(PIXELS, 0.04)
     colored = 0.04 * np.arange(1, PIXELS + 1) ** -1.3
-    natural = {"level": 50.0, "channel": Channel("natural", 50.0, variances)}
-    white = {"level": 50.0, "channel": Channel("white", 50.0, colored, basis=dct(np.eye(PIXELS), norm="ortho"))}
+    natural = {"level": 50.0, "channel": GaussianChannel("natural", 50.0, variances)}
+    white = {"level": 50.0, "channel": GaussianChannel("white", 50.0, colored, basis=dct(np.eye(PIXELS), norm="ortho"))}
     return {
         BASELINE: {"defense": Undefended(), "level": None},
         "natural": {"defense": ChannelDefense(), **natural},

@@ -29,7 +29,7 @@ from leakbound.attacks.membership.network import white_box_scores
 from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.cli.inputs import check_outputs, device_label, device_name
 from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
@@ -101,11 +101,11 @@ def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, Trai
     axes = np.eye(pixels)  # the product with them takes as long as with any others
     settings: dict[str, dict[str, Any]] = {
         "none": {"defense": Undefended(), "level": None},
-        "natural": {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, variances)},
+        "natural": {"defense": ChannelDefense(), "level": 50.0, "channel": GaussianChannel("natural", 50.0, variances)},
         "white": {
             "defense": ChannelDefense(shape="white"),
             "level": 50.0,
-            "channel": Channel("white", 50.0, variances, basis=axes),
+            "channel": GaussianChannel("white", 50.0, variances, basis=axes),
         },
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
         "dppsac": {"defense": DPPSAC(), "level": 1.0},

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.channels import Channel, Moments, Natural, Spectrum, channel_capacity, estimate_moments
+from leakbound.channels import GaussianChannel, Moments, Natural, Spectrum, channel_capacity, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
@@ -17,13 +17,13 @@ def moments(records: int = 80) -> Moments:
     return estimate_moments([rng.normal(size=(records, 12)) @ rng.normal(size=(12, 12)) + 0.3])
 
 
-def calibrated(name: str, capacity: float = 6.0, records: int = 80) -> tuple[Spectrum, Channel]:
+def calibrated(name: str, capacity: float = 6.0, records: int = 80) -> tuple[Spectrum, GaussianChannel]:
     weights = np.linspace(1, 9, 12) if name.startswith("personalized") else None
     spectrum = SHAPES.get(name).decompose(moments(records), weights=weights)
     return spectrum, SHAPES.get(name).calibrate(spectrum, capacity)
 
 
-def noise_covariance(channel: Channel) -> np.ndarray:
+def noise_covariance(channel: GaussianChannel) -> np.ndarray:
     basis = np.eye(12) if channel.basis is None else channel.basis
     return (basis * channel.variances) @ basis.T
 
@@ -165,11 +165,11 @@ def test_frozen_copies_are_drawn_once_for_every_record():
 def test_noise_along_pixels_is_rounded_up_in_float32():
     spectrum, channel = calibrated("personalized")
     unit = ChannelSampler(channel, SHAPE).noise(1, generator(6)) / ChannelSampler(
-        Channel("personalized", 1.0, np.ones(12)), SHAPE
+        GaussianChannel("personalized", 1.0, np.ones(12)), SHAPE
     ).noise(1, generator(6))
     deviations = unit[0].double().numpy()
     np.testing.assert_allclose(deviations, np.sqrt(channel.variances), rtol=3e-7)
-    rounded = Channel("personalized", 6.0, channel.variances * (1 + 1e-7))
+    rounded = GaussianChannel("personalized", 6.0, channel.variances * (1 + 1e-7))
     assert channel_capacity(rounded, spectrum) < channel_capacity(channel, spectrum)
 
 
@@ -202,7 +202,7 @@ def test_sampler_refuses_other_images_and_infinite_noise():
     with pytest.raises(ValueError, match="images end in"):
         ChannelSampler(channel, SHAPE).apply(torch.zeros(2, 3, 2, 2), generator())
     with pytest.raises(ValueError, match="infinite noise"):
-        ChannelSampler(Channel("natural", 0.0, np.full(12, np.inf)), SHAPE)
+        ChannelSampler(GaussianChannel("natural", 0.0, np.full(12, np.inf)), SHAPE)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -248,7 +248,7 @@ def test_secure_images_are_on_the_grid_and_have_the_power_of_the_noise(name):
 def test_pixels_without_noise_are_not_rounded():
     variances = np.ones(12)
     variances[[0, 5]] = 0.0
-    sampler = ChannelSampler(Channel("natural", 6.0, variances), SHAPE, on_grid=True)
+    sampler = ChannelSampler(GaussianChannel("natural", 6.0, variances), SHAPE, on_grid=True)
     images = torch.randn(9, *SHAPE, generator=generator(2))
     released = sampler.apply(images, SecureNoise()).reshape(9, 12)
     assert torch.equal(released[:, [0, 5]], images.reshape(9, 12)[:, [0, 5]])

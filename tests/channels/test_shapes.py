@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from formulas import per_index_scale, printed_capacity, white_scale
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import (
-    Channel,
+    GaussianChannel,
     Moments,
     Natural,
     Personalized,
@@ -222,7 +222,7 @@ def test_spectrum_and_channel_survive_storage(name):
     spectrum = decompose(name, moments_of(2))
     channel = SHAPES.get(name).calibrate(spectrum, 3.7)
     stored = Spectrum.from_arrays(spectrum.arrays(), spectrum.metadata())
-    again = Channel.from_arrays(channel.arrays(), channel.metadata(), stored.basis)
+    again = GaussianChannel.from_arrays(channel.arrays(), channel.metadata(), stored.basis)
     assert channel_capacity(again, stored) == channel_capacity(channel, spectrum)
     assert again.capacity == 3.7
     np.testing.assert_array_equal(SHAPES.get(name).calibrate(stored, 3.7).variances, channel.variances)
@@ -282,4 +282,4 @@ def test_ratios_refuse_another_shape_or_size():
 def test_stored_channel_refuses_to_forget_its_axes():
     channel = White.calibrate(White.decompose(moments_of(1)), 1.0)
     with pytest.raises(ValueError, match="pass the basis"):
-        Channel.from_arrays(channel.arrays(), channel.metadata())
+        GaussianChannel.from_arrays(channel.arrays(), channel.metadata())

@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 from leakbound import GuaranteeError, LeakageAccountant
 from leakbound.accounting import leakage
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.channels import Channel, LeastPower, Natural, RateDistortion, White, population_moments, signal_to_noise
+from leakbound.channels import (
+    GaussianChannel,
+    LeastPower,
+    Natural,
+    RateDistortion,
+    White,
+    population_moments,
+    signal_to_noise,
+)
 
 MOMENTS = population_moments(gaussian(500))
 CHANNELS = [shape.calibrate(shape.decompose(MOMENTS), 2.0) for shape in (Natural, White, LeastPower, RateDistortion)]
 NATURAL, WHITE = CHANNELS[:2]
 
 
-def precision(channel: Channel) -> np.ndarray:
+def precision(channel: GaussianChannel) -> np.ndarray:
     basis = np.eye(4) if channel.basis is None else channel.basis
     gain = np.ones(4) if channel.gain is None else channel.gain
     return (basis * np.divide(gain**2, channel.variances, out=np.zeros(4), where=channel.variances > 0)) @ basis.T
@@ -87,7 +95,7 @@ def test_labels_are_told_once_and_by_records_that_were_used():
 
 
 def test_a_direction_without_noise_tells_everything():
-    bare = Channel("bare", math.inf, np.array([0.0, 1.0, 1.0, 1.0]))
+    bare = GaussianChannel("bare", math.inf, np.array([0.0, 1.0, 1.0, 1.0]))
     account = LeakageAccountant(MOMENTS, 2).add(bare, np.array([0, 1])).add(NATURAL, 1).account()
     assert math.isinf(account.joint)
     assert account.worst == 1
@@ -101,7 +109,7 @@ def test_a_direction_without_noise_tells_everything():
         (lambda: LeakageAccountant(MOMENTS, 3).add(NATURAL, np.array([1, 2])), "one for each of 3 records"),
         (lambda: LeakageAccountant(MOMENTS).add(NATURAL, np.array([0.5])), "one whole number >= 0"),
         (lambda: LeakageAccountant(MOMENTS).add(NATURAL, 1, noise="cold"), "give 'fresh'"),
-        (lambda: LeakageAccountant(MOMENTS).add(Channel("c", 1.0, np.ones(5)), 1), "an accountant of its own"),
+        (lambda: LeakageAccountant(MOMENTS).add(GaussianChannel("c", 1.0, np.ones(5)), 1), "an accountant of its own"),
         (lambda: LeakageAccountant(MOMENTS).add_labels(), "give the number of classes, or nats"),
         (lambda: LeakageAccountant(MOMENTS).add_labels(0), "at least 1"),
         (lambda: LeakageAccountant(MOMENTS).add_labels(nats=-1.0), "finite and at least 0"),

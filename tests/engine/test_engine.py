@@ -9,7 +9,7 @@ from gaussians import batches, by_record, gaussian, private
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage
-from leakbound.channels import Channel, composed_capacity
+from leakbound.channels import GaussianChannel, composed_capacity
 
 
 def engine_of(target=None, **options) -> ChannelEngine:
@@ -263,7 +263,7 @@ def test_the_description_states_what_the_numbers_are():
 
 def test_accounts_of_engines_and_other_channels_add_up(engine):
     by_record(engine.protect(batches(private())))
-    other = Channel("other", 9.0, np.full(4, 2.0))
+    other = GaussianChannel("other", 9.0, np.full(4, 2.0))
     account = engine.accountant().add(other, 2, steps=10).account()
     looks = [(engine.calibration.channel, 1), (other, 2)]
     assert account.joint == pytest.approx(composed_capacity(looks, engine.calibration.moments), rel=1e-9)

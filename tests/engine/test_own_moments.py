@@ -19,9 +19,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from leakbound import BudgetError, Capacity, Channel, ChannelEngine, GuaranteeError, Leakage
 from leakbound.accounting.gaussian import log_determinant
-from leakbound.channels import Channel as CoreChannel
-from leakbound.channels import composed_capacity, population_moments
+from leakbound.channels import GaussianChannel, composed_capacity, population_moments
 from leakbound.channels.observed import REFUSED, WARNED, own_capacity
+from leakbound.channels.shapes import shape_named
+from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.registry import SHAPES
 
@@ -115,7 +116,7 @@ def test_one_record_says_nothing_and_two_raise_no_alarm():
 
 
 def test_records_that_vary_where_there_is_no_noise_leak_without_bound():
-    channel = CoreChannel("natural", 1.0, np.array([1.0, 0.0]))
+    channel = GaussianChannel("natural", 1.0, np.array([1.0, 0.0]))
     found = own_capacity(np.random.default_rng(0).normal(size=(50, 2)), channel, np.array([1.0, 0.0]))
     assert found.nats == found.certain == math.inf
 
@@ -154,6 +155,24 @@ def test_records_a_little_larger_raise_a_warning_once():
     assert len(caught) == 1
     assert WARNED < engine.own_capacity.nats / 60 < REFUSED
     assert engine.uses["train"].tolist() == [1] * len(OWN)
+
+
+@pytest.mark.parametrize(("scale", "rate"), [(1.0, 0.0), (1.2, 1.0)])
+def test_the_end_of_an_epoch_compares_once_more(scale, rate):
+    """Records on a slightly larger scale are noticed once many have passed; those of the law are never warned of."""
+    rng = np.random.default_rng(0)
+    warned = 0
+    for _ in range(20):
+        calibration = Leakage(30, 10).calibrate(LAWS["gaussian"](2000, 24, rng), shape_named("natural"), None, 10)
+        compared, own = OwnMoments(calibration, 10, None), scale * LAWS["gaussian"](900, 24, rng)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for start in range(0, 900, 60):
+                compared.show(own[start : start + 60], range(start, start + 60))
+            compared.conclude()
+            compared.conclude()
+        warned += len(caught)
+    assert warned == 20 * rate
 
 
 def test_public_and_private_records_of_one_law_pass_without_a_word():

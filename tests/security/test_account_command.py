@@ -11,7 +11,7 @@ from calling import called
 from leakbound import storage
 from leakbound.accounting import epsilon
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.channels import Channel, Spectrum, composed_capacity, population_moments
+from leakbound.channels import GaussianChannel, Spectrum, composed_capacity, population_moments
 
 CONFIG = {
     "preset": "account",
@@ -68,7 +68,7 @@ def test_a_channel_is_composed_anew_from_its_files(trained, defense, looks):
     assert (one["uses"], one["looks"], both["looks"]) == (2, looks, 2 * looks)  # 5 batches of 16 use 40 records twice
     assert (one["printed"], one["linear"], both["networks"]) == (5 * 4.0, looks * 4.0, 2)
     source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
-    stored = Channel.from_arrays(*storage.read_arrays_and_metadata(channel), source.basis)
+    stored = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(channel), source.basis)
     images = storage.read_arrays(next(trained.rglob("digits.safetensors")))["aux_images"]
     moments = population_moments(images)
     for row in (one, both):

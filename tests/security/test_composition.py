@@ -15,7 +15,7 @@ from leakbound import accounting, datasets, storage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.statement import stated_bounds
-from leakbound.channels import Channel, Moments, composed_capacity, estimate_moments, signal_to_noise
+from leakbound.channels import GaussianChannel, Moments, composed_capacity, estimate_moments, signal_to_noise
 from leakbound.config.data import DatasetConfig
 from leakbound.jobs.results.composition import composed
 from leakbound.jobs.results.summary import summary
@@ -160,11 +160,11 @@ def test_direction_without_noise_tells_only_what_varies_along_it():
     moments = Moments(np.zeros(2), np.ones((2, 2)), 9)
     across, along = np.array([0.5, 0.0]), np.array([0.0, 0.5])
     basis = np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
-    one = Channel("white", 1.0, across, basis=basis)
+    one = GaussianChannel("white", 1.0, across, basis=basis)
     assert composed_capacity([(one, 1)], moments) == pytest.approx(0.5 * math.log(1 + 2.0 / 0.5))
     assert composed_capacity([(dataclasses.replace(one, variances=along), 1)], moments) == math.inf
     silent = Moments(np.zeros(2), np.diag([1.0, 0.0]), 9)
-    pixels = Channel("natural", 1.0, np.array([0.5, 0.0]))
+    pixels = GaussianChannel("natural", 1.0, np.array([0.5, 0.0]))
     assert composed_capacity([(pixels, 2)], silent) == pytest.approx(0.5 * math.log(1 + 2 / 0.5))
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from images import gathered
-from leakbound.channels import Channel, Moments, Spectrum, estimate_moments, population_moments
+from leakbound.channels import GaussianChannel, Moments, Spectrum, estimate_moments, population_moments
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset, Split, prepare
@@ -254,7 +254,7 @@ class PixelByPixel:
 
     @staticmethod
     def calibrate(spectrum, capacity):
-        return Channel("pixelwise", capacity, np.linspace(1.0, 30.0, spectrum.dimension))
+        return GaussianChannel("pixelwise", capacity, np.linspace(1.0, 30.0, spectrum.dimension))
 
 
 def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(digits, moments, monkeypatch):

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from images import gathered
-from leakbound.channels import Channel
+from leakbound.channels import GaussianChannel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.datasets import Split
 from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.sgd import StackLearner
 
 pytestmark = pytest.mark.slow
-NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": Channel("natural", 50.0, np.full(3072, 0.04))}
+NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": GaussianChannel("natural", 50.0, np.full(3072, 0.04))}
 FAMILIES = {
     "none": (StackLearner, {"defense": Undefended()}),
     "channel": (StackLearner, NATURAL),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from leakbound.channels import Channel, Natural, Spectrum
+from leakbound.channels import GaussianChannel, Natural, Spectrum
 from leakbound.claims.outcomes import Exact
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
@@ -36,7 +36,7 @@ class Cautious(Natural):
         return dataclasses.replace(Natural.decompose(moments, weights=weights), shape="cautious")
 
     @staticmethod
-    def calibrate(spectrum, capacity) -> Channel:
+    def calibrate(spectrum, capacity) -> GaussianChannel:
         found = Natural.calibrate(spectrum, capacity)
         return dataclasses.replace(found, shape="cautious", variances=2 * found.variances)
 

@@ -9,7 +9,7 @@ from leakbound.accounting.dp import (
     poisson_epsilon,
     record_information,
 )
-from leakbound.accounting.leakage import Leakage, composed_leakage, leakage
+from leakbound.accounting.leakage import ChannelLeakage, composed_leakage, leakage
 from leakbound.accounting.naming import (
     demonstrated_information,
     dp_naming_bound,
@@ -32,8 +32,8 @@ from leakbound.accounting.reconstruction import (
 )
 
 __all__ = [
+    "ChannelLeakage",
     "EmpiricalBayes",
-    "Leakage",
     "batch_capacity",
     "composed_epsilon",
     "composed_leakage",

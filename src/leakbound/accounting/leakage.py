@@ -17,7 +17,7 @@ from leakbound.accounting.gaussian import gaussian_capacity
 
 
 @dataclass(frozen=True)
-class Leakage:
+class ChannelLeakage:
     """Leakage of one training, or of several through the same channel, in nats, as published and as bounded correctly.
 
     Attributes:
@@ -35,7 +35,7 @@ class Leakage:
     dataset: float
 
 
-def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
+def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
     """All leakage figures of one training, from its event and the variance ratios of one use of its channel.
 
     An attacker's view is computed from k noisy copies of the record. Their mean holds all they tell, and its noise has
@@ -58,7 +58,7 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> Leakage:
     return composed_leakage([event], ratios)
 
 
-def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> Leakage:
+def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
     """Leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
 
     Their noise is independent, so looks add as they do within a training: R equal trainings leak what one with R times
@@ -75,10 +75,16 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
     first = events[0]
     if any(_law(event) != _law(first) for event in events):
         raise ValueError("the events are of other channels or records; compose them by `channels.composed_capacity`")
-    uses, steps = sum(map(looks, events)), sum(event.steps for event in events)
-    record = _capacity(ratios, uses) if uses else 0.0
-    capacity = first.capacity or 0.0
-    return Leakage(uses, _total(steps, capacity), _total(uses, capacity), record, _total(first.population, record))
+    uses, printed, linear = added_up(events)
+    record = joint_information(ratios, uses)
+    return ChannelLeakage(uses, printed, linear, record, times(first.population, record))
+
+
+def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
+    """Looks, n·κ as published, and k·κ of trainings through one channel."""
+    uses = sum(map(looks, events))
+    capacity = events[0].capacity or 0.0
+    return uses, times(sum(event.steps for event in events), capacity), times(uses, capacity)
 
 
 def looks(event: PrivacyEvent) -> int:
@@ -97,9 +103,9 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
     if capacity is None or not capacity >= 0 or event.noise not in ("fresh", "frozen") or event.uses < 0:
         raise ValueError(
             f"capacity {capacity}, noise {event.noise!r}, uses {event.uses}: the event of a channel states a "
-            "capacity >= 0, noise 'fresh' or 'frozen' and a count of uses; the file is incomplete, train anew"
+            "capacity >= 0, noise 'fresh' or 'frozen' and a count of uses; the file is incomplete, train again"
         )
-    reached = _capacity(ratios, 1)
+    reached = joint_information(ratios, 1)
     if reached > capacity * (1.0 + 1e-9):
         raise ValueError(
             f"the variance ratios have a capacity of {reached:.6g} nats, the event states {capacity:.6g}: they belong "
@@ -112,11 +118,25 @@ def _law(event: PrivacyEvent) -> PrivacyEvent:
     return replace(event, steps=0, uses=0, batch_size=0)
 
 
-def _total(count: int, nats: float) -> float:
+def times(count: int, nats: float) -> float:
     """The nats times the count; 0 for a count of 0, also of ∞."""
     return count * nats if count else 0.0
 
 
-def _capacity(ratios: Float[np.ndarray, " d"], uses: int) -> float:
-    """½ Σ ln(1 + k ratio), ∞ if a ratio is infinite."""
-    return math.inf if np.isposinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(uses))
+def joint_information(ratios: Float[np.ndarray, " d"], looks: int) -> float:
+    """Nats that some looks with independent noise through one channel reveal together, ½ Σ ln(1 + k μ/σ).
+
+    Args:
+        ratios: (d,) variance ratios of one use, in [0, ∞].
+        looks: k >= 0.
+
+    Returns:
+        Nats; 0 for no looks, otherwise ∞ if a ratio is.
+
+    Example:
+        >>> round(joint_information(np.array([3.0, 0.0]), looks=5), 4)
+        1.3863
+    """
+    if not looks:
+        return 0.0
+    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))

@@ -4,7 +4,7 @@ Sampling, which needs torch, is in :mod:`leakbound.channels.sampling`.
 """
 
 from leakbound.channels.calibration import noise_scale
-from leakbound.channels.channel import Channel, Spectrum, channel_capacity, signal_to_noise
+from leakbound.channels.channel import GaussianChannel, Spectrum, channel_capacity, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import Moments, estimate_moments, population_moments
@@ -20,7 +20,7 @@ from leakbound.channels.shapes import (
 from leakbound.channels.weights import box_weights
 
 __all__ = [
-    "Channel",
+    "GaussianChannel",
     "LeastPower",
     "Moments",
     "Natural",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
-from leakbound.accounting.gaussian import clip_eigenvalues, gaussian_capacity
+from leakbound.accounting.gaussian import clip_eigenvalues
+from leakbound.accounting.leakage import joint_information
 from leakbound.channels.covariance import Moments, stored_array
 
 
@@ -83,7 +83,7 @@ class Spectrum:
 
 
 @dataclass(frozen=True)
-class Channel:
+class GaussianChannel:
     """A calibrated channel D̃ = D + ξ or, with a gain, D̃ = m + A(D − m) + ξ, with ξ Gaussian and independent of D.
 
     Attributes:
@@ -141,7 +141,7 @@ class Channel:
         arrays: Mapping[str, np.ndarray],
         metadata: Mapping[str, str],
         basis: Float[np.ndarray, "d d"] | None = None,
-    ) -> Channel:
+    ) -> GaussianChannel:
         """Channel from the arrays and strings of :meth:`arrays` and :meth:`metadata` and its spectrum's basis.
 
         Raises:
@@ -162,7 +162,7 @@ class Channel:
         return cls(metadata["shape"], float(metadata["capacity"]), variances, gain, mean, basis)
 
 
-def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
+def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
     """Variance ratios of signal and noise along the axes that decouple both: the capacity is ½ Σ ln(1 + ratio).
 
     With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are computed anew
@@ -194,13 +194,15 @@ def signal_to_noise(channel: Channel, source: Spectrum | Moments) -> Float[np.nd
     return _ratio(source.eigenvalues, noise if source.weights is None else noise / source.weights)
 
 
-def _check_dimension(channel: Channel, source: Spectrum | Moments) -> None:
+def _check_dimension(channel: GaussianChannel, source: Spectrum | Moments) -> None:
     """Refuse data of another dimension."""
     if source.dimension != channel.dimension:
         raise ValueError(f"the channel has {channel.dimension} axes, the data {source.dimension}")
 
 
-def _scaled(channel: Channel, moments: Moments) -> tuple[Float[np.ndarray, " bare"], Float[np.ndarray, "axes axes"]]:
+def _scaled(
+    channel: GaussianChannel, moments: Moments
+) -> tuple[Float[np.ndarray, " bare"], Float[np.ndarray, "axes axes"]]:
     """Ratios on axes without noise, 0 or ∞, or with infinite noise, 0; and A Σ Aᵀ over the noise on all other axes."""
     _check_dimension(channel, moments)
     basis, noise = channel.basis, channel.variances
@@ -214,7 +216,7 @@ def _scaled(channel: Channel, moments: Moments) -> tuple[Float[np.ndarray, " bar
     return _ratio(variances[~noisy], noise[~noisy]), signal[np.ix_(noisy, noisy)] / np.outer(deviations, deviations)
 
 
-def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
+def channel_capacity(channel: GaussianChannel, source: Spectrum | Moments) -> float:
     """Capacity of a stored channel, recomputed: ½ ln det(I + Σ_D Σ_ξ⁻¹), in nats per use.
 
     Args:
@@ -225,8 +227,7 @@ def channel_capacity(channel: Channel, source: Spectrum | Moments) -> float:
     Raises:
         ValueError: If dimensions or shapes disagree.
     """
-    ratios = signal_to_noise(channel, source)
-    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0)
+    return joint_information(signal_to_noise(channel, source), 1)
 
 
 def _ratio(signal: Float[np.ndarray, " d"], noise: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 
 
-def composed_capacity(looks: Sequence[tuple[Channel, int]], moments: Moments) -> float:
+def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
     """Most that independent looks through channels of any shapes tell of one record, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
 
     P_i = A_i N_i⁻¹ A_i is the precision of a look through channel i. Precisions of independent looks add whatever their
@@ -72,7 +72,9 @@ def _variances(covariance: Float[np.ndarray, "d d"], basis: Float[np.ndarray, "d
     return clip_eigenvalues(np.einsum("ij,ij->j", basis, covariance @ basis))
 
 
-def _precision(channel: Channel, covariance: Float[np.ndarray, "d d"], looks: int) -> Float[np.ndarray, " d"] | None:
+def _precision(
+    channel: GaussianChannel, covariance: Float[np.ndarray, "d d"], looks: int
+) -> Float[np.ndarray, " d"] | None:
     """Precision of all looks along the channel's axes; None if one shows what varies without noise."""
     gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
     bare = (channel.variances == 0) & (gain > 0)

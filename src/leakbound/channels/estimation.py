@@ -4,14 +4,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 
 _NEGLIGIBLE = 1e-12
 
 
 def linear_estimate(
-    released: Float[np.ndarray, "n colors height width"], channel: Channel, moments: Moments
+    released: Float[np.ndarray, "n colors height width"], channel: GaussianChannel, moments: Moments
 ) -> Float[np.ndarray, "n colors height width"]:
     """Best linear estimate of records from their noisy versions: E[D] + Cov(D, D̃) Cov(D̃)⁻¹ (D̃ - E[D̃]).
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg, stats
 
-from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.channel import GaussianChannel, Spectrum
 
 WARNED, REFUSED = 1.05, 1.25  # times the promised capacity
 SAMPLE = 512  # records that are enough for the comparison
@@ -65,7 +65,7 @@ class OwnCapacity:
         return rounded_up(self.nats)
 
 
-def unspanned(records: Float[np.ndarray, "n d"], channel: Channel, spectrum: Spectrum) -> bool:
+def unspanned(records: Float[np.ndarray, "n d"], channel: GaussianChannel, spectrum: Spectrum) -> bool:
     """True if a record varies where the calibration data do not, by more than noise that follows these hides there.
 
     Args:
@@ -101,7 +101,7 @@ def rounded_up(value: float) -> float:
 
 def own_capacity(
     records: Float[np.ndarray, "n d"],
-    channel: Channel,
+    channel: GaussianChannel,
     ratios: Float[np.ndarray, " d"],
     uses: int = 1,
     *,
@@ -148,7 +148,7 @@ def _capacity(ratios: Float[np.ndarray, " d"]) -> float:
     return 0.5 * float(np.log1p(ratios).sum())
 
 
-def _in_noise(centred: Float[np.ndarray, "n d"], channel: Channel) -> Float[np.ndarray, "n axes"] | None:
+def _in_noise(centred: Float[np.ndarray, "n d"], channel: GaussianChannel) -> Float[np.ndarray, "n axes"] | None:
     """Records along the axes of the noise, in units of its deviation; None if they vary where there is none."""
     along = centred if channel.basis is None else centred @ channel.basis
     if channel.gain is not None:

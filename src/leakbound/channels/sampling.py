@@ -28,7 +28,7 @@ from jaxtyping import Float
 from scipy import linalg
 from torch import Tensor
 
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.randomness.grid import grid_spacing, to_grid
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 
@@ -65,7 +65,7 @@ class ChannelSampler:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: GaussianChannel,
         image_shape: tuple[int, int, int],
         device: str | torch.device = "cpu",
         *,

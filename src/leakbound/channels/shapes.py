@@ -1,7 +1,7 @@
 """Channel shapes: how noise of a given capacity is spread over the data's directions.
 
 A shape decomposes the moments of the data once (:class:`Spectrum`) and is then calibrated at any capacity
-(:class:`Channel`). A new shape is a class with these two functions and one line in the registry.
+(:class:`GaussianChannel`). A new shape is a class with these two functions and one line in the registry.
 
 Directions whose variance is lost in rounding. Noise that follows the data's own variance would give a direction with a
 computed variance of 0 no noise at all, and a true variance of 1e-17 then leaks without bound. Such shapes take
@@ -21,7 +21,7 @@ from scipy import linalg
 
 from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
-from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.printed_bound import innovations, printed_scale
 from leakbound.registry import SHAPES
@@ -45,7 +45,7 @@ class Shape(Protocol):
         """
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """The channel of this shape that has the capacity."""
 
 
@@ -72,10 +72,10 @@ class Natural:
         return Spectrum("natural", eigenvalues, moments.total_variance, moments.mean, data_eigenvalues=eigenvalues)
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Noise σI with ½ Σ ln(1 + λ_i/σ) = κ; see :func:`~leakbound.channels.calibration.noise_scale`."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
-        return Channel("natural", capacity, np.full(spectrum.dimension, scale))
+        return GaussianChannel("natural", capacity, np.full(spectrum.dimension, scale))
 
 
 class _Principal:
@@ -110,11 +110,11 @@ class White(_Principal):
         return replace(spectrum, eigenvalues=ones)
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Noise σ·max(λ_i, 1e-12 λ_1) along principal direction i, σ the root for the generalised eigenvalues."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         guarded = _guarded(_variances(spectrum))
-        return Channel("white", capacity, np.where(guarded > 0, scale, 0.0) * guarded, basis=spectrum.basis)
+        return GaussianChannel("white", capacity, np.where(guarded > 0, scale, 0.0) * guarded, basis=spectrum.basis)
 
 
 class Personalized:
@@ -139,10 +139,10 @@ class Personalized:
         return Spectrum("personalized", eigenvalues, moments.total_variance, moments.mean, weights=beta)
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Noise σ diag(β) with ½ Σ ln(1 + μ_i/σ) = κ; a larger β means more noise on that pixel."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
-        return Channel("personalized", capacity, scale * _weights(spectrum))
+        return GaussianChannel("personalized", capacity, scale * _weights(spectrum))
 
 
 class PersonalizedPrinted(Personalized):
@@ -162,10 +162,10 @@ class PersonalizedPrinted(Personalized):
         return replace(exact, shape="personalized_printed", bound=innovations(moments.covariance, _weights(exact)))
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Noise σ diag(β) with the published upper bound on the capacity equal to κ; the true capacity is lower."""
         scale = printed_scale(spectrum.bound, capacity)
-        return Channel("personalized_printed", capacity, scale * _weights(spectrum))
+        return GaussianChannel("personalized_printed", capacity, scale * _weights(spectrum))
 
 
 class LeastPower(_Principal):
@@ -174,13 +174,13 @@ class LeastPower(_Principal):
     name: ClassVar[str] = "least_power"
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Noise of :func:`~leakbound.channels.calibration.least_power_variances` at the level that meets κ."""
         variances = _variances(spectrum)
         guarded = _guarded(variances)
         level = least_power_level(variances, capacity, guarded)
         noise = np.full_like(variances, math.inf) if level == math.inf else least_power_variances(guarded, level)
-        return Channel("least_power", capacity, noise, basis=spectrum.basis)
+        return GaussianChannel("least_power", capacity, noise, basis=spectrum.basis)
 
 
 class RateDistortion(_Principal):
@@ -189,10 +189,12 @@ class RateDistortion(_Principal):
     name: ClassVar[str] = "rate_distortion"
 
     @staticmethod
-    def calibrate(spectrum: Spectrum, capacity: float) -> Channel:
+    def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Gains and noise of :func:`~leakbound.channels.calibration.water_filling`; directions below θ pass nothing."""
         filling = water_filling(_variances(spectrum), capacity)
-        return Channel("rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis)
+        return GaussianChannel(
+            "rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis
+        )
 
 
 def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -19,7 +19,7 @@ from leakbound.storage.tables import other_file
 
 if TYPE_CHECKING:
     from leakbound.attacks.learned_estimate.estimator import Estimator
-    from leakbound.channels.channel import Channel, Spectrum
+    from leakbound.channels.channel import GaussianChannel, Spectrum
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import Drawing, ImageDataset
 
@@ -109,13 +109,13 @@ def covariance_of(path: Path) -> str:
     return storage.read_metadata(path).get("covariance_of", "members")
 
 
-def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel | None, Spectrum | None]:
+def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[GaussianChannel | None, Spectrum | None]:
     """Channel as `step calibrate` wrote it, with the axes of its spectrum; nothing for a defense without one.
 
     Raises:
         typer.BadParameter: If only one of the two files is given.
     """
-    from leakbound.channels.channel import Channel
+    from leakbound.channels.channel import GaussianChannel
 
     if (channel is None) != (spectrum is None):
         raise typer.BadParameter("--channel and --spectrum come together")
@@ -123,7 +123,7 @@ def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[Channel |
         return None, None
     found = read_spectrum(spectrum)
     with _expected(channel, "calibrate"):
-        stored = Channel.from_arrays(*storage.read_arrays_and_metadata(channel), found.basis)
+        stored = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(channel), found.basis)
     return stored, found
 
 

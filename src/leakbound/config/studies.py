@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from leakbound.config.data import CovarianceOf
 from leakbound.config.box_weights import BoxWeights
+from leakbound.config.data import CovarianceOf
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from leakbound.accounting.gaussian import gaussian_capacity
-from leakbound.channels.channel import Channel, signal_to_noise
+from leakbound.accounting.leakage import joint_information, times
+from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import GuaranteeError
@@ -67,7 +67,7 @@ class Account:
 class _Part:
     """Looks through one channel: its variance ratios of one use, and uses and looks of each record."""
 
-    channel: Channel
+    channel: GaussianChannel
     ratios: Float[np.ndarray, " d"]
     uses: Int[np.ndarray, " records"]
     looks: Int[np.ndarray, " records"]
@@ -109,7 +109,7 @@ class LeakageAccountant:
 
     def add(
         self,
-        channel: Channel,
+        channel: GaussianChannel,
         uses: Any,
         *,
         noise: str = "fresh",
@@ -197,14 +197,14 @@ class LeakageAccountant:
         uses = sum(int(part.uses[worst]) for part in self._parts)
         printed: float | None = 0.0
         for part in self._parts:
-            printed = None if printed is None or part.steps is None else printed + _times(part.steps, part.capacity)
+            printed = None if printed is None or part.steps is None else printed + times(part.steps, part.capacity)
         return Account(
             worst=worst,
             uses=uses,
             looks=sum(int(part.looks[worst]) for part in self._parts),
             printed=printed,
             linear=sum(
-                (_times(int(part.looks[worst]), part.capacity) for part in self._parts), float(self._added[worst])
+                (times(int(part.looks[worst]), part.capacity) for part in self._parts), float(self._added[worst])
             ),
             joint=float(joint[worst]),
             labels=self._labels if uses or self._labels is None else 0.0,
@@ -227,25 +227,8 @@ class LeakageAccountant:
         seen = [(part, count) for part, count in zip(self._parts, looks, strict=True) if count]
         if len(seen) < 2:
             return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)
-        linear = sum(_times(count, part.capacity) for part, count in seen)
+        linear = sum(times(count, part.capacity) for part, count in seen)
         return min(linear, composed_capacity([(part.channel, count) for part, count in seen], self.moments))
-
-
-def joint_information(ratios: Float[np.ndarray, " d"], looks: int) -> float:
-    """Nats that some looks with independent noise through one channel tell together, ½ Σ ln(1 + k μ/σ).
-
-    Args:
-        ratios: (d,) variance ratios of one use, in [0, ∞].
-        looks: k >= 0.
-    """
-    if not looks:
-        return 0.0
-    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))
-
-
-def _times(count: int, nats: float) -> float:
-    """The nats times the count; 0 for a count of 0, also of ∞."""
-    return count * nats if count else 0.0
 
 
 def check_noise(noise: str) -> None:

@@ -30,7 +30,7 @@ from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
 from leakbound.engine.progress import Progress
-from leakbound.engine.ranks import in_ranks
+from leakbound.engine.ranks import in_ranks, together
 from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
@@ -198,7 +198,7 @@ class ChannelEngine(Saved):
         gate = Gate(release, self.layout, places, place, after)
         if not isinstance(data, DataLoader):
             return ProtectedDataset(data, gate, place)
-        loader = ProtectedLoader(data, gate, place, self.wait)
+        loader = ProtectedLoader(data, gate, place, self.end_epoch)
         self._loaders.add(loader)
         return loader
 
@@ -251,11 +251,12 @@ class ChannelEngine(Saved):
             self.steps += 1
         return released.reshape(inputs.shape)
 
-    def wait(self) -> None:
-        """Take part in the batches of other ranks until theirs end too; loaders call it at their end.
+    def end_epoch(self) -> None:
+        """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
 
         Raises:
-            GuaranteeError: If a batch of another rank is refused.
+            GuaranteeError: If a batch of another rank is refused, or all records of the epoch together reveal over
+                25 % more than promised by their moments.
         """
         none, done = np.zeros(0, np.int64), not in_ranks()
         while not done:
@@ -265,6 +266,7 @@ class ChannelEngine(Saved):
                 self._batch_noise.apply(none_clean, counted, self._counter.book)
                 done = counted.done
                 self.steps += not done
+        together(self._own.conclude)
 
     @property
     def own_capacity(self) -> OwnCapacity | None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from leakbound.engine.accountant import joint_information
+from leakbound.accounting.leakage import joint_information
 from leakbound.engine.identity import Identity
 from leakbound.engine.refusals import GuaranteeError
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.engine.book import Book
 from leakbound.engine.counting import Counted
@@ -34,7 +34,7 @@ class CentredSampler:
         on_grid: Release on a grid, as secure noise needs it; the mean is rounded to its points.
     """
 
-    def __init__(self, channel: Channel, mean: Float[np.ndarray, " d"], *, on_grid: bool) -> None:
+    def __init__(self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], *, on_grid: bool) -> None:
         plain = ChannelSampler(channel, (1, 1, channel.dimension), on_grid=on_grid)
         off = torch.from_numpy(mean)
         if plain.spacing is not None:
@@ -63,7 +63,7 @@ class BatchNoise:
         seed: Of noise that can be repeated; None for secure noise.
     """
 
-    def __init__(self, channel: Channel, mean: Float[np.ndarray, " d"], noise: str, seed: int | None) -> None:
+    def __init__(self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], noise: str, seed: int | None) -> None:
         self._sampler = CentredSampler(channel, mean, on_grid=seed is None)
         self._noise, self._seed = noise, seed
 

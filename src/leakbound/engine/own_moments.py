@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leakbound.engine.targets import Calibration
 
 _READ = 256  # records of a dataset that are read before the first release
-_FIRST = 16  # records at which it is made first; then whenever their number has quadrupled
+_FIRST = 16  # records at which it is made first; then whenever their number has quadrupled, and after an epoch
 
 
 class OwnMoments:
@@ -47,7 +47,8 @@ class OwnMoments:
     def forget(self) -> None:
         """Begin without any records, also of another client."""
         self._rows: list[Float[np.ndarray, " d"]] = []
-        self._shown, self._next, self._warned = 0, _FIRST, False
+        self._shown, self._compared, self._warned = 0, 0, False
+        self._next = _FIRST
         self._names: set[int] = set()
         self._random = np.random.default_rng()
         self._checked: OwnCapacity | None = None
@@ -91,8 +92,18 @@ class OwnMoments:
             except GuaranteeError:
                 self._rows, self._shown = before
                 raise
-            self._next = 4 * self._shown
+            self._next, self._compared = 4 * self._shown, self._shown
         self._names.update(map(hash, new))
+
+    def conclude(self) -> None:
+        """Compare once more at the end of an epoch, if records were shown since the last comparison.
+
+        Raises:
+            GuaranteeError: As :meth:`check`; the records have been released.
+        """
+        if self._shown > self._compared:
+            self._compared = self._shown
+            self.check(np.stack(self._rows))
 
     def check(self, rows: Float[np.ndarray, "n d"]) -> None:
         """Compare records, each there once, with the calibration; warn from 5 % more capacity, refuse from 25 % more.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import looks
+from leakbound.accounting.leakage import added_up
 from leakbound.accounting.statement import stated_bounds
 
 _TOLERANCE = 1e-9
@@ -95,10 +95,11 @@ def _one(of: str, events: list[PrivacyEvent], joint: float, stated: Mapping[str,
     if events[0].bound != "nats":
         dp = {"epsilon": facts["epsilon"], "delta": facts["delta"]}
         return Replay(of, count, uses, joint, labels, joint + labels, verified, **dp)
-    capacity, seen = events[0].capacity or 0.0, sum(map(looks, events))
-    printed, linear = sum(event.steps for event in events) * capacity, seen * capacity
+    seen, printed, linear = added_up(events)
     if not joint <= linear * (1.0 + _TOLERANCE):
-        raise ValueError(f"the provenance states {joint:g} nats for {seen} looks of {capacity:g}: train anew")
+        raise ValueError(
+            f"the provenance states {joint:g} nats for {seen} looks of {events[0].capacity or 0.0:g}: train again"
+        )
     bound = min(linear, joint) + labels
     return Replay(of, count, uses, joint, labels, bound, verified, seen, printed, linear)
 

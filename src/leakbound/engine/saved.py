@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from leakbound import storage
-from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments
+from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger_file import LedgerFile
@@ -27,9 +28,6 @@ from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Calibration, Capacity, Identification, Leakage, Naming, Reconstruction, Target
 from leakbound.storage.provenance import commit, settings_hash, versions
-
-if TYPE_CHECKING:
-    from leakbound.engine.counting import Counter
 
 _KIND, FORMAT = "leakbound engine", 1
 _TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
@@ -229,7 +227,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, A
             part, _, of = name.partition(".")
             parts[part][of] = array
         spectrum = Spectrum.from_arrays(parts["spectrum"], json.loads(strings["spectrum"]))
-        channel = Channel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
+        channel = GaussianChannel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
         calibration = Calibration(channel, spectrum, Moments.from_arrays(parts["moments"]))
         if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
             raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")

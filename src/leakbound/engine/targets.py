@@ -17,12 +17,12 @@ from jaxtyping import Float, Num
 from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
+from leakbound.accounting.leakage import joint_information
 from leakbound.accounting.naming import identification_information
-from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
+from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
 from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.observed import unspanned
 from leakbound.channels.shapes import Shape
-from leakbound.engine.accountant import joint_information
 from leakbound.engine.progress import Stage, silent
 from leakbound.engine.refusals import GuaranteeError
 
@@ -40,7 +40,7 @@ class Calibration:
         moments: Mean and covariance of the calibration data.
     """
 
-    channel: Channel
+    channel: GaussianChannel
     spectrum: Spectrum
     moments: Moments
 

@@ -30,7 +30,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     candidates of a search, a score after a fit), and refused beyond the plan of the target; in other processes a
     channel with a plan refuses to work. What is released is compared with the calibration: range, directions, and the
     capacity that the rows' own moments give. A calibrated channel without this interface is a
-    :class:`leakbound.channels.Channel`.
+    :class:`leakbound.channels.GaussianChannel`.
 
     Args:
         target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity in nats per use.

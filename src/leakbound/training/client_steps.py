@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
@@ -167,7 +167,7 @@ class ChannelStep(ClientStep):
     """Step on images with the noise of a channel."""
 
     defense: ChannelDefense
-    channel: Channel
+    channel: GaussianChannel
 
     @property
     def keeps_copies(self) -> bool:
@@ -326,7 +326,10 @@ class UnknownStep(ClientStep):
 
 
 def client_step(
-    defense: Defense, level: float | None, channel: Channel | None = None, moments: Callable[[], Moments] | None = None
+    defense: Defense,
+    level: float | None,
+    channel: GaussianChannel | None = None,
+    moments: Callable[[], Moments] | None = None,
 ) -> ClientStep:
     """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
     kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")

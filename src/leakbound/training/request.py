@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.defenses import Defense
 from leakbound.config.training import Length, TrainingConfig
@@ -69,7 +69,7 @@ class TrainingRequest:
     seed: int
     slug: str
     privacy_noise: PrivacyNoise = "seeded"
-    channel: Channel | None = None
+    channel: GaussianChannel | None = None
     replicas: int = 1
     lengths: tuple[Length, ...] = ("full",)
     device: str = "cpu"

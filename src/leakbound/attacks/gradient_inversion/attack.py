@@ -29,7 +29,7 @@ from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
 from leakbound.attacks.learned_estimate.estimator import Estimator
 from leakbound.attacks.status import DIVERGED, GRID_EDGE, NO_RESULT
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
@@ -48,7 +48,7 @@ def attack(
     *,
     model: str,
     dataset: ImageDataset,
-    channel: Channel | None,
+    channel: GaussianChannel | None,
     moments: Moments,
     defense: Defense,
     level: float | None,
@@ -146,7 +146,7 @@ class _LazyLaw:
     """Law of released images, made from the attacker's records when it is first needed: it takes seconds."""
 
     images: Float[np.ndarray, "n colors height width"]
-    channel: Channel | None
+    channel: GaussianChannel | None
 
     @cached_property
     def law(self) -> Law:

@@ -28,7 +28,7 @@ from leakbound.attacks.gradient_inversion import staged
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
 from leakbound.attacks.gradient_inversion.searches import Part, beside, in_parts
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
 from leakbound.training.factors import Factors, Stack, stack_of
@@ -58,7 +58,7 @@ class Law:
     root: Tensor
 
     @classmethod
-    def of(cls, records: Float[np.ndarray, "n colors height width"], channel: Channel | None) -> Law:
+    def of(cls, records: Float[np.ndarray, "n colors height width"], channel: GaussianChannel | None) -> Law:
         """Law of records like the attacker's own, sent through a channel; a little variance in every direction."""
         flat = records.reshape(len(records), -1).astype(np.float64)
         mean = flat.mean(axis=0)

@@ -17,7 +17,7 @@ from leakbound.accounting.gaussian import linear_mmse_from_covariances
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.images import LARGEST_PIXEL, rows
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import UsesConfig
@@ -39,7 +39,7 @@ def attack(
     *,
     model: str,
     dataset: ImageDataset,
-    channel: Channel | None,
+    channel: GaussianChannel | None,
     moments: Moments,
     defense: Defense,
     level: float | None,
@@ -126,7 +126,7 @@ class _Scene:
 def _errors(
     truth: Float[np.ndarray, "n colors height width"],
     found: Float[np.ndarray, "uses n colors height width"],
-    channel: Channel,
+    channel: GaussianChannel,
     moments: Moments,
 ) -> Float[np.ndarray, " n"]:
     """Squared error of each image's estimate from some noisy versions."""
@@ -135,7 +135,7 @@ def _errors(
     return metrics.mse(truth, np.clip(estimates, -LARGEST_PIXEL, LARGEST_PIXEL))
 
 
-def _line(channel: Channel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
+def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
     """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts tell nothing."""
     covariance = moments.covariance
     if channel.basis is not None:

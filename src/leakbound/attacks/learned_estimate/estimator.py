@@ -18,7 +18,7 @@ from scipy.fft import dctn
 
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.learned_estimate.denoiser import BANDS, Denoiser, View, band_of, in_bands, relative
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, stored_array
 from leakbound.channels.estimation import linear_estimate
 
@@ -47,7 +47,7 @@ class Family:
     unknown: Float[np.ndarray, " levels"]
     trust: Float[np.ndarray, " levels"]
 
-    def holds(self, channel: Channel) -> bool:
+    def holds(self, channel: GaussianChannel) -> bool:
         """True if a channel is one of these, whatever its level."""
         profile = profile_of(channel)
         if self.profile is None or profile is None:
@@ -74,12 +74,12 @@ class Estimator:
     image_shape: tuple[int, int, int]
     network: Mapping[str, np.ndarray]
     families: tuple[Family, ...]
-    _views: dict[tuple[int, int], tuple[Channel, Moments, View, float]] = field(
+    _views: dict[tuple[int, int], tuple[GaussianChannel, Moments, View, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def estimate(
-        self, released: Float[np.ndarray, "n colors height width"], channel: Channel, moments: Moments
+        self, released: Float[np.ndarray, "n colors height width"], channel: GaussianChannel, moments: Moments
     ) -> Float[np.ndarray, "n colors height width"]:
         """Estimates of records from their noisy versions, clipped to [-1, 1].
 
@@ -121,7 +121,7 @@ class Estimator:
         learned = found.clamp(-LARGEST_PIXEL, LARGEST_PIXEL).view(released.shape).numpy()
         return np.asarray(plain + weight * (learned - plain), np.float32)
 
-    def _seen(self, channel: Channel, moments: Moments) -> tuple[View, float]:
+    def _seen(self, channel: GaussianChannel, moments: Moments) -> tuple[View, float]:
         """View of a channel, and the part of the variance that it leaves unknown; computed once, it takes seconds."""
         key = (id(channel), id(moments))
         if key not in self._views:
@@ -170,12 +170,12 @@ class Estimator:
         return cls((colors, height, width), network, tuple(families))
 
 
-def profile_of(channel: Channel) -> Float[np.ndarray, " d"] | None:
+def profile_of(channel: GaussianChannel) -> Float[np.ndarray, " d"] | None:
     """Noise variance on each pixel over its mean, for noise along the pixels; None along other axes."""
     return None if channel.basis is not None else channel.variances / channel.variances.mean()
 
 
-def view_of(channel: Channel, moments: Moments, image_shape: tuple[int, int, int]) -> tuple[View, float]:
+def view_of(channel: GaussianChannel, moments: Moments, image_shape: tuple[int, int, int]) -> tuple[View, float]:
     """View of a channel for Gaussian images with some moments, and the part of their variance that it leaves unknown.
 
     The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ; with Cov(D̃) = LLᵀ what the channel tells is XᵀX, X = L⁻¹AΣ.

@@ -19,7 +19,7 @@ from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.learned_estimate.denoiser import Denoiser, View, in_bands, relative
 from leakbound.attacks.learned_estimate.estimator import Estimator, Family, profile_of
-from leakbound.channels.channel import Channel, Spectrum
+from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.config.attacks import EstimatorConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
@@ -87,7 +87,7 @@ def train(
     return Estimator(shape, {name: tensor.numpy() for name, tensor in network.state_dict().items()}, families)
 
 
-def _channels(spectrum: Spectrum, config: EstimatorConfig) -> list[Channel]:
+def _channels(spectrum: Spectrum, config: EstimatorConfig) -> list[GaussianChannel]:
     """Channels of one shape over the trained range of capacities."""
     shape = SHAPES.get(spectrum.shape)
     return [shape.calibrate(spectrum, float(one)) for one in np.geomspace(*config.capacities, _LEVELS)]
@@ -129,7 +129,7 @@ class Scene:
         return linear, released
 
 
-def scene_of(moments: Moments, shape: tuple[int, int, int], groups: Sequence[Sequence[Channel]]) -> Scene:
+def scene_of(moments: Moments, shape: tuple[int, int, int], groups: Sequence[Sequence[GaussianChannel]]) -> Scene:
     """Scene of channels of some shapes.
 
     Noise is that of the channel; along the axes of other moments than those it was made from it is taken to be
@@ -213,10 +213,13 @@ class _Course:
 
 
 def _course(
-    records: Float[np.ndarray, "n d"], shape: tuple[int, int, int], groups: Sequence[list[Channel]], shrinkage: float
+    records: Float[np.ndarray, "n d"],
+    shape: tuple[int, int, int],
+    groups: Sequence[list[GaussianChannel]],
+    shrinkage: float,
 ) -> _Course:
     """Course for channels of some shapes; those whose noise lies along the same axes share scenes."""
-    alike: dict[bytes, list[list[Channel]]] = {}
+    alike: dict[bytes, list[list[GaussianChannel]]] = {}
     for group in groups:
         profile = profile_of(group[0])
         alike.setdefault(b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes(), []).append(group)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
 from leakbound.attacks.images import COLUMNS
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import AuditConfig
 from leakbound.config.defenses import Defense
@@ -38,7 +38,7 @@ def audit(
     *,
     model: str,
     dataset: ImageDataset,
-    channel: Channel | None,
+    channel: GaussianChannel | None,
     moments: Moments,
     defense: Defense,
     level: float | None,

@@ -38,7 +38,7 @@ from leakbound.accounting.naming import (
 from leakbound.accounting.reconstruction import whiten
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
 from leakbound.attacks.images import COLUMNS
-from leakbound.channels.channel import Channel, signal_to_noise
+from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.config.defenses import Defense
@@ -65,7 +65,7 @@ def attack(
     *,
     model: str,
     dataset: ImageDataset,
-    channel: Channel | None,
+    channel: GaussianChannel | None,
     moments: Moments,
     defense: Defense,
     level: float | None,

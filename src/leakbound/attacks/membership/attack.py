@@ -33,7 +33,7 @@ from leakbound.attacks.membership.signals import Queries, Signals, read_signals
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.status import DIVERGED
 from leakbound.attacks.trained_networks import load
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
@@ -98,7 +98,7 @@ def attack(
     seed: int,
     slug: str,
     device: str = "cpu",
-    channel: Channel | None = None,
+    channel: GaussianChannel | None = None,
     references: References | None = None,
     learning_rates: Sequence[float] = (),
     lengths: Sequence[str] = (),
@@ -243,7 +243,7 @@ def _learned(
 
 
 def _ways(
-    channel: Channel | None, config: MembershipConfig, dataset: ImageDataset, seed: int, device: str
+    channel: GaussianChannel | None, config: MembershipConfig, dataset: ImageDataset, seed: int, device: str
 ) -> Iterator[Queries]:
     """Ways of showing a record to a network: as it is, and through the channel that it was trained behind."""
     yield Queries()

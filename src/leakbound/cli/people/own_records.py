@@ -19,7 +19,7 @@ from jaxtyping import Float
 from leakbound.cli.people.progress import counted
 
 if TYPE_CHECKING:
-    from leakbound.channels.channel import Channel
+    from leakbound.channels.channel import GaussianChannel
     from leakbound.datasets.collection import Collection
     from leakbound.engine.targets import Target
 
@@ -276,7 +276,7 @@ def candidates(target: Target) -> int:
     return int(getattr(target, "candidates", 1000))
 
 
-def deviations(channel: Channel) -> dict[str, float]:
+def deviations(channel: GaussianChannel) -> dict[str, float]:
     """Standard deviations of the noise of single values: root mean square, least and largest."""
     variances = channel.variances
     if channel.basis is not None:

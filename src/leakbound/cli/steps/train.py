@@ -19,7 +19,7 @@ from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 
 if TYPE_CHECKING:
-    from leakbound.channels.channel import Channel
+    from leakbound.channels.channel import GaussianChannel
     from leakbound.training.request import TrainingRequest
 
 _KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
@@ -136,7 +136,9 @@ def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
     return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
 
 
-def training_request(asked: TrainingSettings, dataset: Path, channel: Channel | None, **more: Any) -> TrainingRequest:
+def training_request(
+    asked: TrainingSettings, dataset: Path, channel: GaussianChannel | None, **more: Any
+) -> TrainingRequest:
     """Request of a training."""
     from leakbound.training.request import TrainingRequest
 

@@ -11,7 +11,7 @@ from leakbound import storage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.leakage import looks
 from leakbound.accounting.statement import dataset_releases, dp_bounds
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.jobs.job import Job, JobList
@@ -161,7 +161,7 @@ def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
     }
 
 
-def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tuple[Channel, int]]:
+def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tuple[GaussianChannel, int]]:
     """Channels with the looks through each; those of one spectrum share its axes."""
 
     @cache
@@ -171,4 +171,4 @@ def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tup
     for (spectrum, name), count in counts.items():
         arrays, metadata = storage.read_arrays_and_metadata(output(root, "calibrate", name, "out"))
         turned = metadata["axes"] != "pixels"
-        yield Channel.from_arrays(arrays, metadata, basis(spectrum) if turned else None), count
+        yield GaussianChannel.from_arrays(arrays, metadata, basis(spectrum) if turned else None), count

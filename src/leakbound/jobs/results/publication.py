@@ -12,7 +12,7 @@ import numpy as np
 from leakbound import __version__, storage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.statement import Release, refusals, stated_bounds
-from leakbound.channels.channel import Channel, Spectrum, signal_to_noise
+from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import output
@@ -109,7 +109,7 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
     if record["inputs"].get("channel") != storage.check(path):
         raise NotCoveredError(f"{path}: the weights were trained with another channel; train anew")
     source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
-    channel = Channel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
+    channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
     ratios = signal_to_noise(channel, source)
     gain = {} if channel.gain is None else {"gain": channel.gain}
     return {"variances": channel.variances, "ratios": ratios, **gain}, ratios

@@ -7,7 +7,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from leakbound import metrics
-from leakbound.channels.channel import Channel
+from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.studies import IllustrationConfig
@@ -47,7 +47,7 @@ def noisy_images(
 
 
 def _released(
-    channel: Channel, images: Float[np.ndarray, "n colors side side"], normal: Float[np.ndarray, "n d"]
+    channel: GaussianChannel, images: Float[np.ndarray, "n colors side side"], normal: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n colors side side"]:
     """Images after one use of the channel, clipped to the pixel range; ``normal`` holds the standard normal draws."""
     flat = images.reshape(len(images), -1)

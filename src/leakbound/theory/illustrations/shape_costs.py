@@ -8,7 +8,7 @@ import pandas as pd
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse, linear_mmse_from_covariances
 from leakbound.accounting.reconstruction import gaussian_surrogate_error
 from leakbound.channels.calibration import noise_scale
-from leakbound.channels.channel import Channel, Spectrum, channel_capacity
+from leakbound.channels.channel import GaussianChannel, Spectrum, channel_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
@@ -51,7 +51,7 @@ def shapes(
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
-def _distortion(channel: Channel, spectrum: Spectrum, moments: Moments) -> float:
+def _distortion(channel: GaussianChannel, spectrum: Spectrum, moments: Moments) -> float:
     """E‖D − D̃‖²: the noise and, with a gain, what the shrinking takes away."""
     if channel.gain is None:
         return channel.noise_power
@@ -64,7 +64,7 @@ def _distortion(channel: Channel, spectrum: Spectrum, moments: Moments) -> float
     return channel.noise_power + float(((1.0 - channel.gain) ** 2 * along).sum())
 
 
-def _attacker_error(channel: Channel, spectrum: Spectrum, moments: Moments) -> float:
+def _attacker_error(channel: GaussianChannel, spectrum: Spectrum, moments: Moments) -> float:
     """E‖D − D̂‖² of the best linear estimate D̂ from one use of the channel."""
     if spectrum.data_eigenvalues is None or (channel.basis is None and channel.gain is None):
         # Eigenvalues of the data, where the spectrum holds some, are not the variances of its pixels.
