@@ -2,7 +2,7 @@
 #
 #   prepare -> covariance -> spectrum -> calibrate -> train -> references -> attack -> tabulate -> claims, plot -> log -> report
 #
-# What jobs there are, what each is told, reads and writes stands in src/leakbound/cli/steps, one file for each kind.
+# What jobs there are, the settings of each, what it reads and writes, stand in src/leakbound/cli/steps, one file for each kind.
 
 from snakemake.utils import min_version
 

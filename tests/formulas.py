@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import networkx as nx
 import numpy as np
+from jaxtyping import Float
 from scipy import linalg
 from scipy.optimize import brentq
 from scipy.special import ndtri
@@ -13,7 +15,10 @@ from scipy.special import ndtri
 from leakbound.accounting.gaussian import log_determinant, log_expm1
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.printed_bound import printed_scale
+from leakbound.consensus.graphs import graph_from_edges
 from leakbound.consensus.schemes import check_decay
+from leakbound.theory import Exchangeable, conditional_variances
+from leakbound.theory.budget import BIT
 
 
 def white_scale(dimension: int, capacity: float) -> float:
@@ -113,3 +118,44 @@ def expected_square(
         return bias + float((powers[time] ** 2).sum(axis=0) @ variances)
     passed = [powers[time - k] - powers[time - k - 1] for k in range(time - 1)] + [weights]
     return bias + sum(decay**k * float((matrix**2).sum(axis=0) @ variances) for k, matrix in enumerate(passed))
+
+
+def graph_from_adjacency(adjacency: Float[np.ndarray, "n n"]) -> nx.Graph:
+    """Undirected graph of a symmetric matrix with an edge wherever an entry off the diagonal is not 0.
+
+    Raises:
+        ValueError: If the matrix is not symmetric.
+    """
+    if not np.array_equal(adjacency, adjacency.T):
+        raise ValueError("adjacency: is not symmetric; averaging needs undirected edges")
+    first, second = np.nonzero(np.triu(adjacency, 1))
+    return graph_from_edges(len(adjacency), zip(first.tolist(), second.tolist(), strict=True))
+
+
+def convergence_rate(weights: Float[np.ndarray, "n n"]) -> float:
+    """|λ₂(W)|, the second largest absolute eigenvalue: the factor by which differences shrink in a step."""
+    return float(np.sort(np.abs(np.linalg.eigvalsh(weights)))[-2])
+
+
+def contraction(weights: Float[np.ndarray, "n n"]) -> float:
+    """χ = ½ max_ij Σ_l |w_il − w_jl|, which bounds how much of the spread of states one step leaves.
+
+    Wang et al. state χ ∈ (0, 1) for Metropolis weights. It is 1 as soon as two servers have no closed neighbour in
+    common, and 0 on a complete graph; that spreads vanish follows from |λ₂(W)| < 1 instead.
+
+    Source:
+        Wang et al. 2020, Lemma 6.
+    """
+    return 0.5 * float(np.abs(weights[:, None, :] - weights[None, :, :]).sum(axis=2).max())
+
+
+def threshold_bits(signal: Exchangeable) -> float:
+    """Budget above which the optimum of case 3 releases both modes, ½ log₂(v / min x)."""
+    return 0.5 * math.log(signal.conditional_variance / min(signal.joint, signal.difference)) / BIT
+
+
+def release_privacy_bits(
+    signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]
+) -> Float[np.ndarray, " n"]:
+    """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits."""
+    return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT

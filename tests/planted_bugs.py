@@ -202,8 +202,8 @@ BUGS = (
     Bug(
         "clipping after the sum in training",
         "training/dp/weighted_sums.py",
-        "[part.squares for part in parts.values()]).sum(0).sqrt())",
-        "[part.squares for part in parts.values()]).sum().sqrt()[None]).expand(len(labels))",
+        "weights = weigh(_norms(parts))",
+        "weights = weigh(_norms(parts).square().sum().sqrt()[None]).expand(len(labels))",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
     ),
     Bug(
@@ -216,8 +216,8 @@ BUGS = (
     Bug(
         "bias left out of the norm that a record is clipped by",
         "training/dp/weighted_sums.py",
-        "(given.square().sum(1) + (layer.bias is not None))",
-        "given.square().sum(1)",
+        "(inputs.square().sum(1) + (factor.layer.bias is not None))",
+        "inputs.square().sum(1)",
         "tests/training/test_per_sample.py::test_clipped_sums_equal_those_of_opacus[lenet-0.3]",
     ),
     Bug(
@@ -334,8 +334,8 @@ BUGS = (
     Bug(
         "stack of attack networks that memory did not hold goes on with other draws",
         "attacks/membership/network.py",
-        "pupil.generator.set_state(pupil.state) for pupil in pupils",
-        "pupil.generator for pupil in pupils",
+        "learner.generator.set_state(learner.state) for learner in learners",
+        "learner.generator for learner in learners",
         "tests/attacks/test_stacked_membership.py::test_a_stack_that_memory_does_not_hold_is_halved_and_draws_anew",
     ),
     Bug(
@@ -362,7 +362,7 @@ BUGS = (
     ),
     Bug(
         "reference networks drawn as the replicas are",
-        "datasets/references.py",
+        "datasets/splits.py",
         "drawing=replace(drawing, seed=seed, canaries=0)",
         "drawing=replace(drawing, canaries=0)",
         "tests/attacks/test_references.py::test_references_of_records_without_canaries_are_drawn_as_no_replica_is",
@@ -414,7 +414,7 @@ BUGS = (
         "staged search taken without a comparison on the attacker's own records",
         "attacks/gradient_inversion/attack.py",
         "if errors.mean() < least:",
-        'if errors.mean() < least or way.name == "staged":',
+        'if errors.mean() < least or method.name == "staged":',
         "tests/attacks/test_staged.py::"
         "test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records",
     ),
@@ -607,15 +607,15 @@ BUGS = (
     Bug(
         "trends judged by ranks alone",
         "claims/judging.py",
-        "p_value = max(p_value, *(p for _, p, _ in looks))",
-        "p_value = looks[0][1]",
+        "p_value = max(p_value, *(p for _, p, _ in results))",
+        "p_value = results[0][1]",
         "tests/claims/test_false_alarms.py::test_skewed_errors_whose_spread_grows_are_seldom_a_trend",
     ),
     Bug(
         "plain SGD's front takes recipes of lengths that the arm has not",
         "claims/recipe_fronts.py",
-        'known[known["length"].isin(shared)]',
-        "known",
+        'reference[reference["length"].isin(shared)]',
+        "reference",
         "tests/claims/test_recipe_claims.py::test_plain_sgd_is_given_the_lengths_that_the_arm_has",
     ),
     Bug(

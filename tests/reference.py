@@ -9,12 +9,20 @@ import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import linalg
 
-from formulas import expected_square, per_index_scale, white_scale
+from formulas import (
+    contraction,
+    convergence_rate,
+    expected_square,
+    graph_from_adjacency,
+    per_index_scale,
+    threshold_bits,
+    white_scale,
+)
 from leakbound import accounting, federated, theory
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
-from leakbound.consensus.graphs import contraction, convergence_rate, graph_from_adjacency, metropolis_weights
+from leakbound.consensus.graphs import metropolis_weights
 from leakbound.consensus.privacy import Secret, contributor_level, masked_level, zero_sum_level
 
 Values = Mapping[str, Any]
@@ -229,7 +237,7 @@ def _exchangeable_clients(inputs: Values) -> dict[str, Any]:
         "case3_U_bits": optimum.utility_bits,
         "dtc_per_client_bits": signal.dual_total_correlation_bits / signal.n_clients,
         "unconditional_leak_case2_bits": theory.Release(signal, independent).unconditional_leak_bits,
-        "threshold_epsilon_bits": theory.threshold_bits(signal),
+        "threshold_epsilon_bits": threshold_bits(signal),
     }
 
 

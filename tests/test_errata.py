@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
 
-from formulas import reported_mean_error
+from formulas import contraction, reported_mean_error
 from leakbound import accounting, federated, theory
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
-from leakbound.consensus.graphs import contraction, metropolis_weights, named_graph, random_graph
+from leakbound.consensus.graphs import metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import Secret, bounded_level, zero_sum_level
 from leakbound.theory import Exchangeable, Release
 
@@ -213,7 +213,7 @@ def test_a2_cost_of_the_published_bound_in_three_colors():
         "cost {:.2f} times the noise at κ = 500, {:.2f} times at 1,000 and {:.2f} times at 1,500".format(*factors),
     )
     passed = 0.5 * np.log1p(ratios / noise[1000]).sum()
-    says("A-2", f"the noise required at κ = 1,000 lets {passed:.0f} nats through")
+    says("A-2", f"the noise required at κ = 1,000 reveals {passed:.0f} nats")
 
 
 def test_a3_half_of_the_printed_bound_is_attained():
@@ -251,7 +251,7 @@ def test_a4_a_gaussian_mechanism_tells_more_than_formula_2():
     leaked, formula = two_point_information(1.0 / std), epsilon**2 / (2.0 * math.log(1.25 / delta))
     assert leaked > formula > formula / 2
     says("A-4", f"has a standard deviation of {std:.2f} S")
-    says("A-4", f"tells {scientific(leaked, 2)} nats; the formula gives {scientific(formula, 2)}")
+    says("A-4", f"reveals {scientific(leaked, 2)} nats; the formula gives {scientific(formula, 2)}")
     says("A-4", f"with the ½ {scientific(formula / 2, 2)}")
     for printed, expected in ((True, formula), (False, formula / 2)):
         found = accounting.dp_capacity_from_epsilon(epsilon, delta, 1, as_printed=printed)
@@ -312,7 +312,7 @@ def test_a5_no_single_number_of_records_has_the_published_epsilons():
 
 def test_a6_a_second_look_tells_less_than_the_first():
     first, both = 0.5 * math.log(2), 0.5 * math.log(3)
-    says("A-6", f"a second look reveals {both - first:.4f} nats, not {first:.4f}")
+    says("A-6", f"a second use reveals {both - first:.4f} nats, not {first:.4f}")
     says("A-6", f"two reveal {both:.4f}, not {2 * first:.4f}")
 
 
@@ -321,7 +321,7 @@ def test_a7_leakage_of_one_record_and_of_all():
     uses = 10_000 * 64 / 50_000
     noise = noise_for(eigenvalues, 300.0)
     record = 0.5 * float(np.log1p(uses * eigenvalues / noise).sum())
-    says("A-7", f"nκ is {scientific(1e4 * 300, 1)}", f"its {uses} uses tell at most {record:,.0f}, and 300")
+    says("A-7", f"nκ is {scientific(1e4 * 300, 1)}", f"its {uses} uses reveal at most {record:,.0f}, and 300")
     says("A-7", f"N times {record:,.0f}, or {scientific(50_000 * record, 1)}")
     assert 50_000 * record > 1e4 * 300 > uses * 300 > record
     assert accounting.gaussian.gaussian_capacity(eigenvalues / noise, 1.0, uses) == pytest.approx(record, rel=1e-9)

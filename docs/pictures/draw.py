@@ -68,8 +68,8 @@ def channel_before_the_gradient() -> Figure:
     rows = []
     for seen in (record, four.transform(record[None])[0]):
         uploaded = gradient(seen, label)
-        found = inverted(*uploaded)
-        estimate = found if seen is record else moments.mean + (found - moments.mean) @ gain
+        recovered = inverted(*uploaded)
+        estimate = recovered if seen is record else moments.mean + (recovered - moments.mean) @ gain
         rows.append((record, seen, uploaded[0], estimate))
     figure, axes = plt.subplots(2, 4, figsize=(7, 3.6), gridspec_kw={"width_ratios": [1, 1, 2.2, 1]})
     titles = ("record", "what the training sees", "gradient that is uploaded", "attacker's estimate")
@@ -94,12 +94,12 @@ def capacity_leakage_error() -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.8))
     mean_error = channel(1.0).calibration_.linear_error(0)
     for nats, color in ((0.25, "#66CCEE"), (1.0, BLUE), (4.0, "#222255")):
-        found = channel(nats).calibration_
-        told = [found.information(int(count)) for count in uses]
-        left.plot(uses, told, color=color, label=f"κ = {nats:g} nats")
+        calibration = channel(nats).calibration_
+        leaked = [calibration.information(int(count)) for count in uses]
+        left.plot(uses, leaked, color=color, label=f"κ = {nats:g} nats")
         left.plot(uses, nats * uses, ":", color=color)
-        left.annotate(f"{told[-1]:.0f}", (uses[-1], told[-1]), (3, -3), textcoords="offset points", color=color)
-        right.plot(told, [found.linear_error(int(count)) / mean_error for count in uses], color=color)
+        left.annotate(f"{leaked[-1]:.0f}", (uses[-1], leaked[-1]), (3, -3), textcoords="offset points", color=color)
+        right.plot(leaked, [calibration.linear_error(int(count)) / mean_error for count in uses], color=color)
     left.plot([], [], ":", color=GREY, label="k·κ")
     left.set(xscale="log", yscale="log", xlabel="uses k of a record", ylabel="leakage, nats")
     left.legend()
@@ -115,15 +115,15 @@ def bounds_and_attacks() -> Figure:
     all_there_is, shown = [], []
     for number, nats in enumerate(levels):
         variances = channel(float(nats)).calibration_.channel.variances
-        found = empirical_bayes(listed, variances, np.random.default_rng(number), draws=trials)
-        all_there_is.append(found.information)
-        shown.append(demonstrated_information(round(found.identification_rate * trials), trials, len(listed)))
+        estimate = empirical_bayes(listed, variances, np.random.default_rng(number), draws=trials)
+        all_there_is.append(estimate.information)
+        shown.append(demonstrated_information(round(estimate.identification_rate * trials), trials, len(listed)))
     figure, axes = plt.subplots(figsize=(5, 3.2))
     most = np.minimum(levels, np.log(256))
     axes.fill_between(levels, shown, most, color="0.93")
     axes.plot(levels, most, "--", color="0.35", label="bound: the capacity, and ln 256")
     axes.plot(levels, all_there_is, color=BLUE, label="what the upload reveals about the list")
-    axes.plot(levels, shown, "o-", markersize=3, color=RED, label="demonstrated by naming, 95 %")
+    axes.plot(levels, shown, "o-", markersize=3, color=RED, label="demonstrated by identification, 95 %")
     axes.set(xscale="log", yscale="log", xlabel="capacity, nats", ylabel="nats", ylim=(0.01, 10))
     axes.legend()
     axes.annotate(f"{shown[-1]:.1f}", (levels[-1], shown[-1]), (4, -8), textcoords="offset points", color=RED)
@@ -131,13 +131,13 @@ def bounds_and_attacks() -> Figure:
 
 
 def average_and_every_record() -> Figure:
-    """Nats that one use tells of each digit, and of ones that no digit looks like, beside what DP promises to all."""
+    """Draw the nats that one use reveals about each digit and about negatives, and what DP promises to all."""
     _, private, _ = digits()
     calibration = channel(4.0).calibration_
     moments, variance = calibration.moments, calibration.channel.variances[0]
     total = moments.covariance + variance * np.eye(64)
 
-    def told(rows: np.ndarray) -> np.ndarray:
+    def revealed(rows: np.ndarray) -> np.ndarray:
         """KL divergence of what the record releases from the Gaussian that has the moments of all releases."""
         apart = rows - moments.mean
         ratio = np.linalg.slogdet(total)[1] - 64 * np.log(variance)
@@ -148,9 +148,9 @@ def average_and_every_record() -> Figure:
     promised = record_information(event)
     figure, axes = plt.subplots(figsize=(5, 3))
     bins = np.geomspace(2, 80, 60)
-    axes.hist(told(private), bins=bins, color=BLUE, alpha=0.8, label="digits, each by itself")
-    axes.hist(told(1 - private), bins=bins, color=RED, alpha=0.8, label="their negatives")
-    average, other = float(told(private).mean()), float(told(1 - private).mean())
+    axes.hist(revealed(private), bins=bins, color=BLUE, alpha=0.8, label="digits, each by itself")
+    axes.hist(revealed(1 - private), bins=bins, color=RED, alpha=0.8, label="their negatives")
+    average, other = float(revealed(private).mean()), float(revealed(1 - private).mean())
     top = axes.get_ylim()[1]
     axes.text(average * 1.1, top * 0.3, f"average {average:.2f}", color=BLUE)
     axes.text(other * 1.15, top * 0.9, f"average {other:.1f}", color=RED)

@@ -37,6 +37,10 @@ class Registry:
     Args:
         kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group ``leakbound.<kind>``.
         builtin: Name to ``"module:attribute"`` path, imported on first use.
+
+    Example:
+        >>> MODELS.path("lenet")
+        'leakbound.models.lenet:LeNet'
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
@@ -63,7 +67,7 @@ class Registry:
 
         Args:
             name: As a configuration says it.
-            plugins: Name to path of things that are known beside the registered ones.
+            plugins: Name to path of things that are known in addition to the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.
@@ -79,7 +83,7 @@ class Registry:
             ImportError: If the entry's path leads nowhere, or to something that cannot be called.
         """
         target = self._target(name, plugins)
-        return load(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
+        return load_attribute(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
         """The object or path bound to ``name``."""
@@ -89,7 +93,7 @@ class Registry:
         raise UnknownNameError(f"unknown {self.kind} {name!r}; {nearest(name, self.names(plugins))}")
 
 
-def load(path: str, what: str) -> Any:
+def load_attribute(path: str, what: str) -> Any:
     """Function or class at ``"module:attribute"``.
 
     Args:
@@ -141,7 +145,8 @@ DATASETS = Registry(
         "svhn": "leakbound.datasets.images:read_svhn",
         "celeba": "leakbound.datasets.images:read_celeba",
         "parquet": "leakbound.datasets.images:read_parquet",
-        "folders": "leakbound.datasets.folders:read_folders",
+        "parquet_shown": "leakbound.datasets.images:read_shown_parquet",
+        "folders": "leakbound.datasets.class_folders:read_folders",
     },
 )
 

@@ -3,6 +3,7 @@ import pytest
 
 from leakbound import datasets
 from leakbound.accounting import gaussian_epsilon, poisson_epsilon
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.dp_audit import audit, guess
 from leakbound.channels import Moments
 from leakbound.config.attacks import AuditConfig
@@ -20,7 +21,7 @@ def digits() -> ImageDataset:
 
 
 def audited(dataset, defense=None, level=1.0, config=CONFIG, replicas=1, **options):
-    rows, arrays = audit(
+    request = AttackRequest(
         model="lenet",
         dataset=dataset,
         channel=None,
@@ -30,9 +31,10 @@ def audited(dataset, defense=None, level=1.0, config=CONFIG, replicas=1, **optio
         config=config,
         seed=0,
         slug="x",
-        replicas=replicas,
+        replicas=range(replicas),
         **options,
     )
+    rows, arrays = audit(request)
     return {key: group["value"].to_numpy() for key, group in rows.groupby(["variant", "metric"])}, arrays
 
 

@@ -13,7 +13,7 @@ from leakbound.attacks.model_inversion import queries as inverting
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import memory
 from leakbound.training.client_steps import record_gradients
-from leakbound.training.factors import strided_windows
+from leakbound.training.known_layers import strided_windows
 from leakbound.training.stack import stacked
 from operations import waits
 
@@ -76,7 +76,7 @@ def test_steps_of_searches_ask_for_no_value(lenet, images):
             adam.step()
 
     def match(steps):
-        geiping.invert(matching, labels, torch.zeros_like(images), weights, iterations=steps, learning_rate=0.1)
+        geiping.reconstruct(matching, labels, torch.zeros_like(images), weights, iterations=steps, learning_rate=0.1)
 
     def invert(steps):
         told = {"bounds": torch.ones(3), "learning_rate": 0.1, "moments": [steps]}

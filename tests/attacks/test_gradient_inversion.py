@@ -4,10 +4,11 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion.attack import attack
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
-from leakbound.attacks.gradient_inversion.published import invert
+from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.images import total_variation
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
@@ -51,7 +52,7 @@ def natural(moments: Moments, capacity: float) -> GaussianChannel:
 def attacked(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, replicas=1, batch_size=1):
     defense = defense or (Undefended() if channel is None else ChannelDefense())
     level = channel.capacity if level is None and channel is not None else level
-    return attack(
+    request = AttackRequest(
         model="lenet_sigmoid",
         dataset=dataset,
         channel=channel,
@@ -61,9 +62,10 @@ def attacked(dataset, moments, *, channel=None, defense=None, level=None, config
         config=config,
         seed=0,
         slug="digits/lenet_sigmoid/x",
-        replicas=replicas,
+        replicas=range(replicas),
         batch_size=batch_size,
     )
+    return attack(request)
 
 
 def mean_of(rows, variant, metric="mse") -> float:
@@ -180,7 +182,7 @@ def test_stacked_problems_give_what_each_gives_alone(digits):
 
     def solve(chosen):
         matching = GradientMatching(model, {name: part[chosen] for name, part in observed.items()}, (1, 32, 32))
-        return invert(matching, labels[chosen], start[chosen], weights[chosen], iterations=24, learning_rate=0.1)
+        return reconstruct(matching, labels[chosen], start[chosen], weights[chosen], iterations=24, learning_rate=0.1)
 
     together = solve([0, 1, 2, 3])
     alone = torch.cat([solve([k]) for k in range(4)])

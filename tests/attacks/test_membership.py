@@ -12,9 +12,10 @@ from torch.func import functional_call, grad, vmap
 
 from images import repooled
 from leakbound import models
-from leakbound.attacks.membership.attack import ALONE, STRONGEST, Look, attack, scores_of
+from leakbound.attacks.attack_request import AttackRequest
+from leakbound.attacks.membership.attack import ALONE, STRONGEST, View, attack, scores_of
 from leakbound.attacks.membership.known_records import divide
-from leakbound.attacks.membership.network import FOLDS, Lesson, white_box_scores
+from leakbound.attacks.membership.network import FOLDS, AttackData, white_box_scores
 from leakbound.attacks.membership.signals import Signals, read_signals
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
@@ -58,14 +59,15 @@ def _values(rows, metric, replica=0):
 
 def areas(known, target, config=CONFIG, seed=0):
     """AUC of each attacker on signals of records of which the first half are members."""
-    attacker = scores_of([Look(known), Look(target)], torch_generator(seed))
+    attacker = scores_of([View(known), View(target)], torch_generator(seed))
     (found,) = side_by_side([attacker], partial(white_box_scores, config=config))
     halves = {variant: np.split(scores, 2) for variant, (_, scores) in found.items()}
     return {variant: (members[:, None] > others).mean() for variant, (members, others) in halves.items()}
 
 
 def attacked(weights, dataset, replicas=(0,), config=SHORT, seed=0, slug="run"):
-    return attack(weights, replicas=replicas, model="lenet", dataset=dataset, config=config, seed=seed, slug=slug)
+    named = {"model": "lenet", "dataset": dataset, "config": config, "seed": seed, "slug": slug}
+    return attack(AttackRequest(weights=weights, replicas=replicas, **named))
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +174,7 @@ def test_attack_network_refuses_too_few_known_records():
     signals = _made_up(torch_generator(0, "few"), count=FOLDS)
     membership = torch.arange(2 * FOLDS) < FOLDS - 1
     with pytest.raises(ValueError, match=r"4 known members: .*known_fraction"):
-        white_box_scores([Lesson(signals, membership, [signals], torch_generator(0))], SHORT)
+        white_box_scores([AttackData(signals, membership, [signals], torch_generator(0))], SHORT)
 
 
 def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
@@ -181,8 +183,8 @@ def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
     membership = torch.arange(600) < 300
     chosen = torch.tensor([5, 300, 599])
     few = Signals(*(getattr(target, field.name)[chosen] for field in fields(target)))
-    ((_, whole),) = white_box_scores([Lesson(known, membership, [target], torch_generator(1))], SHORT)
-    ((_, alone),) = white_box_scores([Lesson(known, membership, [few], torch_generator(1))], SHORT)
+    ((_, whole),) = white_box_scores([AttackData(known, membership, [target], torch_generator(1))], SHORT)
+    ((_, alone),) = white_box_scores([AttackData(known, membership, [few], torch_generator(1))], SHORT)
     torch.testing.assert_close(whole[chosen], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -212,9 +214,9 @@ def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
         signals.features[:, 1] = 0.0
     known.features[0, 1] = 1e-6
     membership = torch.arange(600) < 300
-    ((_, quiet),) = white_box_scores([Lesson(known, membership, [target], torch_generator(1))], SHORT)
+    ((_, quiet),) = white_box_scores([AttackData(known, membership, [target], torch_generator(1))], SHORT)
     target.features[::2, 1] = 1.0
-    ((_, loud),) = white_box_scores([Lesson(known, membership, [target], torch_generator(1))], SHORT)
+    ((_, loud),) = white_box_scores([AttackData(known, membership, [target], torch_generator(1))], SHORT)
     assert loud.isfinite().all()
     assert (loud - quiet).abs().max() < 1.0
 

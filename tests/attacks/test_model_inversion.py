@@ -7,10 +7,12 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from leakbound import datasets
-from leakbound.attacks.images import image_values
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.attack import attack, class_means, stopping_times
+from leakbound.attacks.model_inversion.attack import attack, stopping_times
+from leakbound.attacks.model_inversion.gains import Prior, class_means
 from leakbound.attacks.model_inversion.queries import Asked, invert
+from leakbound.attacks.rows import image_values
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
@@ -53,7 +55,7 @@ def weights(digits):
 
 def attacked(weights, dataset, config=CONFIG, replicas=(0, 1, 2)):
     named = {"model": "lenet", "dataset": dataset, "config": config, "seed": 0, "slug": "digits/lenet/none/n120-b64"}
-    return attack(weights, replicas=replicas, **named)
+    return attack(AttackRequest(weights=weights, replicas=replicas, **named))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_informed_attack_moves_the_stated_way_from_its_own_class_means(results, 
     np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.1 * np.array(lengths), rtol=0.1)
     slopes = np.random.default_rng(0).normal(size=(10, 1024))
     slopes[3] = start[4].ravel()
-    prior = model_inversion._Prior(digits.aux, start, list(range(10)), 400)
+    prior = Prior(digits.aux, start, list(range(10)), 400)
     ways = prior.deviations(slopes)
     np.testing.assert_allclose(np.linalg.norm(ways, axis=1), 1.0)
     assert np.abs(ways @ start.reshape(10, -1).T).max() < 1e-4 * np.linalg.norm(start[0])
@@ -150,7 +152,7 @@ def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_
     parameters = {"head.weight": deviation.float()[None], "head.bias": torch.zeros(1, 10)}
     told = torch.from_numpy(known), known, ModelInversionConfig(step=0.1)
     attacker = model_inversion._Attacker(0, torch.arange(10), *told)
-    prior = model_inversion._Prior(digits.aux, known, list(range(10)), 400)
+    prior = Prior(digits.aux, known, list(range(10)), 400)
     ((images, statuses),) = side_by_side([attacker.informed(prior)], Asked(network, parameters, 1).answers)
     gains = (
         1

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.identification import attack
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
@@ -30,13 +31,15 @@ def calibrated(moments: Moments, shape: str, capacity: float) -> GaussianChannel
     return made.calibrate(made.decompose(moments), capacity)
 
 
-def named(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, model=None, **options):
+def named(
+    dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, model=None, replicas=1, **options
+):
     """Values and arrays of the attack; behind a channel on a network whose gradients are solved at once."""
     if defense is None:
         defense = Undefended() if channel is None else ChannelDefense(shape=channel.shape)
     if channel is not None:
         level = channel.capacity
-    rows, arrays = attack(
+    request = AttackRequest(
         model=model or ("lenet_sigmoid" if channel is None else "mlp"),
         dataset=dataset,
         channel=channel,
@@ -46,8 +49,10 @@ def named(dataset, moments, *, channel=None, defense=None, level=None, config=CO
         config=config,
         seed=0,
         slug="x",
+        replicas=range(replicas),
         **options,
     )
+    rows, arrays = attack(request)
     values = {(row.variant, row.metric, row.unit): row.value for row in rows.itertuples() if row.replica == 0}
     return values, arrays
 

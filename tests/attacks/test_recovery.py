@@ -4,10 +4,11 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Way, ways
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, methods
 from leakbound.attacks.gradient_inversion.several_uses import attack as attack_uses
-from leakbound.attacks.images import COLUMNS
+from leakbound.attacks.rows import COLUMNS
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
@@ -129,29 +130,29 @@ def test_true_images_explain_what_a_client_sends(digits, defense, level):
 def test_noise_of_known_variance_is_weighed_as_in_its_likelihood(digits):
     config = GradientInversionConfig()
     noisy, _ = problem(digits, network("lenet_sigmoid"), defense=DPSGD(), level=2.0, records=4)
-    (way,) = ways(noisy, config)
-    assert way.name == "adam"
+    (method,) = methods(noisy, config)
+    assert method.name == "adam"
     # Of noise of standard deviation 2 · 1 / 4 on each of 15,226 coordinates little else than the noise is seen.
-    assert way.weight == pytest.approx(15_226 / 2, rel=0.05)
+    assert method.weight == pytest.approx(15_226 / 2, rel=0.05)
     noisy, _ = problem(digits, network("lenet_sigmoid"), defense=ParameterNoise(), level=10.0)
-    assert [way.weight for way in ways(noisy, config)] == pytest.approx([15_226 / 2], rel=0.05)
+    assert [method.weight for method in methods(noisy, config)] == pytest.approx([15_226 / 2], rel=0.05)
 
 
 def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
     config = GradientInversionConfig(gradient_weights=(1e2, 1e4))
     single, _ = problem(digits, network("lenet_sigmoid"))
-    assert [way.name for way in ways(single, config)] == ["recursive", "quasi_newton", "adam", "adam"]
+    assert [method.name for method in methods(single, config)] == ["recursive", "quasi_newton", "adam", "adam"]
     batch, _ = problem(digits, network("lenet_sigmoid"), records=2)
-    assert [way.name for way in ways(batch, config)] == ["quasi_newton", "adam", "adam"]
+    assert [method.name for method in methods(batch, config)] == ["quasi_newton", "adam", "adam"]
     partly, _ = problem(digits, network("lenet_sigmoid"), defense=GradientCompression(), level=0.1)
-    assert [way.name for way in ways(partly, config)] == ["adam", "adam"]
+    assert [method.name for method in methods(partly, config)] == ["adam", "adam"]
     with pytest.raises(ValueError, match="adam needs a law"):
-        Recovering(partly, Way("adam", 1.0), None, 1).alone()
+        Recovering(partly, Method("adam", 1.0), None, 1).alone()
 
 
 def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
     known, images = problem(digits, network("lenet_sigmoid"), records=2, count=1)
-    found = Recovering(known, Way("quasi_newton", 1e9), law, 150).alone()
+    found = Recovering(known, Method("quasi_newton", 1e9), law, 150).alone()
     assert found.solved
     errors = ((found.images[0][:, None] - images[0].numpy()[None]) ** 2).mean(axis=(2, 3, 4)) / 4
     best = min(errors[0, 0] + errors[1, 1], errors[0, 1] + errors[1, 0]) / 2
@@ -161,7 +162,7 @@ def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
 @pytest.mark.slow
 def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
     known, images = problem(digits, network("lenet"), count=4)
-    found = Recovering(known, Way("adam", 1e4), law, 300).alone()
+    found = Recovering(known, Method("adam", 1e4), law, 300).alone()
     error = ((found.images[:, 0] - images[:, 0].numpy()) ** 2).mean() / 4
     prior = ((digits.aux.images.mean(axis=0) - images[:, 0].numpy()) ** 2).mean() / 4
     assert error < 0.1 * prior
@@ -170,20 +171,18 @@ def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
 def test_what_is_not_finite_has_no_result(digits, law):
     known, _ = problem(digits, network("lenet_sigmoid"), records=2)
     known.gradients["head.bias"][0] = torch.nan
-    found = Recovering(known, Way("adam", 1e4), law, 3).alone()
+    found = Recovering(known, Method("adam", 1e4), law, 3).alone()
     assert np.isnan(found.images[0]).all()
     assert np.isfinite(found.images[1]).all()
     assert found.residuals[0] == np.inf
 
 
-def uses_of(digits, moments, defense, model="lenet_sigmoid", **changes):
+def uses_of(digits, moments, defense, model="lenet_sigmoid"):
     family = SHAPES.get("natural")()
     channel = family.calibrate(family.decompose(moments), 8.0)
     config = UsesConfig(uses=(1, 4), images=3)
-    return attack_uses(
-        model=model, dataset=digits, channel=channel, moments=moments, defense=defense, level=8.0,
-        config=config, seed=0, slug="x", **changes,
-    )  # fmt: skip
+    known = {"channel": channel, "moments": moments, "defense": defense, "level": 8.0}
+    return attack_uses(AttackRequest(model=model, dataset=digits, config=config, seed=0, slug="x", **known))
 
 
 def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
@@ -204,7 +203,4 @@ def test_uses_ask_for_a_channel_and_a_network_that_can_be_solved(digits, moments
     with pytest.raises(ValueError, match="gradients of lenet cannot be solved"):
         uses_of(digits, moments, ChannelDefense(), model="lenet")
     with pytest.raises(ValueError, match="none is no channel"):
-        attack_uses(
-            model="mlp", dataset=digits, channel=None, moments=moments, defense=Undefended(), level=None,
-            config=UsesConfig(), seed=0, slug="x",
-        )  # fmt: skip
+        attack_uses(AttackRequest(model="mlp", dataset=digits, config=UsesConfig(), seed=0, slug="x", moments=moments))

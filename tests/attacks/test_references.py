@@ -11,10 +11,11 @@ from scipy import stats
 
 from images import repooled
 from leakbound import models
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, attack
-from leakbound.attacks.membership.known_records import asked_records
+from leakbound.attacks.membership.known_records import attacked_records
 from leakbound.attacks.membership.reference_scores import (
-    Compared,
+    Confidences,
     References,
     lira_offline,
     lira_online,
@@ -30,12 +31,12 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import prepare
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 from leakbound.metrics import auc_interval
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
-from leakbound.training.references import reference_request
+from leakbound.training.reference_training import reference_request
 
 RATE = 0.05
 SHORT = MembershipConfig(epochs=10, learning_rates=(1e-3,))
@@ -48,7 +49,7 @@ def made_up():
     outside = generator.normal(0, 2, 200)
     inside = generator.random((40, 200)) < 0.5
     confidence = outside + 1.5 * inside + generator.normal(0, 1, (40, 200))
-    return Compared(confidence, inside, ~inside), outside, generator
+    return Confidences(confidence, inside, ~inside), outside, generator
 
 
 def test_laws_are_those_that_the_confidences_were_drawn_from(made_up):
@@ -85,7 +86,7 @@ def test_online_score_is_the_ratio_of_two_normal_densities(made_up):
 def test_record_that_no_reference_was_trained_on_has_the_mean_shift_of_the_others(made_up):
     compared, outside, _ = made_up
     laws = shared_laws(compared)
-    unseen = Compared(compared.confidence[:, :1], np.zeros((40, 1), bool), np.ones((40, 1), bool))
+    unseen = Confidences(compared.confidence[:, :1], np.zeros((40, 1), bool), np.ones((40, 1), bool))
     sure, unsure = (lira_online(unseen.mean + shift, unseen, laws)[0] for shift in (1.5, 0.0))
     assert sure > 0 > unsure
     few = dataclasses.replace(compared, inside=np.zeros_like(compared.inside))
@@ -174,7 +175,8 @@ def trained(digits):
 def found(digits, trained):
     weights, references = trained
     settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
-    return attack(weights, replicas=[0, 1], references=references, learning_rates=[RATE, RATE], **settings)
+    settings |= {"references": references, "learning_rates": [RATE, RATE]}
+    return attack(AttackRequest(weights=weights, replicas=[0, 1], **settings))
 
 
 def _values(rows, metric, replica):
@@ -206,7 +208,7 @@ def test_canaries_are_found_in_the_network_that_learned_them_and_not_in_the_othe
 
 
 def test_canaries_are_scored_with_their_wrong_labels_and_stay_out_of_everything_else(digits, trained):
-    asked = asked_records(digits, 0, 0.5, np.random.default_rng(0))
+    asked = attacked_records(digits, 0, 0.5, np.random.default_rng(0))
     canaries = digits.canaries(0)
     assert not np.isin(np.concatenate([asked.known.rows, asked.scored.rows]), canaries.rows).any()
     assert len(asked.known) == len(asked.scored) == 170
@@ -269,12 +271,14 @@ def test_networks_are_compared_with_references_of_their_own_recipe(digits):
         )
         np.testing.assert_allclose(found.confidence, expected.confidence, rtol=1e-4, atol=1e-5)  # stacks of other sizes
 
-    def attacked(weights, replicas, learning_rates, lengths):
-        seen.append([*zip(replicas, learning_rates, lengths, strict=True), weights["head.weight"]])
-        return pd.DataFrame({"replica": replicas, "value": 0.0}), {}
+    def attacked(asked):
+        slots = zip(asked.replicas, asked.learning_rates, asked.lengths, strict=True)
+        seen.append([*slots, asked.weights["head.weight"]])
+        return pd.DataFrame({"replica": asked.replicas, "value": 0.0}), {}
 
     seen: list = []
-    found, _ = attack_networks(Networks(every.weights, every.rates), attacked, with_rates=True)
+    whole = AttackRequest(model="mlp", dataset=digits, config=SHORT, seed=0, slug="run")
+    found, _ = attack_networks(Networks(every.weights, every.rates), attacked, whole)
     groups = {slot: weights[row] for *slots, weights in seen for row, slot in enumerate(slots)}
     names = ["replica", "learning_rate", "length"]
     for row, slot in enumerate(every.rates[names].itertuples(index=False, name=None)):
@@ -296,7 +300,7 @@ def test_references_that_diverged_are_left_out_and_too_few_give_no_result(digits
     left = dataclasses.replace(references, networks=Networks(broken, references.networks.rates), _answers={})
     one = {name: values[:1] for name, values in weights.items()}
     settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
-    rows, _ = attack(one, replicas=[0], references=left, learning_rates=[RATE], **settings)
+    rows, _ = attack(AttackRequest(weights=one, references=left, learning_rates=[RATE], **settings))
     areas = _values(rows, "auc", 0)
     assert areas.loc[list(COMPARING), "value"].isna().all()
     assert set(areas.loc[list(COMPARING), "status"]) == {"diverged"}

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import map_estimate as recovery
@@ -17,8 +18,8 @@ from leakbound.attacks.gradient_inversion import searches, staged
 from leakbound.attacks.gradient_inversion import several_uses as uses
 from leakbound.attacks.gradient_inversion.closed_form import Solving
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, StackedProblem, Way
-from leakbound.attacks.gradient_inversion.published import Inversion, invert
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, StackedProblem
+from leakbound.attacks.gradient_inversion.published import Reconstruction, reconstruct
 from leakbound.attacks.gradient_inversion.searches import Part, beside, parts
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
@@ -66,7 +67,7 @@ def inversion(model, count, first=0, **config):
     weights = 10.0 ** -(1 + records % 3).to(dtype)
     start = 0.2 * pictures(count, dtype=dtype)
     known = (torch.arange(count).flip(0), start, weights, GradientInversionConfig(learning_rate=0.05, **config))
-    return Inversion(model, observed, labels, *known)
+    return Reconstruction(model, observed, labels, *known)
 
 
 @pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp", "resnet10"])
@@ -100,7 +101,7 @@ def test_inversions_of_different_numbers_of_problems_end_in_a_stack_where_they_e
     ]
     monkeypatch.setattr(geiping, "problems_at_once", lambda *_: 5)  # so that the last problems go without some networks
     alone = [one.alone() for one in asked]
-    monkeypatch.setattr(Inversion, "alone", refused)
+    monkeypatch.setattr(Reconstruction, "alone", refused)
     for own, together in zip(alone, searches.answered(asked), strict=True):
         torch.testing.assert_close(together[0], own[0], rtol=0, atol=1e-6)
         assert together[1].tolist() == own[1].tolist()
@@ -192,7 +193,7 @@ def test_searches_under_a_law_end_in_a_stack_where_they_end_alone(name, defense,
     asked = []
     for model, count in zip(networks(name, 2), (3, 1), strict=True):
         known = dataclasses.replace(problem(model, *DEFENSES[defense], count), client=client)
-        asked.append(Recovering(known, Way("adam", 10.0**count), law, 4))
+        asked.append(Recovering(known, Method("adam", 10.0**count), law, 4))
     monkeypatch.setattr(recovery, "problems_at_once", lambda *_: 8)
     alone = [one.alone() for one in asked]
     monkeypatch.setattr(Recovering, "alone", refused)
@@ -220,7 +221,7 @@ def matched(models, records):
     matching = Matching(factors, {name: beside(one[name] for one in observed) for name in observed[0]})
     rows, labels = pictures(records * len(models)), beside([torch.arange(records)] * len(models))
     weights = torch.full(labels.shape, 1e-2, dtype=torch.float64)
-    return lambda steps: invert(matching, labels, rows, weights, iterations=steps, learning_rate=0.1)
+    return lambda steps: reconstruct(matching, labels, rows, weights, iterations=steps, learning_rate=0.1)
 
 
 def climbed(models, records):
@@ -328,7 +329,7 @@ def test_problems_that_memory_does_not_hold_are_solved_by_halves(held, monkeypat
     climbing, solving = [], []
     for model, count in zip(models, counts, strict=True):
         known = dataclasses.replace(problem(model, *DEFENSES["dpsgd"], count, records=1), client=client)
-        climbing.append(Recovering(known, Way("adam", 1.0), law, 3))
+        climbing.append(Recovering(known, Method("adam", 1.0), law, 3))
     for model, count in zip(networks("lenet_sigmoid", 3, torch.float32), counts, strict=True):
         gradients = record_gradients(model, pictures(count, dtype=torch.float32), torch.arange(count))
         solving.append(Solving(model, gradients, SHAPE))
@@ -337,7 +338,7 @@ def test_problems_that_memory_does_not_hold_are_solved_by_halves(held, monkeypat
         monkeypatch.setattr(module, "problems_at_once", lambda *_: 100)
     together, alone = searches.answered([*published, *climbing, *solving]), (published[0].alone(), climbing[0].alone())
     seen = [
-        crowded(monkeypatch, geiping, "invert", held, lambda matching, labels, *_: labels),
+        crowded(monkeypatch, geiping, "reconstruct", held, lambda matching, labels, *_: labels),
         crowded(monkeypatch, recovery, "_climbed", held, lambda part, *_: part.labels),
         crowded(monkeypatch, recursive, "_bottom", held, lambda chain, weights, gradients: gradients["head.bias"]),
     ]
@@ -352,7 +353,7 @@ def test_problems_that_memory_does_not_hold_are_solved_by_halves(held, monkeypat
         assert near(other, one, 1e-6)
     torch.testing.assert_close(published[0].alone()[0], alone[0][0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(climbing[0].alone().images, alone[1].images, rtol=0, atol=1e-5)
-    crowded(monkeypatch, geiping, "invert", 0, lambda matching, labels, *_: labels)
+    crowded(monkeypatch, geiping, "reconstruct", 0, lambda matching, labels, *_: labels)
     with pytest.raises(torch.OutOfMemoryError):
         searches.answered(published)
 
@@ -377,13 +378,13 @@ def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digi
     config = GradientInversionConfig(images=2, iterations=3, search_iterations=3, tv_weights=(1e-2,))
     named = {"dataset": digits, "moments": moments, "config": config, "seed": 0, "slug": "run"}
     named |= {"defense": defense, "level": level, "channel": channel(moments) if case == "natural" else None}
-    attack = lambda: gradient_inversion.attack(model="mlp", replicas=3, batch_size=size, **named)  # noqa: E731
-    alone, shown = attack()
+    asked = AttackRequest(model="mlp", replicas=range(3), batch_size=size, **named)
+    alone, shown = gradient_inversion.attack(asked)
     waiting, answered = [], searches.answered
-    monkeypatch.setattr(searches, "answered", lambda asked: (waiting.append(len(asked)), answered(asked))[1])
+    monkeypatch.setattr(searches, "answered", lambda some: (waiting.append(len(some)), answered(some))[1])
     # the third replica is alone
     monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=2, cuda=1000))
-    stacked, seen = attack()
+    stacked, seen = gradient_inversion.attack(asked)
     assert set(waiting) == {1, 2}
     pd.testing.assert_frame_equal(stacked.drop(columns="value"), alone.drop(columns="value"))
     np.testing.assert_allclose(stacked.value.astype(float), alone.value.astype(float), rtol=1e-2, atol=1e-6)
@@ -405,9 +406,9 @@ def test_uses_of_all_replicas_in_a_stack_tell_what_they_tell_one_by_one(noise, d
     }
     named |= {"defense": ChannelDefense(noise=noise), "config": UsesConfig(uses=(1, 2), images=1)}
     monkeypatch.setattr(recursive, "_ITERATIONS", 30)
-    alone = uses.attack(model="lenet_sigmoid", replicas=2, **named)
+    alone = uses.attack(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
     monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=100, cuda=1000))
     monkeypatch.setattr(Solving, "alone", refused)
-    stacked = uses.attack(model="lenet_sigmoid", replicas=2, **named)
+    stacked = uses.attack(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
     pd.testing.assert_frame_equal(stacked[0], alone[0], rtol=1e-4)
     np.testing.assert_allclose(stacked[1]["errors"], alone[1]["errors"], rtol=1e-3)

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 
 from leakbound import datasets, models
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership import attack as membership
 from leakbound.attacks.membership import network as white_box
-from leakbound.attacks.membership.attack import Look, scores_of
-from leakbound.attacks.membership.network import Lesson, white_box_scores
-from leakbound.attacks.membership.reference_scores import Compared
+from leakbound.attacks.membership.attack import View, scores_of
+from leakbound.attacks.membership.network import AttackData, white_box_scores
+from leakbound.attacks.membership.reference_scores import Confidences
 from leakbound.attacks.membership.signals import Signals
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
@@ -34,18 +35,18 @@ def signals(seed, count=40, width=6):
     return Signals(posteriors, own - torch.log1p(-own.exp()), features, labels)
 
 
-def lesson(seed, count=40, **shape):
+def task(seed, count=40, **shape):
     known = signals(seed, count, **shape)
     membership = torch.arange(2 * count) < count
-    return Lesson(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(0, "draws"))
+    return AttackData(known, membership, [signals(seed + 10, 7, **shape)], torch_generator(0, "draws"))
 
 
-def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch):
+def test_tasks_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch):
     """One of them has records of another shape."""
     monkeypatch.setattr(white_box, "_PATIENCE", 1)
     shapes = ({}, {}, {"width": 9}, {})
     config = MembershipConfig(epochs=8, learning_rates=(0.1,), batch_size=32)
-    together, alone = ([lesson(seed, **shape) for seed, shape in enumerate(shapes)] for _ in range(2))
+    together, alone = ([task(seed, **shape) for seed, shape in enumerate(shapes)] for _ in range(2))
     found = white_box_scores(together, config)
     for own, first, one in zip(found, together, alone, strict=True):
         (expected,) = white_box_scores([one], config)
@@ -53,12 +54,12 @@ def test_lessons_of_a_stack_are_learnt_as_alone_with_the_same_draws(monkeypatch)
             torch.testing.assert_close(scores, others, rtol=1e-4, atol=1e-5, equal_nan=True)
         assert torch.equal(first.generator.get_state(), one.generator.get_state())
     drawn = {bytes(one.generator.get_state().tolist()) for one, shape in zip(alone, shapes, strict=True) if not shape}
-    assert len(drawn) > 1  # pupils of one stack stopped at passes of their own
+    assert len(drawn) > 1  # learners of one stack stopped at passes of their own
 
 
 def test_a_stack_that_memory_does_not_hold_is_halved_and_draws_anew(monkeypatch):
     """Memory is used up after weights and batches were drawn."""
-    together, alone = ([lesson(seed) for seed in range(3)] for _ in range(2))
+    together, alone = ([task(seed) for seed in range(3)] for _ in range(2))
     expected, losses = [white_box_scores([one], CONFIG) for one in alone], white_box._losses
 
     def crowded(network, inputs, labels):
@@ -77,13 +78,13 @@ def compared(seed, count):
     generator = numpy_generator(seed, "references")
     inside = generator.random((6, count)) < 0.5
     inside[0], inside[1] = True, False
-    return Compared(generator.normal(size=(6, count)), inside, ~inside)
+    return Confidences(generator.normal(size=(6, count)), inside, ~inside)
 
 
 def test_attackers_with_references_and_without_them_learn_side_by_side():
     def attacker(seed):
         looks = [
-            Look(one, compared(seed, len(one.labels)) if seed else None)
+            View(one, compared(seed, len(one.labels)) if seed else None)
             for one in (signals(seed), signals(seed + 10, 7))
         ]
         return scores_of(looks, torch_generator(seed, "draws"))
@@ -101,14 +102,14 @@ def test_attackers_with_references_and_without_them_learn_side_by_side():
 
 def test_operations_of_a_pass_do_not_grow_with_the_replicas():
     counts, waited = [], []
-    for pupils in (1, 4):
+    for learners in (1, 4):
         made, seen = [], []
         for epochs in (2, 3):
             config = MembershipConfig(epochs=epochs, learning_rates=(1e-3,), batch_size=16)
             with Operations() as found:
-                white_box_scores([lesson(seed) for seed in range(pupils)], config)
+                white_box_scores([task(seed) for seed in range(learners)], config)
             made.append(found.counts)
-            seen.append(waits(lambda own=config, some=pupils: white_box_scores([lesson(k) for k in range(some)], own)))
+            seen.append(waits(lambda own=config, some=learners: white_box_scores([task(k) for k in range(some)], own)))
         counts.append(made[1] - made[0])
         waited.append(seen[1] - seen[0])
     assert counts[0] == counts[1]
@@ -125,7 +126,7 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     found = []
     for size in (1, 3):
         monkeypatch.setattr(membership, "_replicas_at_once", lambda *_, size=size: size)
-        found.append(membership.attack(weights, replicas=[0, 1, 2, 3], **told))
+        found.append(membership.attack(AttackRequest(weights=weights, replicas=[0, 1, 2, 3], **told)))
     (alone, arrays), (together, others) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from leakbound import datasets, models
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion.queries import Asked, Inversion, Slopes, invert
 from leakbound.config.attacks import ModelInversionConfig
@@ -161,9 +162,10 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkey
     found = []
     for size in (1, 2):
         monkeypatch.setattr(model_inversion, "stack_size", lambda *_, size=size: size)
-        told = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": "run"}
+        known = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": "run"}
+        asked = AttackRequest(weights=weights, replicas=[0, 1, 2], **known)
         with Operations() as counted:
-            found.append((*model_inversion.attack(weights, replicas=[0, 1, 2], **told), counted.counts))
+            found.append((*model_inversion.attack(asked), counted.counts))
     (alone, images, single), (together, others, stack) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import map_estimate as recovery
 from leakbound.attacks.gradient_inversion import searches, staged
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, Recovery, methods
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig
@@ -114,23 +115,25 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
     model, images, labels = tiny().float(), pictures(4).float(), torch.arange(4)
     known = problem_of(model, images, labels)
 
-    def error(way: Way) -> float:
-        """Of images found in one way from the same starts."""
-        found = Recovering(known, way, law, 150).alone()
+    def error(method: Method) -> float:
+        """Of images found by one method from the same starts."""
+        found = Recovering(known, method, law, 150).alone()
         return float(((torch.from_numpy(found.images[:, 0]) - images) ** 2).mean())
 
-    soft = error(Way("staged", staged.WEIGHT))
+    soft = error(Method("staged", staged.WEIGHT))
     monkeypatch.setattr(staged, "_WARMEST", 0.0)
-    hard = error(Way("staged", staged.WEIGHT))
+    hard = error(Method("staged", staged.WEIGHT))
     monkeypatch.undo()
     assert soft < 0.8 * hard
-    assert soft < 0.8 * error(Way("adam", 1e4))
+    assert soft < 0.8 * error(Method("adam", 1e4))
 
 
 def test_networks_in_a_stack_are_searched_as_each_alone(law, monkeypatch):
     models = [tiny(seed).double() for seed in (0, 1)]
     asked = [
-        Recovering(problem_of(model, pictures(count, count), torch.arange(count)), Way("staged", staged.WEIGHT), law, 6)
+        Recovering(
+            problem_of(model, pictures(count, count), torch.arange(count)), Method("staged", staged.WEIGHT), law, 6
+        )
         for model, count in zip(models, (3, 1), strict=True)
     ]
     monkeypatch.setattr(recovery, "problems_at_once", lambda *_: 8)  # two records of each network, from two starts
@@ -142,7 +145,9 @@ def test_networks_in_a_stack_are_searched_as_each_alone(law, monkeypatch):
 
 
 def test_start_that_diverges_is_not_kept(law, monkeypatch):
-    search = Recovering(problem_of(tiny().float(), pictures(1).float(), torch.tensor([2])), Way("staged", 1.0), law, 3)
+    search = Recovering(
+        problem_of(tiny().float(), pictures(1).float(), torch.tensor([2])), Method("staged", 1.0), law, 3
+    )
     monkeypatch.setattr(staged, "_SPREAD", torch.nan)
     assert np.isfinite(search.alone().images).all()
 
@@ -191,17 +196,17 @@ def test_networks_that_have_no_stages_go_without_and_the_log_says_why(model, rea
     gradients = {name: torch.zeros(1, *value.shape) for name, value in network.named_parameters()}
     known = Problem(network, client_step(Undefended(), None), gradients, torch.zeros(1, 1, dtype=torch.int64), shape)
     with caplog.at_level(logging.INFO, "leakbound"):
-        assert "staged" not in [way.name for way in ways(known, GradientInversionConfig())]
+        assert "staged" not in [method.name for method in methods(known, GradientInversionConfig())]
     assert "No staged search of" in caplog.text
 
 
 def test_staged_search_is_tried_last_for_single_records_that_are_sent_as_they_are():
     known = problem_of(tiny(), pictures(2), torch.tensor([0, 1]))
-    assert [way.name for way in ways(known, GradientInversionConfig())][-1] == "staged"
+    assert [method.name for method in methods(known, GradientInversionConfig())][-1] == "staged"
     noisy = dataclasses.replace(known, client=client_step(DPSGD(), 1.0))
     pairs = dataclasses.replace(known, labels=torch.zeros(1, 2, dtype=torch.int64))
     for other in (noisy, pairs):
-        assert "staged" not in [way.name for way in ways(other, GradientInversionConfig())]
+        assert "staged" not in [method.name for method in methods(other, GradientInversionConfig())]
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +225,7 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
     shape = SHAPES.get("natural")()
     channel = shape.calibrate(shape.decompose(moments), 50.0) if behind else None
     errors = {"quasi_newton": 0.4, "adam": 0.2, "staged": 0.1 if better else 0.3}
-    observe = gradient_inversion._Scene.observe
+    observe = gradient_inversion._Replica.observe
 
     def observed(scene, *arguments):
         released.append(observe(scene, *arguments))
@@ -228,16 +233,24 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
 
     def alone(search):
         (own,) = (one for one in released if len(one.units) == len(search.problem.labels))
-        images = own.sent.images[:, None].numpy() + errors[search.way.name]
+        images = own.sent.images[:, None].numpy() + errors[search.method.name]
         return Recovery(images.astype(np.float32), np.full(len(images), 0.5))
 
-    monkeypatch.setattr(gradient_inversion._Scene, "observe", observed)
+    monkeypatch.setattr(gradient_inversion._Replica, "observe", observed)
     monkeypatch.setattr(Recovering, "alone", alone)
-    rows, kept = gradient_inversion.attack(
-        model="lenet", dataset=digits, channel=channel, moments=moments, seed=0, slug="x",
-        level=channel and channel.capacity, defense=ChannelDefense() if behind else Undefended(),
+    request = AttackRequest(
+        model="lenet",
+        dataset=digits,
+        channel=channel,
+        moments=moments,
+        seed=0,
+        slug="x",
+        level=channel and channel.capacity,
+        defense=ChannelDefense() if behind else Undefended(),
         config=GradientInversionConfig(images=3, iterations=1, tv_weights=(1e-2,)),
-    )  # fmt: skip
+    )
+    rows, kept = gradient_inversion.attack(request)
+
     mse = rows[rows.metric == "mse"].groupby("variant")["value"].mean()
     assert mse["attack"] < mse["unstaged"] if better else mse["attack"] == mse["unstaged"]
     if not behind:

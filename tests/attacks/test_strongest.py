@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.attacks.membership.attack import LEARNED, STRONGEST, _Case, _told, strongest
-from leakbound.attacks.membership.known_records import Asked, Group
+from leakbound.attacks.membership.attack import LEARNED, STRONGEST, _Case, _results, strongest
+from leakbound.attacks.membership.known_records import AttackedRecords, Group
 from leakbound.attacks.membership.signals import Queries
 from leakbound.metrics import auc_interval, standard_errors, tpr_at_fpr
 
@@ -63,9 +63,9 @@ def test_rows_of_the_strongest_are_those_of_the_choice_on_known_records():
     known["lira_offline"][:40] += 9.0
     scored = drawn(generator, {"loss_threshold": 3.0}, count=100)
     some, nobody = (Group(np.arange(count), np.zeros(count, int)) for count in (200, 0))
-    case = _Case(0, Asked(some, some, nobody, np.zeros(0, int)), [], Queries(), False, torch.Generator())
-    rows, arrays = _told(case, {name: [known[name], scored[name]] for name in EVERY}, EVERY)
-    values = {(row["variant"], row["metric"]): row["value"] for row in rows}
+    case = _Case(0, AttackedRecords(some, some, nobody, np.zeros(0, int)), [], Queries(), False, torch.Generator())
+    rows, arrays = _results(case, {name: [known[name], scored[name]] for name in EVERY}, EVERY)
+    values = {(row["variant"], row["metric"]): row["value"] for row in rows.to_dict("records")}
     for metric, name in (("auc", "rmia"), ("tpr_at_fpr_0.01", "lira_offline"), ("tpr_at_fpr_0.001", "lira_offline")):
         assert values[STRONGEST, metric] == values[name, metric]
     assert values["loss_threshold", "auc"] > 0.95 > values[STRONGEST, "auc"]

@@ -10,14 +10,15 @@ from pydantic import ValidationError
 from torch import nn
 
 from leakbound import datasets
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.images import EXTENSIONS, jittered, largest_binds
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion.queries import Asked
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.status import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
 from leakbound.claims.tabulation import RunResults, tabulate
 from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
@@ -41,16 +42,15 @@ def digits() -> ImageDataset:
 def inverted(digits, networks, replicas):
     weights = {name: value.detach() for name, value in stacked(networks).items()}
     named = {"model": "lenet", "dataset": digits, "config": INVERSION, "seed": 0, "slug": "run"}
-    return model_inversion.attack(weights, replicas=replicas, **named)[0]
+    return model_inversion.attack(AttackRequest(weights=weights, replicas=replicas, **named))[0]
 
 
 def reconstructed(digits, defense, level, config=UNTUNED, capacity=None, replicas=1):
     moments, shape = estimate_moments([digits.aux.images]), SHAPES.get("natural")()
     channel = None if capacity is None else shape.calibrate(shape.decompose(moments), capacity)
     named = {"model": "lenet_sigmoid", "dataset": digits, "moments": moments, "seed": 0, "slug": "run"}
-    found, _ = gradient_inversion.attack(
-        **named, channel=channel, defense=defense, level=level, config=config, replicas=replicas
-    )
+    named |= {"channel": channel, "defense": defense, "level": level, "config": config}
+    found, _ = gradient_inversion.attack(AttackRequest(**named, replicas=range(replicas)))
     return found
 
 

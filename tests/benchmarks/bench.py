@@ -25,7 +25,7 @@ from bench_pictures import draw
 from growth import in_turns, slopes
 
 from leakbound.storage import provenance
-from leakbound.storage.folders import replaced
+from leakbound.storage.replaced_folders import replaced_folder
 
 logger = logging.getLogger("leakbound")
 SHARES = {
@@ -95,7 +95,7 @@ def main() -> None:
     rows = measured(asked.sections, minutes, wide=not asked.quick)
     facts["seconds"] = round(time.perf_counter() - began, 3)
     asked.out.mkdir(parents=True, exist_ok=True)
-    with replaced(asked.out) as folder:
+    with replaced_folder(asked.out) as folder:
         draw(rows, folder)
         rows.to_parquet(folder / "bench.parquet", index=False, compression="zstd")
         (folder / "bench.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")

@@ -17,7 +17,7 @@ from training_step import requests
 from leakbound import models
 from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import invert
+from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.channels import Moments
 from leakbound.channels.channel import GaussianChannel
@@ -168,7 +168,7 @@ def inversion(wide: bool) -> Iterator[Found]:
     start, weights = torch.zeros_like(images), torch.full((count,), 1e-2)
     full = GradientInversionConfig().iterations
     cases = {
-        "published": lambda: invert(matching, labels, start, weights, iterations=few, learning_rate=0.1),
+        "published": lambda: reconstruct(matching, labels, start, weights, iterations=few, learning_rate=0.1),
         "recursive": lambda: solved_images(network, gradients, (3, 32, 32)),
     }
     units = {"published": count * few / full, "recursive": float(count)}

@@ -109,7 +109,7 @@ class Run:
     def free_locks(self) -> bool:
         """Whether the locks of the configuration can be taken."""
         with locks.opened(self.root / ".coordinator.lock") as one, locks.opened(self.root / ".jobs.lock") as other:
-            return locks.taken(one) and locks.taken(other)
+            return locks.acquire(one) and locks.acquire(other)
 
     def logged(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         """MLflow runs that are not in the bin, by experiment and key: status, params and last values."""

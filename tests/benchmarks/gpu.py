@@ -229,9 +229,9 @@ def show(out: Path, sections: Iterable[str]) -> bool:
 
 def keep(found: Path, kept: Path, sections: Iterable[str]) -> int:
     """Replace a folder by the tables of another one and where they come from, and print them; the exit status."""
-    from leakbound.storage.folders import replaced
+    from leakbound.storage.replaced_folders import replaced_folder
 
-    with replaced(kept) as folder:
+    with replaced_folder(kept) as folder:
         for name in sections:
             for path in (found / f"gpu_{name}.parquet", found / f"gpu_{name}.json"):
                 shutil.copy(path, folder)

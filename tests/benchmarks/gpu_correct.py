@@ -24,6 +24,8 @@ from gpu import OK, WRONG, Asked, Case, Values
 from torch import Tensor
 
 from leakbound import models
+from leakbound.attacks import attack_request
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import several_uses as uses
 from leakbound.attacks.lower_bounds import dp_audit as uploads
@@ -47,7 +49,7 @@ from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.references import reference_request
+from leakbound.training.reference_training import reference_request
 
 LEVELS: dict[str, float | None] = {
     "none": None,
@@ -347,12 +349,7 @@ def compared_attack(work: Attack, device: str) -> Values:
 @contextmanager
 def _cpu_noise() -> Iterator[None]:
     """Attacks whose noise is drawn on the CPU."""
-    with (
-        mock.patch.object(gradient_inversion, "noise_source", drawn_on_cpu),
-        mock.patch.object(uses, "noise_source", drawn_on_cpu),
-        mock.patch.object(naming, "noise_source", drawn_on_cpu),
-        mock.patch.object(uploads, "noise_source", drawn_on_cpu),
-    ):
+    with mock.patch.object(attack_request, "noise_source", drawn_on_cpu):
         yield
 
 
@@ -374,36 +371,40 @@ def _membership(config: settings.MembershipConfig, device: str) -> Attacked:
     weights, others = _trained()
     network = models.build("lenet", 1, 10, torch_generator(0, "references")).to(device).eval()
     known = {"references": References(others, network, digits()), "learning_rates": [0.05, 0.05]}
-    return membership.attack(weights, replicas=[0, 1], config=config, **known, **_shared(device, "lenet"))
+    return membership.attack(
+        AttackRequest(weights=weights, replicas=[0, 1], config=config, **known, **_shared(device, "lenet"))
+    )
 
 
 def _model_inversion(config: settings.ModelInversionConfig, device: str) -> Attacked:
-    return model_inversion.attack(_trained()[0], replicas=[0, 1], config=config, **_shared(device, "lenet"))
+    return model_inversion.attack(
+        AttackRequest(weights=_trained()[0], replicas=[0, 1], config=config, **_shared(device, "lenet"))
+    )
 
 
 def _defended(name: str) -> dict[str, Any]:
     """Arguments of attacks on a defense's uploads."""
     asked = request(name, 1, "cpu")
     known = {"defense": asked.defense, "level": asked.level, "channel": asked.channel, "moments": moments()}
-    return {**known, "replicas": 1}
+    return {**known, "replicas": range(1)}
 
 
 def _gradients(
     model: str, name: str, config: settings.GradientInversionConfig, device: str, replicas: int = 1
 ) -> Attacked:
     """Several replicas are one stack on a GPU."""
-    known = {**_defended(name), "replicas": replicas}
-    return gradient_inversion.attack(config=config, **known, **_shared(device, model))
+    known = {**_defended(name), "replicas": range(replicas)}
+    return gradient_inversion.attack(AttackRequest(config=config, **known, **_shared(device, model)))
 
 
 def _uses(config: settings.UsesConfig, device: str) -> Attacked:
-    known = {**_defended("natural"), "replicas": 2}
-    return uses.attack(config=config, **known, **_shared(device, "lenet_sigmoid"))
+    known = {**_defended("natural"), "replicas": range(2)}
+    return uses.attack(AttackRequest(config=config, **known, **_shared(device, "lenet_sigmoid")))
 
 
 def _naming(name: str, config: settings.NamingConfig, device: str) -> Attacked:
-    return naming.attack(config=config, **_defended(name), **_shared(device, "lenet"))
+    return naming.attack(AttackRequest(config=config, **_defended(name), **_shared(device, "lenet")))
 
 
 def _audit(config: settings.AuditConfig, device: str) -> Attacked:
-    return uploads.audit(config=config, **_defended("dpsgd"), **_shared(device, "lenet"))
+    return uploads.audit(AttackRequest(config=config, **_defended("dpsgd"), **_shared(device, "lenet")))

@@ -28,7 +28,7 @@ from training_step import requests
 
 from leakbound import models
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import Inversion, invert
+from leakbound.attacks.gradient_inversion.published import Reconstruction, reconstruct
 from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
@@ -330,7 +330,7 @@ def inversion(count: int, asked: Asked, seconds: float) -> Values:
 
     def search() -> None:
         """Some iterations."""
-        invert(matching, labels, torch.zeros_like(images), weights, iterations=iterations, learning_rate=0.1)
+        reconstruct(matching, labels, torch.zeros_like(images), weights, iterations=iterations, learning_rate=0.1)
 
     found = timed({"search": search}, asked.device, seconds, {"search": 1 / iterations}, "search", f"{count} images")
     yield from ({**row, "case": f"{count} images"} for row in found)
@@ -348,7 +348,7 @@ def inversions(count: int, asked: Asked, seconds: float) -> Values:
     for slot in range(count):
         network = models.build("lenet_sigmoid", 3, 10, torch_generator(slot, "inversion")).to(asked.device).eval()
         observed = record_gradients(network, images, labels)
-        searches.append(Inversion(network, observed, labels, places, torch.zeros_like(images), weights, config))
+        searches.append(Reconstruction(network, observed, labels, places, torch.zeros_like(images), weights, config))
     steps: dict[str, Step] = {STACK: lambda: answered(searches), ONE: searches[0].alone}
     times = {STACK: 1 / config.iterations, ONE: count / config.iterations}
     yield from timed(steps, asked.device, seconds, times, STACK, f"K = {count}")

@@ -3,9 +3,9 @@
     python tests/benchmarks/gpu_wheels.py [--out build/gpu-wheels] [--python 3.12] [--have FREEZE]
 
 What is needed follows from the dependencies of the package without extras, Opacus, and the versions of the lock, whose
-hashes pip compares. PyTorch and all that it needs itself are there. ``--have`` names a file that ``python3 -m pip freeze`` has
-written on that machine, and only what it lacks is carried; without it the packages of ``--without`` and all that they
-need are taken to be there as well: those that such machines usually have and that would fill the folder.
+hashes pip compares. PyTorch and all that it needs itself are there. ``--have`` names a file that ``python3 -m pip
+freeze`` has written on that machine, and only what it lacks is carried; without it the packages of ``--without`` and
+all that they need are taken to be there as well: those that such machines usually have and that would fill the folder.
 """
 
 from __future__ import annotations

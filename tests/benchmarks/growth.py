@@ -19,7 +19,7 @@ from leakbound.config.defenses import DPSGD
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.training import TrainingConfig
 from leakbound.federated.averaging import FederatedRequest, Federation
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES

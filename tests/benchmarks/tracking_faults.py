@@ -69,9 +69,7 @@ class Trainings:
             live: Whether the server shows them.
             disturb: Called with the time of the start, while training runs.
         """
-        facts = RunFacts(
-            preset, "digits/lenet/none/n1-b64", "digits", "lenet", "none", None, self.rounds, 64, 1
-        )
+        facts = RunFacts(preset, "digits/lenet/none/n1-b64", "digits", "lenet", "none", None, self.rounds, 64, 1)
         settings = {
             "dataset": "digits",
             "model": "lenet",

@@ -22,9 +22,9 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.gradient_inversion.published import Inversion
+from leakbound.attacks.gradient_inversion.published import Reconstruction
 from leakbound.attacks.gradient_inversion.searches import answered
-from leakbound.attacks.membership.attack import Look, scores_of
+from leakbound.attacks.membership.attack import View, scores_of
 from leakbound.attacks.membership.network import white_box_scores
 from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
@@ -32,10 +32,10 @@ from leakbound.attacks.scheduling import side_by_side
 from leakbound.channels.channel import GaussianChannel
 from leakbound.cli.inputs import check_outputs, device_label, device_name
 from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
+from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.jobs.plan.costs import COLUMNS, PACKAGED, read_costs
+from leakbound.jobs.plan.unit_costs import COLUMNS, PACKAGED, read_costs
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import clock_of, measure_steps
@@ -50,8 +50,7 @@ _RECORDS = 640
 _DRAWING = Drawing(members=280, validation=80, seed=0)
 _CLASSES = 10
 _STACK = 8
-_LARGE = 1_000_000  # parameters above which a step on a CPU takes seconds, and all learners would not fit its memory
-_FOR_LARGE = ("none", "dpsgd")
+_LARGE = 1_000_000  # parameters above which all learners together would not fit the memory of a CPU
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
 
@@ -78,11 +77,12 @@ def measure_unit_costs(name: str, colors: int, device: str, *, max_seconds: floa
     stacks = (1,) if device == "cpu" else (1, _STACK)
     for slots in stacks:
         requests = _requests(name, colors, device, slots)
-        chosen = {kind: request for kind, request in requests.items() if not large or kind in _FOR_LARGE}
-        times = measure_steps(chosen, steps=8, repeats=1 if large else 2, max_seconds=max_seconds)
-        rows += [
-            (f"step_{defense}", slots, float(seconds.min())) for defense, seconds in times.groupby("defense")["seconds"]
-        ]
+        groups = [[kind] for kind in requests] if large else [list(requests)]
+        for kinds in groups:
+            chosen = {kind: requests[kind] for kind in kinds}
+            times = measure_steps(chosen, steps=8, repeats=1 if large else 2, max_seconds=max_seconds)
+            for defense, seconds in times.groupby("defense")["seconds"]:
+                rows.append((f"step_{defense}", slots, float(seconds.min())))
         found = attack_costs(network, colors, device, 8 if large else BATCH, slots)
         rows += [(unit, slots, seconds) for unit, seconds in found]
     for unit, slots, value in rows:
@@ -108,7 +108,6 @@ def _requests(name: str, colors: int, device: str, slots: int) -> dict[str, Trai
             "channel": GaussianChannel("white", 50.0, variances, basis=axes),
         },
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
-        "dppsac": {"defense": DPPSAC(), "level": 1.0},
         "parameter_noise": {"defense": ParameterNoise(), "level": 1e-3},
         "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
     }
@@ -162,7 +161,7 @@ def attack_costs(
     def matches(iterations: int) -> None:
         """Iterations of gradient inversion."""
         config = GradientInversionConfig(iterations=iterations)
-        answered([Inversion(one, *begun, config) for one in networks])
+        answered([Reconstruction(one, *begun, config) for one in networks])
 
     yield "match", _slope(matches, clock) / few
     known = read_signals(network, images.repeat(640 // count, 1, 1, 1), labels.repeat(640 // count))
@@ -170,7 +169,7 @@ def attack_costs(
     def epochs(passes: int) -> None:
         """Passes of the attack network of membership inference over 8 of 10 batches."""
         config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
-        attackers = [scores_of([Look(known), Look(known)], torch_generator(0, "costs")) for _ in networks]
+        attackers = [scores_of([View(known), View(known)], torch_generator(0, "costs")) for _ in networks]
         side_by_side(attackers, partial(white_box_scores, config=config))
 
     yield "membership", _slope(epochs, clock, few=2, many=6) / 8

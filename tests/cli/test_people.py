@@ -26,7 +26,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.naming import identification_information
 from leakbound.accounting.statement import stated_bounds
 from leakbound.cli.inputs import read_channel
-from leakbound.cli.people import calibrate, demo, progress
+from leakbound.cli.people import bars, calibrate, demo
 from leakbound.datasets.collection import read_collection
 
 COUNT = 120
@@ -88,7 +88,7 @@ def test_noise_of_an_array_has_the_covariance_of_the_channel(tmp_path, monkeypat
 
 
 def test_pictures_are_the_released_values_clipped_and_rounded_under_the_same_names(place):
-    shape = ("--shape", "personalized", "--box", "0:8,0:4,9")
+    shape = ("--shape", "personalized", "--box", 0, 8, 0, 4, 9)
     stated = protected("mine", "--kappa", 20, *shape, "--seed", 5, "--values", "npy")
     values, labels = np.load("out/images.npy"), np.load("out/labels.npy")
     assert (stated["noise"], values.shape) == ("seeded", (COUNT, 1, 8, 8))
@@ -124,7 +124,7 @@ def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
 
 
 def test_parquet_keeps_its_labels_and_loses_all_other_columns(place):
-    stated = protected("mine.parquet", "--target-leakage", "30:3", "--public", "public.parquet")
+    stated = protected("mine.parquet", "--target-leakage", 30, "--uses", 3, "--public", "public.parquet")
     table = pq.read_table("out/mine.parquet")
     assert table.column_names == ["image", "label"]
     before, after = read_collection(place / "mine.parquet"), read_collection(place / "out" / "mine.parquet")
@@ -136,11 +136,13 @@ def test_parquet_keeps_its_labels_and_loses_all_other_columns(place):
 
 @pytest.mark.parametrize("public", [[], ["--public", "public"]])
 def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
-    stated = protected("mine", "--target-leakage", "30:3", *public)
+    stated = protected("mine", "--target-leakage", 30, "--uses", 3, *public)
     law = read_collection(place / (public[1] if public else "mine")).values.reshape(COUNT, -1).astype(float)
     covariance, shrinkage = np.cov(law.T, bias=True), stated["channel"]["shrinkage"]
     covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / 64 * np.eye(64)
-    row = told("calibrate", "mine", "--target-leakage", "30:3", *public, "--json", "--shape", "natural")["shapes"][0]
+    row = told("calibrate", "mine", "--target-leakage", 30, "--uses", 3, *public, "--json", "--shape", "natural")[
+        "shapes"
+    ][0]
     ratios = np.linalg.eigvalsh(covariance).clip(0) / row["std"] ** 2
     one, three = (0.5 * np.log1p(uses * ratios).sum() for uses in (1, 3))
     near = 1e-6 if public else 0.1  # numbers of the records themselves are rounded up to two digits
@@ -150,7 +152,7 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     assert leakage["values"] == pytest.approx(one, rel=near)
     assert leakage["record"] == pytest.approx(one + math.log(10), rel=near)
     assert leakage["all_records"] == pytest.approx(COUNT * leakage["record"], rel=near)
-    assert ("no bound holds against whoever knows the others" in stated["assumed"][0]) == (not public)
+    assert ("no bound holds against whoever knows the other records" in stated["assumed"][0]) == (not public)
     assert row["std"] == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=near)
     assert ("own" in row) == bool(public)
 
@@ -159,8 +161,11 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     ("target", "reached"),
     [
         (("--kappa", "12"), lambda row: (row["capacity"], 12)),
-        (("--target-mse", "0.02:4"), lambda row: (row["mse"], 0.02)),
-        (("--target-naming", "0.5:50:2"), lambda row: (row["values"], identification_information(0.5, 50))),
+        (("--target-mse", "0.02", "--uses", "4"), lambda row: (row["mse"], 0.02)),
+        (
+            ("--target-identification", "0.5", "--candidates", "50", "--uses", "2"),
+            lambda row: (row["values"], identification_information(0.5, 50)),
+        ),
     ],
 )
 def test_every_shape_reaches_every_target(place, target, reached):
@@ -185,22 +190,21 @@ def test_a_channel_is_kept_as_the_workflow_keeps_it_on_its_scale(place):
 GOOD = ("protect", "mine", "--out", "out", "--calibrate-to-own")
 PUBLIC = ("protect", "mine", "--out", "out", "--kappa", "1", "--public")
 BAD = [
-    ((*GOOD,), "given by none: give exactly one of --kappa NATS"),
+    ((*GOOD,), "given by none: give exactly one of --kappa, --target-leakage"),
     ((*GOOD, "--kappa", "1", "--target-mse", "1"), "given by --kappa and --target-mse: give exactly one"),
-    ((*GOOD, "--kappa", "1:2"), "--kappa '1:2': give --kappa NATS"),
-    ((*GOOD, "--kappa", "-1"), "--kappa '-1': Capacity(nats=-1.0): give a finite number above 0"),
-    ((*GOOD, "--target-leakage", "60:0"), "'0' is no whole number from 1"),
-    ((*GOOD, "--target-leakage", "60:1.5"), "'1.5' is no whole number from 1"),
-    ((*GOOD, "--target-naming", "0.5"), "give --target-naming PROBABILITY:CANDIDATES[:USES]"),
-    ((*GOOD, "--target-naming", "0.5:1"), "naming takes at least 2"),
-    ((*GOOD, "--target-naming", "0.001:100"), "give one between 0.01"),
-    ((*GOOD, "--target-mse", "nan"), "--target-mse 'nan': 'nan' is no finite number"),
+    ((*GOOD, "--kappa", "1:2"), "Invalid value for '--kappa'"),
+    ((*GOOD, "--kappa", "-1"), "--kappa -1: Capacity(nats=-1.0): give a finite number above 0"),
+    ((*GOOD, "--target-leakage", "60", "--uses", "0"), "Invalid value for '--uses'"),
+    ((*GOOD, "--target-leakage", "60", "--uses", "1.5"), "Invalid value for '--uses'"),
+    ((*GOOD, "--target-identification", "0.5", "--candidates", "1"), "Invalid value for '--candidates'"),
+    ((*GOOD, "--target-identification", "0.001", "--candidates", "100"), "give one between 0.01"),
+    ((*GOOD, "--target-mse", "nan"), "--target-mse nan: Reconstruction(mse=nan): give a finite number above 0"),
     ((*GOOD, "--target-mse", "0.9"), "--target-mse 0.9: guessing the mean of mine already errs by 0.07"),
     ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized"), "the shape personalized needs a box"),
-    ((*GOOD, "--kappa", "1", "--box", "0:1,0:1,2"), "no other shape takes one"),
-    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "0:9,0:1,2"), "rows = (0, 9)"),
-    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "a"), "give ROW:ROW,COLUMN:COLUMN,WEIGHT"),
+    ((*GOOD, "--kappa", "1", "--box", "0", "1", "0", "1", "2"), "no other shape takes one"),
+    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "0", "9", "0", "1", "2"), "rows = (0, 9)"),
+    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", *"0101x"), "Invalid value for '--box'"),
     ((*PUBLIC, "mine"), "these are the records to protect"),
     ((*PUBLIC, "copy"), "120 of 120 public records are among those to protect"),
     ((*PUBLIC, "wide"), "images of 8×9 with 1 color, mine holds images of 8×8 with 1 color"),
@@ -232,7 +236,7 @@ BAD = [
     (("protect", "full", "--out", "out", "--kappa", "1", "--calibrate-to-own"), "full: has no subfolders"),
     (
         ("protect", "flat", "--out", "out", "--kappa", "1", "--calibrate-to-own"),
-        "flat/1.png: lies beside the class folders",
+        "flat/1.png: lies next to the class folders",
     ),
     (
         ("protect", "mixed", "--out", "out", "--kappa", "1", "--calibrate-to-own"),
@@ -268,7 +272,7 @@ BAD = [
     (("calibrate", "mine", "--kappa", "1", "--out", "c"), "a file holds one channel; give --shape, too"),
     (("calibrate", "mine", "--kappa", "1", "--shape", "white", "--out", "full"), "full: is a folder"),
     (("demo", "--out", "full/text.txt"), "full/text.txt: is there already"),
-    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are digits, mnist"),
+    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are cifar10, svhn"),
 ]
 
 
@@ -394,7 +398,7 @@ HIDDEN = """
 import sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("matplotlib", "jinja2", "datasets", "mlflow", "snakemake", "pynvml"):
+        if name.partition(".")[0] in ("matplotlib", "datasets", "mlflow", "snakemake", "pynvml"):
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
 sys.meta_path.insert(0, Hidden())
 from leakbound.cli.launch.main import main
@@ -406,7 +410,9 @@ main()
     "words",
     [
         ["protect", "mine.npy", "--out", "out", "--kappa", "3", "--calibrate-to-own"],
-        pytest.param(["calibrate", "mine", "--target-naming", "0.5:100"], marks=pytest.mark.slow),
+        pytest.param(
+            ["calibrate", "mine", "--target-identification", "0.5", "--candidates", "100"], marks=pytest.mark.slow
+        ),
         pytest.param(["demo"], marks=pytest.mark.slow),
     ],
     ids=lambda words: words[0],
@@ -437,7 +443,7 @@ def test_bar_is_shown_on_a_terminal_alone(monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress.counted("reading [/x]", 3) as each:
+    with bars.counted("reading [/x]", 3) as each:
         each(3)
     assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
     assert bool(stream.getvalue()) == terminal
@@ -482,10 +488,10 @@ def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
 
 
 def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_PAUSE", 0.0)
-    with progress.counted("attacking", 5) as each:
+    monkeypatch.setattr(bars, "_PAUSE", 0.0)
+    with bars.counted("attacking", 5) as each:
         each(2)
         each(3)
-    with progress.counted("reading", None) as each:
+    with bars.counted("reading", None) as each:
         each(7)
     assert capsys.readouterr().err.splitlines() == ["attacking: 2 of 5", "attacking: 5 of 5", "reading: 7"]

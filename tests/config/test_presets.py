@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import pytest
 import yaml
@@ -8,6 +8,8 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack, AttackConfig
 from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
+from leakbound.config.whole import Config
+from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import ATTACKS, MECHANISMS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -252,3 +254,7 @@ def test_every_built_in_class_of_settings_is_found_by_its_name():
     assert set(ATTACKS.builtin) == set(AttackConfig.model_fields) - {"custom"}
     for name in ATTACKS.builtin:
         assert type(AttackConfig().all()[name]) is ATTACKS.get(name)
+
+
+def test_configuration_names_every_origin_of_noise():
+    assert get_args(Config.model_fields["privacy_noise"].annotation) == get_args(PrivacyNoise)

@@ -4,15 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakbound.consensus.graphs import (
-    check_connected,
-    contraction,
-    convergence_rate,
-    graph_from_edges,
-    metropolis_weights,
-    named_graph,
-    random_graph,
-)
+from formulas import contraction, convergence_rate
+from leakbound.consensus.graphs import check_connected, graph_from_edges, metropolis_weights, named_graph, random_graph
 
 
 @given(st.integers(2, 25), st.floats(0.3, 1.0), st.integers(0, 10_000))

@@ -10,7 +10,7 @@ from PIL import Image
 from leakbound import storage
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, prepare
-from leakbound.datasets.folders import read_folders
+from leakbound.datasets.class_folders import read_folders
 from leakbound.datasets.originals import describe_originals, original_hashes
 
 MINE = DatasetConfig(reader="folders", members=10, pool=40, test=10, aux=10)
@@ -89,7 +89,7 @@ def huge(home):
         (lambda home: broken(home, "cat/01.png", b"GIF89a"), r"cat/01.png: the image cannot be decoded"),
         (lambda home: broken(home, "cat/01.png", b""), r"cat/01.png: there is no image"),
         (lambda home: broken(home, "cat/notes.txt", b"x"), r"cat/notes.txt: is no image file"),
-        (lambda home: broken(home, "00.png", b"x"), r"mine/00.png: lies beside the class folders"),
+        (lambda home: broken(home, "00.png", b"x"), r"mine/00.png: lies next to the class folders"),
         (lambda home: (home / "ant").mkdir(), r"mine/ant: is a class without images"),
         (lambda home: (home / "cat" / "kitten.png").mkdir(), r"cat/kitten.png: is no image file"),
         (lambda home: (home / "cat" / "away.png").symlink_to("nowhere"), r"cat/away.png: is no image file"),

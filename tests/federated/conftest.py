@@ -9,7 +9,7 @@ from images import gathered
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.federated.averaging import FederatedRequest
-from leakbound.jobs.federated import FederatedRun
+from leakbound.jobs.federated_runs import FederatedRun
 
 
 def images(count: int, generator: np.random.Generator) -> Split:

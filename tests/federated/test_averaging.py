@@ -10,7 +10,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from leakbound import federated, models
 from leakbound.federated import averaging
-from leakbound.federated.averaging import Federation, federate
+from leakbound.federated.averaging import Federation, train_federation
 from leakbound.federated.clients import clip, clip_around, draw_batches, flattened, unflattened
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training import stack
@@ -62,33 +62,35 @@ def plain_fedavg(request) -> np.ndarray:
 @pytest.mark.parametrize("max_stack", [1, 4, 6])
 def test_stacked_averaging_agrees_with_a_plain_loop(make_request, scheme, max_stack):
     request = make_request(scheme, max_stack=max_stack)
-    np.testing.assert_allclose(federate(request).parameters[0], plain_fedavg(request), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(train_federation(request).parameters[0], plain_fedavg(request), rtol=0, atol=2e-5)
 
 
 def test_weights_of_clients_hold_over_all_of_them_however_many_train_at_once(make_request):
     """Personalized budgets give clients unequal weights; six at once, four and two, and one by one average alike."""
     asked = Federation(make_request("personalized"), 0).noise()
     assert np.ptp(asked.weights) > 0.01
-    whole, *parts = (federate(make_request("personalized", max_stack=size)).parameters[0] for size in (6, 4, 1))
+    whole, *parts = (train_federation(make_request("personalized", max_stack=size)).parameters[0] for size in (6, 4, 1))
     for part in parts:
         np.testing.assert_allclose(part, whole, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_equal_requests_give_equal_bytes(make_request, scheme):
-    one, two = (federate(make_request(scheme)) for _ in range(2))
+    one, two = (train_federation(make_request(scheme)) for _ in range(2))
     assert one.parameters.tobytes() == two.parameters.tobytes()
     assert one.rows.equals(two.rows)
 
 
 def test_other_seeds_and_replicas_differ(make_request):
-    both = federate(make_request(replicas=2)).parameters
+    both = train_federation(make_request(replicas=2)).parameters
     assert (both[0] != both[1]).mean() > 0.99
-    assert (both[0] != federate(make_request(seed=1)).parameters[0]).mean() > 0.99
+    assert (both[0] != train_federation(make_request(seed=1)).parameters[0]).mean() > 0.99
 
 
 def test_more_replicas_change_no_other_one(make_request):
-    assert (federate(make_request(replicas=2)).parameters[0] == federate(make_request()).parameters[0]).all()
+    assert (
+        train_federation(make_request(replicas=2)).parameters[0] == train_federation(make_request()).parameters[0]
+    ).all()
 
 
 class KilledError(Exception):
@@ -98,7 +100,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("scheme", ["server", "personalized"])
 def test_killed_federation_resumes_with_the_same_bytes(make_request, tmp_path, monkeypatch, scheme):
     """Killed in the second replica's second round, with a checkpoint after each round."""
-    expected = federate(make_request(scheme, replicas=2))
+    expected = train_federation(make_request(scheme, replicas=2))
     request = make_request(scheme, replicas=2, checkpoint=tmp_path / "checkpoint.pt", checkpoint_seconds=1e-9)
     rounds = itertools.count()
     advance = Federation.advance
@@ -111,12 +113,12 @@ def test_killed_federation_resumes_with_the_same_bytes(make_request, tmp_path, m
     monkeypatch.setattr(Federation, "advance", dying)
     monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
     with pytest.raises(KilledError):
-        federate(request)
+        train_federation(request)
     monkeypatch.setattr(Federation, "advance", advance)
     assert request.checkpoint.exists()
     done = []
     monkeypatch.setattr(Federation, "_average", _counted(Federation._average, done))
-    resumed = federate(request)
+    resumed = train_federation(request)
     assert len(done) == 1
     assert resumed.parameters.tobytes() == expected.parameters.tobytes()
     assert resumed.rows.equals(expected.rows)
@@ -133,9 +135,9 @@ def _counted(method, calls):
 def test_checkpoint_of_other_settings_is_not_resumed(make_request, tmp_path, monkeypatch):
     monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
     path = tmp_path / "checkpoint.pt"
-    federate(make_request("client", checkpoint=path))
-    other = federate(make_request("client", checkpoint=path, max_param_norm=2.0))
-    assert (other.parameters == federate(make_request("client", max_param_norm=2.0)).parameters).all()
+    train_federation(make_request("client", checkpoint=path))
+    other = train_federation(make_request("client", checkpoint=path, max_param_norm=2.0))
+    assert (other.parameters == train_federation(make_request("client", max_param_norm=2.0)).parameters).all()
 
 
 def test_noise_of_clients_and_of_the_server_reaches_the_average_with_equal_variance(make_request):
@@ -160,7 +162,7 @@ def test_noise_of_clients_and_of_the_server_reaches_the_average_with_equal_varia
 
 def test_uploads_are_clipped_to_the_threshold(make_request):
     request = make_request("client", max_param_norm=0.5, mi_budget=1e12, communication_rounds=1, evaluations=2)
-    assert np.linalg.norm(federate(request).parameters[0]) <= 0.5 * (1 + 1e-5)
+    assert np.linalg.norm(train_federation(request).parameters[0]) <= 0.5 * (1 + 1e-5)
 
 
 def test_clipping_shrinks_long_vectors_alone_and_tells_their_norms():
@@ -194,14 +196,14 @@ def test_a_round_uses_every_record_equally_often():
 
 def test_undisturbed_averaging_learns_and_noise_costs_accuracy(make_request):
     """Chance is 0.25; 80 test images."""
-    free = federate(make_request("none", communication_rounds=6))
-    drowned = federate(make_request("client", communication_rounds=6, mi_budget=1.0))
+    free = train_federation(make_request("none", communication_rounds=6))
+    drowned = train_federation(make_request("client", communication_rounds=6, mi_budget=1.0))
     assert value_of(free, "final_accuracy") > 0.9
     assert value_of(drowned, "final_accuracy") < 0.7
 
 
 def test_threat_table_says_what_each_observer_learns_of_each_client(make_request):
-    result = federate(make_request("personalized", clip_rate=0.2))
+    result = train_federation(make_request("personalized", clip_rate=0.2))
     rows = result.rows[result.rows["unit"] >= 0]
     table = rows.pivot(index="unit", columns="metric", values="value")
     budgets = averaging._budgets(make_request("personalized"), 0)
@@ -213,15 +215,15 @@ def test_threat_table_says_what_each_observer_learns_of_each_client(make_request
 
 
 def test_threat_table_of_noise_at_the_server_shows_that_the_server_learns_everything(make_request):
-    result = federate(make_request("server"))
+    result = train_federation(make_request("server"))
     assert value_of(result, "leak_server_round") == math.inf
     assert value_of(result, "leak_round") == pytest.approx(2000.0, rel=1e-9)
-    assert value_of(federate(make_request("none")), "leak_round") == math.inf
+    assert value_of(train_federation(make_request("none")), "leak_round") == math.inf
 
 
 def test_thresholds_follow_the_norms_only_where_asked(make_request):
-    moving = federate(make_request("personalized", clip_rate=0.5)).rows
-    fixed = federate(make_request("client", clip_rate=0.5)).rows
+    moving = train_federation(make_request("personalized", clip_rate=0.5)).rows
+    fixed = train_federation(make_request("client", clip_rate=0.5)).rows
     assert moving[moving["metric"] == "threshold"]["value"].nunique() == 3
     assert (fixed[fixed["metric"] == "threshold"]["value"] == 5.0).all()
 
@@ -243,26 +245,30 @@ def test_dirichlet_split_is_an_option(make_request):
 
 
 def test_divergence_is_told_and_leaves_no_other_row(make_request):
-    result = federate(make_request("none", learning_rate=100.0, communication_rounds=10, local_epochs=20))
+    result = train_federation(make_request("none", learning_rate=100.0, communication_rounds=10, local_epochs=20))
     assert result.rows[["metric", "value"]].to_numpy().tolist() == [["diverged", 1.0]]
     assert np.isnan(result.parameters).all()
 
 
 def test_curves_have_the_first_and_the_last_round(make_request):
-    rows = federate(make_request("client", communication_rounds=9, evaluations=3)).rows
+    rows = train_federation(make_request("client", communication_rounds=9, evaluations=3)).rows
     assert rows[rows["metric"] == "test_accuracy"]["communication_round"].tolist() == [1, 5, 9]
-    assert value_of(federate(make_request("client", communication_rounds=1, evaluations=3)), "final_loss") > 0
+    assert value_of(train_federation(make_request("client", communication_rounds=1, evaluations=3)), "final_loss") > 0
 
 
 def test_whoever_watches_sees_the_curves_of_all_replicas_grow_to_the_result(make_request):
     seen = []
-    watched = federate(make_request("client", communication_rounds=3, evaluations=2, replicas=2, on_rows=seen.append))
+    watched = train_federation(
+        make_request("client", communication_rounds=3, evaluations=2, replicas=2, on_rows=seen.append)
+    )
     points = [sorted({*zip(rows["replica"], rows["communication_round"], strict=True)}) for rows in seen]
     assert points == [[(0, 1)], [(0, 1), (0, 3)], [(0, 1), (0, 3), (1, 1)], [(0, 1), (0, 3), (1, 1), (1, 3)]]
     assert seen[-1].equals(watched.rows)
-    assert watched.rows.equals(federate(make_request("client", communication_rounds=3, evaluations=2, replicas=2)).rows)
+    assert watched.rows.equals(
+        train_federation(make_request("client", communication_rounds=3, evaluations=2, replicas=2)).rows
+    )
 
 
 def test_more_clients_than_records_are_refused(make_request):
     with pytest.raises(ValueError, match="6 clients with 100 records each need 600 members"):
-        federate(make_request(records=100))
+        train_federation(make_request(records=100))

@@ -23,7 +23,7 @@ from leakbound.datasets import Split  # noqa: E402
 from leakbound.federated import averaging  # noqa: E402
 from leakbound.federated.clients import draw_batches, train_clients  # noqa: E402
 from leakbound.federated.flower import PersonalizedAveraging, PersonalizedNoise  # noqa: E402
-from leakbound.jobs.federated import FederatedRun  # noqa: E402
+from leakbound.jobs.federated_runs import FederatedRun  # noqa: E402
 from leakbound.randomness.grid import grid_spacing  # noqa: E402
 from leakbound.randomness.seeding import torch_generator  # noqa: E402
 

@@ -9,8 +9,8 @@ from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config
-from leakbound.federated.tables import composition, tabulate, threat_table
-from leakbound.jobs.federated import federated_runs
+from leakbound.federated.run_tables import composition, tabulate_runs, threat_table
+from leakbound.jobs.federated_runs import federated_runs
 from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable
 
@@ -99,7 +99,7 @@ def rows_of(loss: float, accuracy: float) -> pd.DataFrame:
 def test_gaps_are_losses_above_the_undisturbed_run():
     runs = federated_runs(SMALL)["budgets"]
     losses = {run: rows_of(2.0 if run.scheme == "none" else 2.5, 0.5) for run in runs}
-    table = tabulate(losses)
+    table = tabulate_runs(losses)
     gaps = table[table["metric"].isin(["gap_first", "gap_last"])]
     assert len(gaps) == 2 * 6
     assert set(gaps["scheme"]) == {"client", "server"}
@@ -108,7 +108,7 @@ def test_gaps_are_losses_above_the_undisturbed_run():
 
 def test_advantages_compare_equal_settings():
     runs = federated_runs(SMALL)["means"]
-    table = tabulate(
+    table = tabulate_runs(
         {run: rows_of(2.0, 0.8 if run.scheme == "personalized" else 0.5 + run.mi_budget / 100) for run in runs}
     )
     found = table[table["metric"] == "advantage"].sort_values("mi_budget")

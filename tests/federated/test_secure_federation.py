@@ -12,7 +12,7 @@ from leakbound.config.catalogue import Catalogue
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config
-from leakbound.federated.averaging import Federation, federate
+from leakbound.federated.averaging import Federation, train_federation
 from leakbound.federated.clients import perturb
 from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable
@@ -27,7 +27,7 @@ def secure(request):
 @pytest.mark.parametrize("scheme", ["client", "server", "personalized"])
 def test_equal_requests_end_apart_with_the_same_budgets(make_request, scheme):
     request = secure(make_request(scheme))
-    one, two = federate(request), federate(request)
+    one, two = train_federation(request), train_federation(request)
     assert (one.parameters != two.parameters).mean() > 0.9
     first, second = (Federation(request, 0) for _ in range(2))
     np.testing.assert_array_equal(first.budgets, second.budgets)  # the server knows them: they are no secret
@@ -38,7 +38,7 @@ def test_equal_requests_end_apart_with_the_same_budgets(make_request, scheme):
 
 def test_without_noise_nothing_depends_on_its_origin(make_request):
     request = make_request("none")
-    assert (federate(request).parameters == federate(secure(request)).parameters).all()
+    assert (train_federation(request).parameters == train_federation(secure(request)).parameters).all()
 
 
 def test_killed_secure_federation_goes_on_after_its_last_round(make_request, tmp_path, monkeypatch):
@@ -54,10 +54,10 @@ def test_killed_secure_federation_goes_on_after_its_last_round(make_request, tmp
 
     monkeypatch.setattr(Federation, "advance", dying)
     with pytest.raises(KeyboardInterrupt):
-        federate(request)
+        train_federation(request)
     resumed = []
     monkeypatch.setattr(Federation, "advance", lambda federation: (resumed.append(1), advance(federation))[1])
-    result = federate(request)
+    result = train_federation(request)
     assert len(resumed) == 2  # the last round, and the end
     assert result.rows["communication_round"].max() == 3
 
@@ -76,7 +76,7 @@ def test_misspelled_origin_is_refused(make_request):
     request = make_request("none")
     object.__setattr__(request, "privacy_noise", "sure")  # past the check of types that tests have and jobs do not
     with pytest.raises(ValueError, match="privacy_noise = 'sure'"):
-        federate(request)
+        train_federation(request)
 
 
 def test_origin_of_noise_reaches_the_runs_that_add_noise():

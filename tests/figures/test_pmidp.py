@@ -11,8 +11,8 @@ from leakbound.claims.selection import select
 from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
-from leakbound.federated.tables import composition, tabulate
-from leakbound.jobs.federated import federated_runs
+from leakbound.federated.run_tables import composition, tabulate_runs
+from leakbound.jobs.federated_runs import federated_runs
 from verdicts import evaluate
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
@@ -49,7 +49,7 @@ def rows_of(run, generator: np.random.Generator) -> pd.DataFrame:
 def tables() -> dict[str, pd.DataFrame]:
     generator = np.random.default_rng(4)
     made = {
-        f"federated/{table}": tabulate({run: rows_of(run, generator) for run in runs})
+        f"federated/{table}": tabulate_runs({run: rows_of(run, generator) for run in runs})
         for table, runs in federated_runs(SECTION).items()
         if runs
     }
@@ -92,6 +92,6 @@ def test_budgets_are_drawn_from_light_to_dark_with_the_undisturbed_line_beside(t
 
 def test_loss_gaps_are_zero_where_noise_changes_nothing():
     runs = federated_runs(SECTION)["budgets"]
-    table = tabulate({run: rows_of(runs[0], np.random.default_rng(1)) for run in runs})
+    table = tabulate_runs({run: rows_of(runs[0], np.random.default_rng(1)) for run in runs})
     gaps = table[table["metric"] == "gap_last"].groupby("run")["value"].mean()
     np.testing.assert_allclose(gaps, 0, atol=1e-12)

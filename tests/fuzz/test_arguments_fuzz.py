@@ -213,7 +213,8 @@ def _apart(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All commands with the words that lead to them."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, (*before, name))
         else:
@@ -270,34 +271,10 @@ def test_options_that_a_command_cannot_take_are_refused(place):
     assert COUNTS["options"] >= asked("options")
 
 
-NUMBERS = ("1", "60:10", "0.02", "0.5:100", "0.5:100:3", "0.9:2", "", ":", "1:", "1e400", "nan", "-1", "0", "1e-300")
-NUMBERS += (
-    "1e300",
-    "5:999999999",
-    "1:99999999999",
-    "0x1",
-    "\uff11",
-    "1_0",
-    "1:-1",
-    "inf",
-    "0.01:2",
-    "1e9:7",
-    "-",
-    "--",
-)
-BOXES = (
-    None,
-    None,
-    None,
-    "0:2,0:4,5",
-    "0:4,0:4,1",
-    "",
-    "0:9,0:9,1",
-    "1:1,1:1,1",
-    "0:2,0:2,nan",
-    "0:2,0:2,-1",
-    "a:b,c:d,e",
-)
+NUMBERS = ("1", "60", "0.02", "0.5", "0.9", "", ":", "1:2", "1e400", "nan", "-1", "0", "1e-300", "1e300")
+NUMBERS += ("0x1", "\uff11", "1_0", "inf", "0.01", "1e9", "-", "--")
+COUNTS_GIVEN = (None, None, "1", "2", "100", "999999999", "99999999999", "0", "-1", "1.5", "", "x")
+BOXES = (None, None, None, "0 2 0 4 5", "0 4 0 4 1", "0 9 0 9 1", "1 1 1 1 1", "0 2 0 2 nan", "0 2 0 2 -1", "a b c d e")
 
 
 @st.composite
@@ -308,13 +285,16 @@ def own_records(draw: st.DrawFn) -> list[str]:
     words = [
         command,
         draw(anything),
-        draw(st.sampled_from(("--kappa", "--target-leakage", "--target-mse", "--target-naming"))),
+        draw(st.sampled_from(("--kappa", "--target-leakage", "--target-mse", "--target-identification"))),
     ]
     words.append(draw(st.sampled_from(NUMBERS)))
+    for option in ("--uses", "--candidates"):
+        if (number := draw(st.sampled_from(COUNTS_GIVEN))) is not None:
+            words += [option, number]
     if draw(st.sampled_from((False, False, True))):
         words += ["--shape", draw(st.sampled_from(("white", "least_power", "rate_distortion", "personalized", "x")))]
     if (box := draw(st.sampled_from(BOXES))) is not None:
-        words += ["--shape", "personalized", "--box", box]
+        words += ["--shape", "personalized", "--box", *box.split()]
     if draw(st.sampled_from((False, False, True))):
         words += ["--public", draw(anything)]
     if draw(st.sampled_from((False, False, True))):

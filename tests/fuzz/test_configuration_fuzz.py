@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from calling import assert_refused, called
 from fuzz.tally import COUNTS, asked, count, tried
 from fuzz.values import changed, damaged, odd_values
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue
@@ -22,8 +22,8 @@ from leakbound.config.messages import ConfigError, parse
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step
-from leakbound.jobs.plan.costs import UnitCosts, read_costs
-from leakbound.jobs.plan.plan import estimate
+from leakbound.jobs.plan.job_costs import job_cost
+from leakbound.jobs.plan.unit_costs import UnitCosts, read_costs
 from leakbound.jobs.table import RunTable
 
 REPOSITORY = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
                 parse(step.settings, told, "--settings")
         if len(table.runs) > 50:
             return
-        found = [estimate(job, costs) for job in JobList(table, STEPS)]
+        found = [job_cost(job, costs) for job in JobList(table, STEPS)]
         assert all(math.isfinite(one.cpu_seconds) and one.cpu_seconds >= 0 for one in found)
 
     check()

@@ -27,7 +27,7 @@ time.sleep(600)
 FOLLOW = """
 import time
 from leakbound.jobs.processes import coordination
-coordination.follow()
+coordination.follow_coordinator()
 print("at work", flush=True)
 time.sleep(600)
 """
@@ -122,7 +122,7 @@ def test_next_run_waits_for_jobs_that_are_still_at_work_and_later_ones_find_it_o
     second = start(LEAD, tmp_path)
     assert "waiting for jobs of an earlier run" in second.stderr.readline()
     late = start(FOLLOW, LEAKBOUND_RUN=run)
-    assert "another run has begun" in late.communicate()[1]
+    assert "superseded by a newer run; skipping" in late.communicate()[1]
     assert late.returncode == 1
     assert second.poll() is None
     kill(elsewhere)
@@ -139,12 +139,12 @@ def test_without_locks_a_run_goes_on_and_says_so(tmp_path, monkeypatch, capsys):
     assert "Make sure yourself that nothing else runs this configuration" in capsys.readouterr().err
     assert coordination.RUN not in os.environ
     with locks.opened(tmp_path / "lock") as file, pytest.raises(locks.UnlockableError, match="lock: cannot be locked"):
-        locks.taken(file)
+        locks.acquire(file)
 
 
 def test_lock_file_that_says_nothing_names_nobody(tmp_path):
     Path(tmp_path / ".coordinator.lock").write_text("{}")
     with locks.opened(tmp_path / ".coordinator.lock") as file:
-        assert locks.taken(file)
+        assert locks.acquire(file)
         with pytest.raises(coordination.BusyError, match="another process runs this configuration already"):
             coordination.lead(tmp_path)

@@ -10,8 +10,9 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
-from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
-from leakbound.jobs.plan.plan import Estimate, Machine, estimate, plan_text
+from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
+from leakbound.jobs.plan.plan_text import plan_text
+from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
@@ -23,9 +24,9 @@ class Guess(Attack):
     function = "somewhere:attack"
 
 
-def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[Estimate]:
+def estimates(config=QUICK, device="cpu", rows=ROWS) -> list[JobCost]:
     costs = UnitCosts(rows, device)
-    return [estimate(job, costs) for job in job_list(config)]
+    return [job_cost(job, costs) for job in job_list(config)]
 
 
 quick_jobs = cache(lambda: job_list(QUICK))
@@ -119,7 +120,7 @@ def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
 
 def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
     job = next(iter(quick_jobs()))
-    found = [Estimate(job, 100.0, 0.0, 0.0) for _ in range(8)]
+    found = [JobCost(job, 100.0, 0.0, 0.0) for _ in range(8)]
     one, four, many = (Machine(count).wall_seconds(found) for count in (1, 4, 100))
     assert 100 <= many < four < one
     assert one == pytest.approx(4 * four, rel=0.1)
@@ -127,7 +128,7 @@ def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
 
 def test_jobs_on_the_gpu_wait_for_each_other():
     job = next(iter(quick_jobs()))
-    found = [Estimate(job, 1.0, 99.0, 0.0) for _ in range(8)]
+    found = [JobCost(job, 1.0, 99.0, 0.0) for _ in range(8)]
     assert Machine(8, 1).wall_seconds(found) > 7 * Machine(8, 8).wall_seconds(found)
 
 
@@ -170,7 +171,7 @@ def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_no
 def test_every_committed_preset_can_be_planned(path):
     config = reading.load(path)
     costs = UnitCosts(ROWS, "cpu")
-    found = [estimate(job, costs) for job in job_list(config)]
+    found = [job_cost(job, costs) for job in job_list(config)]
     assert all(one.cpu_seconds > 0 for one in found)
     assert {one.job.purpose for one in found} >= set(config.studies)
     assert not any("start is not measured" in note for note in costs.notes)

@@ -4,7 +4,7 @@ import pytest
 import unit_costs
 
 from leakbound import models
-from leakbound.jobs.plan.costs import UnitCosts
+from leakbound.jobs.plan.unit_costs import UnitCosts
 from leakbound.jobs.plan.work import Work
 from leakbound.randomness.seeding import torch_generator
 
@@ -16,7 +16,7 @@ def measured():
 
 def test_measured_costs_answer_every_question_of_a_plan(measured):
     costs = UnitCosts(measured.to_dict("records"), "cpu")
-    kinds = ("none", "natural", "white", "dpsgd", "dppsac", "parameter_noise", "gradient_compression")
+    kinds = ("none", "natural", "white", "dpsgd", "parameter_noise", "gradient_compression")
     units = [*(f"step_{kind}" for kind in kinds), "predict", "invert", "match", "membership"]
     seconds = [costs.seconds(Work(unit, 1.0, "mlp", 1)) for unit in units]
     assert all(second > 0 and math.isfinite(second) for second in seconds)

@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from leakbound.federated.flower import PersonalizedNoise  # noqa: E402
-from leakbound.federated.noise import personalized_noise  # noqa: E402
+from leakbound.federated.noise_calibration import personalized_noise  # noqa: E402
 
 CLIENTS, SIZE, THRESHOLD, BUDGET = 4, 50, 10.0, 2.0
 HONEST = {"n-clients": CLIENTS, "server-round": 1}

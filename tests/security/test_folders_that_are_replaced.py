@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.storage.folders import MANIFEST, ForeignFolderError, check_replaceable, replaced
+from leakbound.storage.replaced_folders import MANIFEST, ForeignFolderError, check_replaceable, replaced_folder
 from test_kept_results import call, finish
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_absent_and_empty_folders_are_filled_and_our_own_loses_what_is_stale():
     for name in ("empty", "absent/deeper"):
         assert call("reference", "--configfile", configfile, "--out", name)[0] == 0
         assert Path(name, "claims.parquet").is_file()
-    with replaced(Path("empty")) as new:
+    with replaced_folder(Path("empty")) as new:
         (new / "only").write_text("one\n")
     assert set(contents(Path("empty"))) == {"only", MANIFEST}
 
@@ -107,10 +107,10 @@ def test_kept_results_of_the_repository_are_as_leakbound_left_them():
 REPLACING = """
 import sys
 from pathlib import Path
-from leakbound.storage.folders import replaced
+from leakbound.storage.replaced_folders import replaced_folder
 print("begins", flush=True)
 for turn in range(10**6):
-    with replaced(Path("kept")) as new:
+    with replaced_folder(Path("kept")) as new:
         for i in range(3):
             (new / str(i)).write_text(str(turn))
 """
@@ -118,7 +118,7 @@ for turn in range(10**6):
 
 def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path):
     """20 kills at moments that differ; the old folder or the new one is there, or set aside for the next call."""
-    with replaced(Path("kept")) as new:
+    with replaced_folder(Path("kept")) as new:
         for i in range(3):
             (new / str(i)).write_text("first")
     aside = 0
@@ -136,15 +136,15 @@ def test_kill_at_any_moment_leaves_a_whole_folder(tmp_path):
         check_replaceable(found)
         texts = [(found / str(i)).read_text() for i in range(3)]
         assert len(set(texts)) == 1, texts
-    with replaced(Path("kept")) as new:
+    with replaced_folder(Path("kept")) as new:
         (new / "last").write_text("last")
     assert set(contents(tmp_path)) == {"kept/last", f"kept/{MANIFEST}"}
 
 
 def test_folder_set_aside_by_a_killed_process_comes_back_if_the_next_one_fails():
-    with replaced(Path("kept")) as new:
+    with replaced_folder(Path("kept")) as new:
         (new / "only").write_text("one\n")
     Path("kept").rename(".kept.before")  # killed between the two renames
-    with pytest.raises(RuntimeError), replaced(Path("kept")) as new:
+    with pytest.raises(RuntimeError), replaced_folder(Path("kept")) as new:
         raise RuntimeError
     assert Path("kept/only").read_text() == "one\n"

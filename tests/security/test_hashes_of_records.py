@@ -130,7 +130,7 @@ def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_
     )
     start = {
         "training": lambda: train(request(origin="secure", **common)),
-        "federation": lambda: averaging.federate(federation),
+        "federation": lambda: averaging.train_federation(federation),
     }
     with pytest.raises(ValueError, match="digits: a checkpoint under secure noise needs a dataset with a secret"):
         start[kind]()

@@ -139,7 +139,7 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
 
 
 def test_live_view_refuses_it(monkeypatch):
-    from leakbound.cli.steps.live import watching
+    from leakbound.cli.steps.watching import watching
 
     with pytest.raises(ConfigError, match="holds a password") as caught, watching(REFUSED[16]):
         pass

@@ -304,7 +304,7 @@ def test_folder_that_is_taken_is_left_as_it_is(project, taken):
     before = [files_in(folder) for folder in (other, out) if folder.is_dir()]
     outcome = publish("dpsgd-1")
     assert outcome.code == 2
-    assert "must not exist, or be an empty folder" in outcome.message
+    assert "is there already. Name a folder that is missing or empty" in outcome.message
     assert [files_in(folder) for folder in (other, out) if folder.is_dir()] == before
 
 

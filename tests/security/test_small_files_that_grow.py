@@ -24,7 +24,7 @@ from PIL import Image
 from leakbound import storage
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError
-from leakbound.jobs.plan.costs import read_costs
+from leakbound.jobs.plan.unit_costs import read_costs
 from leakbound.storage import TooLargeError, limits
 from leakbound.storage.parquet import ParquetSource
 from leakbound.training.checkpoint import Checkpoint

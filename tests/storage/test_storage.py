@@ -158,7 +158,7 @@ def test_file_without_a_seal_of_its_own_is_refused_unless_the_caller_says_so(tmp
         storage.seal_of(path).unlink()
     else:
         storage.seal_of(path).write_bytes(storage.seal_of(other).read_bytes() if seal else b"")
-    with pytest.raises(storage.DamagedFileError, match="has no seal" if seal is None else "its seal says"):
+    with pytest.raises(storage.DamagedFileError, match="no checksum file" if seal is None else "its seal says"):
         reader(path)
     if reader is not storage.check:
         reader(path, sealed=False)

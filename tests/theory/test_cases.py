@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from formulas import threshold_bits
 from leakbound import theory
 from leakbound.theory import Exchangeable, Release
 
@@ -94,7 +95,7 @@ def test_dependent_noise_is_at_least_as_useful_as_independent_noise(signal, budg
 
 @given(covariances(), st.floats(1e-3, 5.0))
 def test_utility_is_the_budget_and_the_shared_information_above_the_threshold(signal, above):
-    budget = theory.threshold_bits(signal) + above
+    budget = threshold_bits(signal) + above
     shared = signal.dual_total_correlation_bits / signal.n_clients
     optimum = theory.optimal_exchangeable_noise(signal, budget)
     assert optimum.utility_bits == pytest.approx(budget + shared, rel=1e-9)
@@ -104,7 +105,7 @@ def test_utility_is_the_budget_and_the_shared_information_above_the_threshold(si
 
 @given(covariances())
 def test_only_the_larger_mode_is_released_below_the_threshold(signal):
-    threshold = theory.threshold_bits(signal)
+    threshold = threshold_bits(signal)
     assume(threshold > 1e-3)
     optimum = theory.optimal_exchangeable_noise(signal, 0.5 * threshold)
     shared = signal.dual_total_correlation_bits / signal.n_clients

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
+from formulas import release_privacy_bits
 from leakbound import theory
 from leakbound.theory import Exchangeable, Problem
 
@@ -30,7 +31,7 @@ def exchangeable(variance: float, covariance: float, n: int, budget: float) -> t
 @given(problems())
 def test_convex_optimum_is_certified_and_within_every_budget(problem):
     optimum = theory.optimal_release(problem)
-    told = theory.release_privacy_bits(problem.signal, optimum.precision)
+    told = release_privacy_bits(problem.signal, optimum.precision)
     assert optimum.gap_bits <= 1e-6
     assert optimum.utility_bits <= optimum.bound_bits + 1e-9
     np.testing.assert_allclose(told, problem.mi_budgets_bits, rtol=1e-7)
@@ -45,7 +46,7 @@ def test_no_release_exceeds_the_cap_and_no_simpler_noise_the_optimum(problem):
     shared = theory.best_exchangeable_precision(problem)
     assert optimum <= theory.utility_cap_bits(problem) + 1e-9
     for simpler in (independent, shared):
-        told = theory.release_privacy_bits(problem.signal, simpler)
+        told = release_privacy_bits(problem.signal, simpler)
         assert (told <= problem.mi_budgets_bits * (1.0 + 1e-9)).all()
         assert theory.release_utility_bits(problem.signal, simpler) <= optimum + 1e-8
 

@@ -5,9 +5,20 @@ import pytest
 
 from leakbound import theory
 from leakbound.theory import Exchangeable, Release
-from leakbound.theory.printed import joint_bracket, joint_determinant
+from leakbound.theory.printed import joint_bracket, printed_bracket
 
 PAPER = Exchangeable(30.0, 2.0, 101)
+
+
+def joint_determinant(release: Release, *, as_printed: bool = False) -> float:
+    """|Cov(Yⁿ, X⁻ⁱ)|, of 2n − 1 rows, as Eq. (22) gives it; in plain numbers, so for few clients only.
+
+    Args:
+        release: Parameters and noise.
+        as_printed: By the paper's Eq. (22), which its Eq. (24) simplifies with another sign for odd n.
+    """
+    bracket = printed_bracket(release, -1) if as_printed else joint_bracket(release)
+    return bracket * (release.signal.difference * release.noise.difference) ** (release.signal.n_clients - 2)
 
 
 def full_determinant(signal: Exchangeable, noise: Exchangeable) -> float:

@@ -16,7 +16,8 @@ from leakbound.training import train
 from leakbound.training.client_steps import client_step, record_gradients
 from leakbound.training.dp import accounted, per_sample
 from leakbound.training.dp.per_sample import PrivateOptimizer
-from leakbound.training.dp.weighted_sums import divisible, weighted_sums
+from leakbound.training.dp.weighted_sums import weighted_sums
+from leakbound.training.known_layers import factorable
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
@@ -88,7 +89,7 @@ def test_clipped_sums_equal_those_of_opacus(digits, name, bound):
     """In float64, where a different formula cannot hide behind rounding."""
     model = models.build(name, 1, 10, torch_generator(0, "init")).double()
     images, labels = torch.from_numpy(digits.pool.images[:2]).double(), torch.from_numpy(digits.pool.labels[:2])
-    assert divisible(model)
+    assert factorable(model)
     weights = client_step(DPSGD(max_grad_norm=bound), 0.0).record_weights
     ours = weighted_sums(model, images, labels, lambda norms: weights(norms, 1e-6))
     expected = opacus_sums(model, images, labels, bound)
@@ -130,6 +131,11 @@ NETWORKS = {
     ),
     "a layer of another kind": layers(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.LayerNorm(8)),
     "groups": layers(torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 4, 2, groups=2), torch.nn.Flatten()),
+    "dilation": layers(torch.nn.Conv2d(1, 5, 2, dilation=2, padding=1), torch.nn.Flatten(), torch.nn.Linear(80, 4)),
+    "dilation, large weights": layers(
+        torch.nn.Conv2d(1, 64, 3, padding=1), torch.nn.Conv2d(64, 40, 3, padding=2, dilation=2), torch.nn.Flatten(),
+        torch.nn.Linear(640, 4),
+    ),
     "changed in place": layers(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(True), torch.nn.Linear(8, 4)),
     "rows that are no records": layers(torch.nn.Linear(4, 4), torch.nn.Flatten(), torch.nn.Linear(16, 4)),
     "called twice": Twice(),
@@ -172,7 +178,7 @@ def test_training_does_not_depend_on_how_many_records_are_held_at_once(request_f
 @pytest.mark.parametrize(("name", "least"), [("resnet10", 100), ("alexnet", 200), ("vgg16", 100)])
 def test_no_gradients_of_single_records_are_held_of_the_networks_of_the_studies(name, least):
     model = models.build(name, 3, 10, torch_generator(0, "init"))
-    assert divisible(model)
+    assert factorable(model)
     assert accounted.physical_batch(model, (3, 32, 32), "cpu") >= least
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, ParameterNoise, Stopped
 from leakbound.training import train
 from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.rates import COLUMNS, chosen_rates
+from leakbound.training.rates import RATE_COLUMNS, chosen_rates
 from leakbound.training.request import Slot
 from leakbound.training.sgd import StackLearner
 
@@ -52,7 +52,7 @@ def choice(accuracies, losses, rates=RATES, replicas=1):
 )
 def test_best_validation_accuracy_decides_then_loss_then_the_smaller_rate(accuracies, losses, expected):
     table = choice(accuracies, losses)
-    assert tuple(table.columns) == COLUMNS
+    assert tuple(table.columns) == RATE_COLUMNS
     assert table.loc[table["chosen"], "learning_rate"].tolist() == [expected]
     assert table["diverged"].tolist() == [math.isnan(value) for value in accuracies]
     pd.testing.assert_series_equal(

@@ -9,7 +9,7 @@ import torch
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
 from leakbound.training.cuda_graph import Replayed
-from leakbound.training.precision import full_precision, in_full_precision
+from leakbound.training.precision import full_precision
 from leakbound.training.sgd import StackLearner
 
 
@@ -172,16 +172,3 @@ def test_a_gpu_computes_in_full_precision_and_then_as_before(choose):
             flag.fp32_precision = value
         torch.backends.cuda.matmul.fp32_precision = first[2]
     assert precisions() == first
-
-
-def test_an_attack_computes_in_full_precision_on_the_device_that_it_is_given():
-    @in_full_precision
-    def attack(images, *, device="cpu"):
-        """What it does."""
-        return images, precisions()[:3]
-
-    before = precisions()
-    assert attack(1) == (1, before[:3])
-    assert attack(2, device="cuda") == (2, ["ieee"] * 3)
-    assert precisions() == before
-    assert attack.__doc__ == "What it does."

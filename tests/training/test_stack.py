@@ -34,7 +34,7 @@ def test_stack_gives_the_logits_and_gradients_of_its_networks(name, slots):
 @pytest.mark.parametrize("slots", [1, 3])
 def test_weights_in_one_row_of_memory_are_those_of_the_slots_and_follow_their_rates(slots):
     singles, rates = networks("lenet", slots), [0.5, 0.25, 0.125][:slots]
-    weights = stack.Weights(singles, rates, "cpu")
+    weights = stack.StackWeights(singles, rates, "cpu")
     images = torch.randn(slots, 3, 1, 32, 32, generator=torch_generator(0, "images"))
     labels = torch.randint(0, 10, (slots, 3), generator=torch_generator(0, "labels"))
     gradients = stack.gradients(weights.leaves, stack.forward(singles[0], weights.params, images), labels)
@@ -60,7 +60,7 @@ def test_a_fused_step_of_a_network_that_lays_its_channels_otherwise_is_a_plain_o
     model = ByPixel(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Conv2d(4, 6, 5), nn.Flatten(), nn.Linear(6 * 24 * 24, 10))
     images = torch.randn(1, 3, 3, 32, 32, generator=torch_generator(0, "images"))
     labels = torch.randint(0, 10, (1, 3), generator=torch_generator(0, "labels"))
-    weights = stack.Weights([model], [0.1], "cpu")
+    weights = stack.StackWeights([model], [0.1], "cpu")
     gradients = stack.gradients(weights.leaves, stack.forward(model, weights.params, images), labels)
     for leaf, gradient in zip(weights.leaves, gradients, strict=True):
         leaf.grad = gradient
@@ -84,7 +84,7 @@ class Shared(nn.Module):
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_gradients_of_a_step_share_no_memory(slots):
-    weights = stack.Weights([Shared() for _ in range(slots)], [1.0] * slots, "cpu")
+    weights = stack.StackWeights([Shared() for _ in range(slots)], [1.0] * slots, "cpu")
     logits = stack.forward(Shared(), weights.params, torch.zeros(slots, 2, 3, 1, 1))
     gradients = weights.parts(stack.gradients(weights.leaves, logits, torch.zeros(slots, 2, dtype=torch.int64)))
     before = gradients[1].clone()

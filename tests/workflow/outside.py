@@ -46,9 +46,10 @@ def train(request):
     return train_stack(request)
 
 
-def attack(weights, *, replicas, model, dataset, config, seed, slug, device="cpu"):
-    assert {len(value) for value in weights.values()} == {len(replicas)}
-    columns = {"replica": replicas, "variant": "guess", "unit": -1, "metric": "auc", "value": config.auc}
+def attack(request):
+    assert {len(value) for value in request.weights.values()} == {len(request.replicas)}
+    columns = {"replica": request.replicas, "variant": "guess", "unit": -1, "metric": "auc"}
+    columns["value"] = request.config.auc
     return pd.DataFrame(columns).assign(low=np.nan, high=np.nan), {}
 
 

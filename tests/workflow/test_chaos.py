@@ -69,7 +69,7 @@ def called_and_killed(project: Project, file: str, victim: str, moment: str) -> 
     assert not fault.exists(), result.stdout[-3000:] + result.stderr[-3000:]
     assert result.returncode == (-signal.SIGKILL if victim == "coordinator" else 1)
     with locks.opened(project.results / ".jobs.lock") as jobs:
-        locks.taken(jobs, wait=True)
+        locks.acquire(jobs, wait=True)
     return result
 
 
@@ -126,7 +126,7 @@ def finished_runs(database: Path) -> dict[str, int]:
 
 
 def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock(fresh):
-    code = "import sys, time; from pathlib import Path; from leakbound.jobs import coordination; "
+    code = "import sys, time; from pathlib import Path; from leakbound.jobs.processes import coordination; "
     code += "coordination.lead(Path(sys.argv[1])); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, fresh.results], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()

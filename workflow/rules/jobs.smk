@@ -11,7 +11,7 @@ from snakemake.logging import logger
 from leakbound.cli.launch import warm
 from leakbound.cli.launch.handover import WARM
 from leakbound.cli.steps.job_list import job_list
-from leakbound.cli.launch.screen import Screen
+from leakbound.jobs.processes.screen import Screen
 from leakbound.config import messages, reading
 from leakbound.jobs.processes import coordination
 from leakbound.jobs.paths import OUTPUTS, log_and_benchmark, names_of
@@ -59,8 +59,8 @@ def tell_what_came_out():
     for job in JOBS.of("report"):
         log = Path(ROOT, log_and_benchmark("report")[0].format(name=job.name))
         if log.is_file() and all(Path(path).is_file() for path in job.outputs.values()):
-            told = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
-            atexit.register(print, told, end="", file=sys.stderr)
+            output = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
+            atexit.register(print, output, end="", file=sys.stderr)
 
 
 def keep_notes_of_secrets():
@@ -130,7 +130,7 @@ def patterns(step):
 
 
 def parameters(step):
-    """All that a job of a step depends on beside its inputs, so that nothing else runs it again; and its files."""
+    """All that a job of a step depends on in addition to its inputs, so that nothing else runs it again; and its files."""
 
     def code(job):
         return code_fingerprint(step.module, *job.modules)

@@ -1,4 +1,4 @@
-# One rule for each step: all rules are alike, because a step's file says what tells its jobs from those of others.
+# One rule for each step: all rules are alike, because a step's file says what distinguishes its jobs from those of others.
 
 for step in JOBS.steps.values():
 

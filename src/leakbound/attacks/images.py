@@ -1,61 +1,20 @@
-"""Images of attackers: their pixels have a range, neighbouring ones are alike, and how near they come makes rows."""
+"""Searches for images: range of pixels, total variation, restarts where a search is stuck, and grids that bind."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound import metrics
-
 LARGEST_PIXEL = 1.0
 """Largest absolute value of a pixel on the networks' scale."""
-COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high", "status")
-_METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cosine": metrics.cosine}
+RESTARTS = 3
+"""Jittered starts after the first one."""
+EXTENSIONS = 3
+"""Factors of 10 by which a grid that binds is extended at one end."""
 
-
-def image_values(
-    truth: Float[np.ndarray, "n colors height width"],
-    candidates: Float[np.ndarray, "n colors height width"],
-    names: Sequence[str] = tuple(_METRICS),
-) -> dict[str, Float[np.ndarray, " n"]]:
-    """MSE, PSNR, SSIM and cosine of each candidate, by name.
-
-    Args:
-        truth: Images on [-1, 1].
-        candidates: What an attacker made of them, same scale. Values of an image are NaN if one of its
-            pixels is not finite.
-        names: Those that are asked for: mse, psnr, ssim, cosine.
-    """
-    finite = np.isfinite(candidates).all(axis=(1, 2, 3))
-    values = {name: np.full(len(truth), np.nan) for name in names}
-    if finite.any():
-        for name, column in values.items():
-            column[finite] = _METRICS[name](truth[finite], candidates[finite])
-    return values
-
-
-def rows(
-    replica: int,
-    variant: str,
-    units: Iterable[int],
-    values: dict[str, Float[np.ndarray, " n"]],
-    status: str | Sequence[str] = "",
-) -> pd.DataFrame:
-    """One row per unit and metric, without intervals.
-
-    Args:
-        replica: Which model was attacked.
-        variant: Which attacker or control.
-        units: Class or image index of each value.
-        values: Metric name to one value per unit.
-        status: Of all units or of each, of :mod:`leakbound.attacks.status`; empty for a valid one.
-    """
-    table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(["unit", "status"], var_name="metric")
-    table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
-    # Without an interval, low and high are empty columns.
-    return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]
+_JITTER = 0.1  # standard deviation of the first jitter on the networks' scale; each next one has twice as much
+_MATERIAL = 0.01  # share of the error by which an edge is better than all that lies inside, else it does not bind
 
 
 def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, " n"]:
@@ -73,3 +32,28 @@ def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Ten
     horizontal = images[..., :, 1:] - images[..., :, :-1]
     vertical = images[..., 1:, :] - images[..., :-1, :]
     return horizontal.abs().flatten(1).mean(1) + vertical.abs().flatten(1).mean(1)
+
+
+def jittered(
+    start: Float[Tensor, "n colors height width"], attempt: int, generator: torch.Generator
+) -> Float[Tensor, "n colors height width"]:
+    """Starts with Gaussian noise on them, kept inside [-1, 1].
+
+    Args:
+        start: First starts.
+        attempt: 1 for the first restart; each next one jumps twice as far.
+        generator: On the CPU; draws the noise.
+    """
+    noise = torch.randn(start.shape, generator=generator, dtype=start.dtype).to(start.device)
+    return (start + _JITTER * 2 ** (attempt - 1) * noise).clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
+
+
+def largest_binds(errors: Sequence[float]) -> bool:
+    """True if the last setting of a grid is best, by more than a hundredth of the error.
+
+    Args:
+        errors: Error of each setting in the order of the grid, infinite or NaN where it gave no result. A grid of one
+            setting does not bind: nothing else was asked for.
+    """
+    inside = [error for error in errors[:-1] if error == error]
+    return bool(inside) and errors[-1] < (1 - _MATERIAL) * min(inside)

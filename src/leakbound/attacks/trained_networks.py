@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
+from leakbound.attacks.attack_request import Attacked, AttackRequest
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,21 @@ class Networks:
 
 
 @torch.no_grad()
-def load(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Replace the parameters of a network by ``weights``, name to values."""
     for name, parameter in network.named_parameters():
         parameter.copy_(weights[name])
 
 
-def attack_networks(networks: Networks, function: Callable[..., Attacked], *, with_rates: bool = False) -> Attacked:
+def attack_networks(
+    networks: Networks, function: Callable[[AttackRequest[Any]], Attacked], request: AttackRequest[Any]
+) -> Attacked:
     """Attack networks in groups that hold at most one of each replica: the chosen ones, then recipe by recipe.
 
     Args:
         networks: The networks.
-        function: Attack, which is given ``weights`` (group, ...) and ``replicas``, the replica of each.
-        with_rates: Whether it is also given ``learning_rates``, that of each, and ``lengths`` where there are several.
+        function: Attack.
+        request: Its arguments but those that say which networks are attacked.
 
     Returns:
         Rows of all, with the columns of ``networks.rates`` that say which, and the arrays of the chosen ones.
@@ -48,12 +50,16 @@ def attack_networks(networks: Networks, function: Callable[..., Attacked], *, wi
     rates = networks.rates.reset_index(drop=True)
     recipe = [name for name in ("learning_rate", "length") if name in rates]
     others = rates[~rates["chosen"]].groupby(recipe, sort=True)
-    groups = [rates[rates["chosen"]], *(group for _, group in others)]
     tables, kept = [], []
-    for group in groups:
-        weights = {name: values[group.index.tolist()] for name, values in networks.weights.items()}
-        told = {f"{name}s": group[name].tolist() for name in recipe} if with_rates else {}
-        rows, arrays = function(weights=weights, replicas=group["replica"].tolist(), **told)
+    for group in (rates[rates["chosen"]], *(group for _, group in others)):
+        asked = replace(
+            request,
+            weights={name: values[group.index.tolist()] for name, values in networks.weights.items()},
+            replicas=group["replica"].tolist(),
+            learning_rates=group["learning_rate"].tolist(),
+            lengths=group["length"].tolist() if "length" in group else (),
+        )
+        rows, arrays = function(asked)
         tables.append(rows.merge(group[["replica", *recipe, "chosen"]], on="replica", how="left"))
         kept.append(arrays)
     return pd.concat(tables, ignore_index=True), kept[0]

@@ -28,9 +28,12 @@ class Association(ClaimOptions):
 
 
 def associate(sign: int, rows: pd.DataFrame, options: Association) -> Blocks:
-    """Spearman's ρ of two quantities over the levels of each replica.
+    """Correlate two quantities over the levels of each replica by Spearman's ρ.
 
-    ``sign`` is 1 if they are claimed to go together, -1 if against each other.
+    Args:
+        sign: 1 if they are claimed to go together, -1 if against each other.
+        rows: Rows of one dataset and network.
+        options: Conditions of both quantities.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one run and replica.
@@ -42,16 +45,16 @@ def associate(sign: int, rows: pd.DataFrame, options: Association) -> Blocks:
     most = int(both.groupby("replica").size().max()) if len(both) else 0
     if most < 2:
         raise EmptySelectionError("no replica has both quantities at several levels")
-    found: dict[int, float] = {}
+    correlations: dict[int, float] = {}
     for replica, group in both.groupby("replica"):
         if len(group) == most:
             x, y = (group[name].to_numpy(float)[np.newaxis] for name in ("x", "y"))
-            found[replica] = rank_correlation(x, y).item()
+            correlations[replica] = rank_correlation(x, y).item()
     return Blocks(
-        pd.DataFrame({"correlation": found}),
+        pd.DataFrame({"correlation": correlations}),
         sign,
         f"sign flips; effect: mean rank correlation over {most} levels",
-        left_out=both["replica"].nunique() - len(found),
+        left_out=both["replica"].nunique() - len(correlations),
     )
 
 

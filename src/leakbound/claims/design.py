@@ -21,7 +21,7 @@ class Design:
         delta: Smallest effect of interest.
         spreads: Standard deviation between blocks of each comparison, of which all must hold.
         steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted by.
-        levels: Values along a trend whose ranks are tested; 0 for tests of means.
+        levels: Values along a trend whose ranks are tested. 0 for tests of means.
         level: Level of the test.
         share: Part of the blocks that must show the effect by themselves, whichever datasets they are of.
     """
@@ -35,7 +35,7 @@ class Design:
     share: float = 1.0
 
     def smallest_p(self, blocks: int) -> float:
-        """Least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided and half of it one-sided."""
+        """Find the least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided or half of it."""
         return smallest_p(self._deciding(blocks)) / (1 if self.rule == "beyond" else 2)
 
     def _deciding(self, blocks: int) -> int:
@@ -43,7 +43,7 @@ class Design:
         return math.floor(self.share * blocks + 1e-9)
 
     def power(self, blocks: int, times: float = 2.0) -> float:
-        """Chance that so many blocks see an effect of ``times`` delta.
+        """Compute the chance that so many blocks see an effect of ``times`` delta.
 
         Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot reach the
         level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the blocks where noise is
@@ -54,7 +54,7 @@ class Design:
         Returns:
             Chance, NaN where a spread is not known.
         """
-        if not self.spreads or any(math.isnan(one) for one in self.spreads):
+        if not self.spreads or any(math.isnan(spread) for spread in self.spreads):
             return math.nan
         one_sided = self.rule != "beyond"
         if self.smallest_p(blocks) > self.level:
@@ -62,12 +62,20 @@ class Design:
         shift = (times - one_sided) * self.delta
         efficiency = 3 * self.levels / (math.pi * (self.levels + 1)) if self.levels else 1.0
         tail = self.level if one_sided else self.level / 2
-        missed = [1 - _power(shift, one / math.sqrt(efficiency), self._deciding(blocks), tail) for one in self.spreads]
-        missed += [1 - _power((1 + times * width) * self.delta, one, blocks, _STEP_LEVEL) for one, width in self.steps]
+        missed = [
+            1 - _power(shift, spread / math.sqrt(efficiency), self._deciding(blocks), tail) for spread in self.spreads
+        ]
+        missed += [
+            1 - _power((1 + times * width) * self.delta, spread, blocks, _STEP_LEVEL) for spread, width in self.steps
+        ]
         return max(0.0, 1 - sum(missed))
 
     def needed(self, times: float = 2.0) -> int | None:
-        """Least number of blocks with power .8 to see ``times`` delta; None if 1,000 are too few or it is not known."""
+        """Find the least number of blocks with power .8 to see ``times`` delta.
+
+        Returns:
+            Number of blocks, None if 1,000 are too few or the spread is not known.
+        """
         if not self.power(MOST, times) >= ENOUGH:
             return None
         low, high = 1, MOST

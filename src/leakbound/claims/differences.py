@@ -1,4 +1,4 @@
-"""Claims about differences: one series above another one or above a number, or hardly; closed forms that agree."""
+"""Claims about differences: one series above another one or above a number, or hardly, and closed forms that agree."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Compared(ClaimOptions):
         return self
 
     def compared(self) -> set[str]:
-        """Columns in which the two series differ, so that their values are not different blocks."""
+        """List the columns in which the two series differ, so that their values are not different blocks."""
         return {column for column in super().compared() if self.b is None or self.a.get(column) != self.b.get(column)}
 
 
 class Difference(Compared):
-    """One series above another one, or above a number; or at most as high."""
+    """One series above another one, or above a number, or at most as high."""
 
     exact: bool = False
     """Set where the rows leave nothing to chance: no match may go against the claim by more than rounding."""
@@ -59,9 +59,12 @@ class Identity(Compared):
 
 
 def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exact:
-    """Difference of two series in each replica, averaged over the matches.
+    """Compare two series in each replica, averaged over the matches.
 
-    ``sign`` is 1 if the first series is claimed to be larger, -1 if smaller.
+    Args:
+        sign: 1 if the first series is claimed to be larger, -1 if smaller.
+        rows: Rows of one dataset and network.
+        options: Conditions of both series.
 
     Raises:
         SelectionError: If a column is missing.
@@ -74,7 +77,7 @@ def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exac
 
 
 def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact:
-    """Difference of two series in each replica, claimed to be at most delta: either way, or upward.
+    """Compare two series in each replica, whose difference is claimed to be at most delta: either way, or upward.
 
     One without chance (``exact``) is at most 0, up to rounding: a bound that may be reached.
 
@@ -89,7 +92,7 @@ def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact
 
 
 def identify(rows: pd.DataFrame, options: Identity) -> Exact:
-    """Largest relative difference of two closed forms.
+    """Find the largest relative difference of two closed forms.
 
     Raises:
         SelectionError: If a column is missing.

@@ -40,7 +40,7 @@ def mean_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
 def median_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
     """Estimate the median over replicas with the exact interval between two order statistics.
 
-    It serves quantities without a lower bound. Fewer than 6 values allow no such interval of 95 %; their whole range,
+    It serves quantities without a lower bound. Fewer than 6 values allow no such interval of 95 %. Their whole range,
     which holds the median with probability 1 − 2^(1−n), takes its place. The ends are NaN for a single value.
 
     Args:

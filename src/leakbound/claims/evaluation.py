@@ -28,11 +28,11 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
     """Test the claims of a figure on its rows.
 
     A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
-    compared. A claim's verdict is that over the blocks of all datasets and models; the p-values of a figure's claims
+    compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a figure's claims
     are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
-    in the figure with probability at most ``alpha``. Verdicts on the datasets stand beside it, Holm-corrected over the
+    in the figure with probability at most ``alpha``. Verdicts on the datasets are added, Holm-corrected over the
     datasets of the claim. At least half of the datasets must show what is reproduced or contradicted
-    (:func:`leakbound.claims.judging.subsets`); where fewer do, or some significantly oppose the claim's verdict
+    (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some significantly oppose the claim's verdict
     (:func:`leakbound.claims.judging.opposed`), it is *mixed*. Statements about closed forms hold or fail without
     chance: their p-value is 0 or 1 and stays out of the correction, and one that holds for some settings alone is
     *mixed*.
@@ -49,37 +49,36 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
         and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t with the share of
         each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is the chance that so many blocks
         see an effect of 2 delta, given the spread between them and the least favourable of Holm's levels, and
-        ``blocks_needed`` the number with power .8; both are missing for closed forms and where the spread is not known.
+        ``blocks_needed`` the number with power .8. Both are missing for closed forms and where the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
         SelectionError: If a claim's condition names an unknown column.
     """
-    found = [measured(figure, claim, rows) for claim in figure.claims]
+    findings = [measured(figure, claim, rows) for claim in figure.claims]
     judged = [
-        judge(one, claim.smallest_effect(), generator_of("claim", figure.paper, figure.id, claim.id))
-        if isinstance(one, Blocks)
+        judge(finding, claim.smallest_effect(), generator_of("claim", figure.paper, figure.id, claim.id))
+        if isinstance(finding, Blocks)
         else None
-        for claim, one in zip(figure.claims, found, strict=True)
+        for claim, finding in zip(figure.claims, findings, strict=True)
     ]
-    adjusted = zip(
-        *(holm([getattr(one, p) for one in judged if one is not None]) for p in ("p_value", "pooled")), strict=True
-    )
-    level = alpha / max(1, sum(one is not None for one in judged))
+    tested = [result for result in judged if result is not None]
+    adjusted = zip(*(holm([getattr(result, p) for result in tested]) for p in ("p_value", "pooled")), strict=True)
+    level = alpha / max(1, len(tested))
     table: list[dict[str, Any]] = []
-    for claim, one, pooled in zip(figure.claims, found, judged, strict=True):
+    for claim, finding, pooled in zip(figure.claims, findings, judged, strict=True):
         stated: dict[str, Any] = {"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text}
         stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": claim.delta is None}
-        if pooled is not None and isinstance(one, Blocks):
-            own = _of_datasets(claim, one, alpha, generator_of)
+        if pooled is not None and isinstance(finding, Blocks):
+            verdicts = _of_datasets(claim, finding, alpha, generator_of)
             p_adjusted, p_pooled = next(adjusted)
-            row = _row(claim, one, pooled, p_adjusted, alpha, level)
-            own.append(row | _of_all(claim, one, replace(pooled, p_value=p_pooled), row, alpha))
-        elif isinstance(one, str):
-            own = [{"verdict": "undecided", "detail": f"nothing to compare: {one}", "blocks": 0}]
-        elif isinstance(one, dict):
-            own = _exact(one)
-        table += [{**stated, "dataset": OVERALL, "model": OVERALL, **row} for row in own]
+            row = _row(claim, finding, pooled, p_adjusted, alpha, level)
+            verdicts.append(row | _of_all(claim, finding, replace(pooled, p_value=p_pooled), row, alpha))
+        elif isinstance(finding, str):
+            verdicts = [{"verdict": "undecided", "detail": f"nothing to compare: {finding}", "blocks": 0}]
+        elif isinstance(finding, dict):
+            verdicts = _exact(finding)
+        table += [{**stated, "dataset": OVERALL, "model": OVERALL, **row} for row in verdicts]
     types: dict[str, Any] = {**dict.fromkeys((*_NUMBERS, "delta", "power"), float), "blocks": "int64"}
     return pd.DataFrame(table, columns=list(COLUMNS)).astype({**types, "blocks_needed": "Int64", "exact": bool})
 
@@ -87,7 +86,15 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
 ) -> Blocks | dict[tuple[str, str], Exact] | str:
-    """Findings of a claim's test in the rows of a figure: blocks of all settings, closed forms, or a reason.
+    """Run a claim's test on the rows of a figure.
+
+    Args:
+        figure: Entry of the catalogue.
+        claim: One of its claims.
+        rows: The table that the figure's conditions choose from.
+
+    Returns:
+        Blocks of all settings, or the statement of each setting of a closed form, or why there is nothing to compare.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -99,11 +106,11 @@ def measured(
     blocks: dict[tuple[str, str], Blocks] = {}
     exact: dict[tuple[str, str], Exact] = {}
     reason = "no rows"
-    for setting, own in _settings(rows_of(figure, rows), compared):
+    for setting, group in _settings(rows_of(figure, rows), compared):
         if claim.decibels:
-            own = own[own["value"] > 0].assign(value=lambda kept: 10 * np.log10(kept["value"]))
+            group = group[group["value"] > 0].assign(value=lambda kept: 10 * np.log10(kept["value"]))
         try:
-            result = test(own, options=claim.options)
+            result = test(group, options=claim.options)
             if isinstance(result, Exact):
                 exact[setting] = result
                 continue
@@ -119,7 +126,7 @@ def measured(
 
 
 def compared_by(claim: ClaimConfig) -> set[str]:
-    """Columns along which a claim compares, so that their values are not different blocks.
+    """List the columns along which a claim compares, so that their values are not different blocks.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -132,9 +139,9 @@ def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[st
     """Finite rows of each dataset and model, each empty where the table has none or the claim compares them."""
     rows = rows[np.isfinite(rows["value"])]
     columns = [column for column in _FACETS if column in rows.columns and column not in compared]
-    for key, own in split(rows, columns).items():
+    for key, group in split(rows, columns).items():
         values = dict(zip(columns, map(str, key), strict=True))
-        yield (values.get("dataset", ""), values.get("model", "")), own.reset_index(drop=True)
+        yield (values.get("dataset", ""), values.get("model", "")), group.reset_index(drop=True)
 
 
 def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf) -> list[dict[str, Any]]:
@@ -142,20 +149,20 @@ def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of:
     datasets = [name for name in names(blocks) if name]
     parts = [part(blocks, name) for name in datasets]
     judged = [
-        judge(own, claim.smallest_effect(), generator_of("claim", claim.id, name))
-        for name, own in zip(datasets, parts, strict=True)
+        judge(subset, claim.smallest_effect(), generator_of("claim", claim.id, name))
+        for name, subset in zip(datasets, parts, strict=True)
     ]
-    adjusted = holm([one.p_value for one in judged])
+    adjusted = holm([result.p_value for result in judged])
     rows = []
-    for name, own, one, p_adjusted in zip(datasets, parts, judged, adjusted, strict=True):
-        models = list(dict.fromkeys(own.effects.index.get_level_values("model")))
-        row = _row(claim, own, one, p_adjusted, alpha, alpha / len(datasets))
+    for name, subset, result, p_adjusted in zip(datasets, parts, judged, adjusted, strict=True):
+        models = list(dict.fromkeys(subset.effects.index.get_level_values("model")))
+        row = _row(claim, subset, result, p_adjusted, alpha, alpha / len(datasets))
         rows.append({**row, "dataset": name, "model": models[0] if len(models) == 1 else OVERALL})
     return rows
 
 
 def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float) -> dict[str, Any]:
-    """Changes of a claim's row over all blocks where its datasets disagree; ``pooled`` has their adjusted p."""
+    """Changes of a claim's row over all blocks where its datasets disagree, by their pooled adjusted p."""
     delta, reached = claim.smallest_effect(), row["verdict"]
     whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
     if against := opposed(blocks, whole, delta, alpha):
@@ -163,8 +170,8 @@ def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, A
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
         shown, half = speaking(blocks, pooled.direction, delta, alpha), -(-len(names(blocks)) // 2)
-        some = f"shown by {', '.join(shown)}" if 0 < len(shown) < half else f"{whole} by all datasets together"
-        detail = f"{some}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
+        reason = f"shown by {', '.join(shown)}" if 0 < len(shown) < half else f"{whole} by all datasets together"
+        detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
         return {"verdict": "mixed" if 0 < len(shown) < half else reached, "detail": f"{row['detail']}; {detail}"}
     return {}
 
@@ -172,7 +179,7 @@ def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, A
 def _row(
     claim: ClaimConfig, blocks: Blocks, judged: Judged, p_adjusted: float, alpha: float, level: float
 ) -> dict[str, Any]:
-    """Columns of judged blocks, with their verdict; ``level`` is the least favourable of Holm's."""
+    """Columns of judged blocks, with their verdict, and their power at Holm's least favourable level."""
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level)
     reached = verdict(judged, blocks.rule, p_adjusted, delta, alpha)
@@ -184,8 +191,8 @@ def _row(
         notes.append(falling if judged.direction else "ranks and means go different ways")
     text = claim.text
     if reached in ("undecided", "negligible") and (least := design.smallest_p(judged.blocks)) > level:
-        few = f"too few to tell an effect at {level:.2g}"
-        notes.append(f"{few}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
+        reason = f"too few to tell an effect at {level:.2g}"
+        notes.append(f"{reason}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
         if reached == "undecided":  # an interval may lie wholly on one side, and readers ask why it decides nothing
             text += f" With {judged.blocks} blocks no p below {least:.2g} is possible."
     if blocks.rule != "beyond" or reached == "negligible":
@@ -196,25 +203,27 @@ def _row(
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
 
 
-def _exact(found: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
+def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
     """A row for each setting of a closed form that has datasets, then the one over all: the weakest speaks for it."""
     rows = [
-        {"dataset": dataset, "model": model, **_exact_row(one), "verdict": _exact_verdict([one])}
-        for (dataset, model), one in found.items()
+        {"dataset": dataset, "model": model, **_exact_row(statement), "verdict": _exact_verdict([statement])}
+        for (dataset, model), statement in statements.items()
         if dataset
     ]
-    weakest = next((one for one in found.values() if not one.holds), next(iter(found.values())))
-    return [*rows, {**_exact_row(weakest), "verdict": _exact_verdict(list(found.values()))}]
+    weakest = next(
+        (statement for statement in statements.values() if not statement.holds), next(iter(statements.values()))
+    )
+    return [*rows, {**_exact_row(weakest), "verdict": _exact_verdict(list(statements.values()))}]
 
 
-def _exact_row(found: Exact) -> dict[str, Any]:
+def _exact_row(statement: Exact) -> dict[str, Any]:
     """Columns of a statement without chance but for its verdict."""
-    p_value = 0.0 if found.holds else 1.0
-    numbers = {"effect": found.effect, "p_value": p_value, "p_adjusted": p_value}
-    return {**numbers, "blocks": 0, "exact": True, "detail": f"exact: {found.detail}"}
+    p_value = 0.0 if statement.holds else 1.0
+    numbers = {"effect": statement.effect, "p_value": p_value, "p_adjusted": p_value}
+    return {**numbers, "blocks": 0, "exact": True, "detail": f"exact: {statement.detail}"}
 
 
-def _exact_verdict(found: list[Exact]) -> str:
+def _exact_verdict(statements: list[Exact]) -> str:
     """Verdict on a statement that holds in all settings, in none, or in some."""
-    held = [one.holds for one in found]
+    held = [statement.holds for statement in statements]
     return "reproduced" if all(held) else "mixed" if any(held) else "contradicted"

@@ -35,7 +35,7 @@ class Front(ClaimOptions):
 
 
 def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
-    """Area that one front dominates minus each other's, in each replica.
+    """Compare the area that one front dominates with each other's, in each replica.
 
     A front of more points dominates more though none of them is better, by more steps and by more luck, and a part of
     its points dominates less where some of them are alike. Only fronts of equally many points are therefore compared.
@@ -51,7 +51,9 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     rows = select(rows, options.where)
     points = both_quantities(rows, options.x, options.y)
     signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])
-    fronts = {_named(one): select_or_nothing(points, one) for one in (options.best, *options.against)}
+    fronts = {
+        _named(conditions): select_or_nothing(points, conditions) for conditions in (options.best, *options.against)
+    }
     fronts = {name: front for name, front in fronts.items() if len(front)}
     best = _named(options.best)
     if best not in fronts or len(fronts) < 2:
@@ -64,9 +66,9 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
         )
     areas = {
         name: {
-            replica: hypervolume(signs * own[["x", "y"]].to_numpy(float), signs * options.reference)
-            for replica, own in front.groupby("replica")
-            if len(own) == counts[name]
+            replica: hypervolume(signs * members[["x", "y"]].to_numpy(float), signs * options.reference)
+            for replica, members in front.groupby("replica")
+            if len(members) == counts[name]
         }
         for name, front in fronts.items()
     }
@@ -80,7 +82,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
 def _named(conditions: Conditions) -> str:
     """A front by the values of its conditions."""
     values = [value if isinstance(value, list | tuple) else [value] for value in conditions.values()]
-    return " ".join("+".join(str(one) for one in value) for value in values)
+    return " ".join("+".join(str(item) for item in value) for value in values)
 
 
 front = ClaimTest("front", Front, rank_fronts)

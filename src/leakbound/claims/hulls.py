@@ -7,11 +7,11 @@ from jaxtyping import Float
 
 
 def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
-    """Area that a two-dimensional front dominates, where more is better along both axes.
+    """Compute the area that a two-dimensional front dominates, where more is better along both axes.
 
     Args:
-        points: Points of the front; dominated ones add nothing.
-        reference: Corner from which the area is measured; points that do not exceed it along both axes add nothing.
+        points: Points of the front. Dominated ones add nothing.
+        reference: Corner from which the area is measured. Points that do not exceed it along both axes add nothing.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -27,7 +27,7 @@ def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "
 def recipe_front(
     recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Most utility that recipes reach at each leakage, mixtures of them included.
+    """Find the most utility that recipes reach at each leakage, mixtures of them included.
 
     Who publishes one recipe's model with probability p, else another's, has on average p times the one's leakage and
     utility and 1 − p times the other's, so what recipes reach lies on and under their concave hull, not under a
@@ -53,12 +53,12 @@ def recipe_front(
 def beyond_front(
     recipes: Float[np.ndarray, "2 n 2"], reference: Float[np.ndarray, "2 m 2"], guess: Float[np.ndarray, " 2"]
 ) -> tuple[float, float]:
-    """Utility of one front above another at equal leakage, chosen in one experiment and judged in another.
+    """Measure the utility of one front above another at equal leakage, chosen in one experiment and judged in another.
 
     The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of both fronts
     that leak alike there are compared in the second one: the difference of their utilities, less that of their leakages
     at the mean slope of both fronts. This is linear in what the second experiment measured, so luck in it, or in the
-    choice, favors neither front, whatever their numbers of recipes; the best of many noisy recipes would.
+    choice, favors neither front, whatever their numbers of recipes. The best of many noisy recipes would.
 
     Args:
         recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.
@@ -73,19 +73,19 @@ def beyond_front(
         ValueError: If a coordinate is not finite.
     """
     fronts, ends = [], []
-    for chosen, judged in ([_recipes(one, guess) for one in both] for both in (recipes, reference)):
+    for chosen, judged in ([_recipes(part, guess) for part in both] for both in (recipes, reference)):
         corners = _corners(chosen)
-        own = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
-        if not own:
+        trained = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
+        if not trained:
             return math.nan, 0.0
         fronts.append((chosen[corners], judged[corners]))
-        ends.append(chosen[[own[0], own[-1]], 0])
+        ends.append(chosen[[trained[0], trained[-1]], 0])
     low, high = max(first for first, _ in ends), min(last for _, last in ends)
     if low > high:
         return math.nan, 0.0
     knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
     at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # all is linear from one knot to the next
-    utility, leakage, slope = (np.array(one) for one in zip(*(_mixed(at, *front) for front in fronts), strict=True))
+    utility, leakage, slope = (np.array(part) for part in zip(*(_mixed(at, *front) for front in fronts), strict=True))
     heights = utility[0] - utility[1] - slope.mean(axis=0) * (leakage[0] - leakage[1])
     return float(np.average(heights, weights=np.diff(knots) if low < high else None)), float(high - low)
 

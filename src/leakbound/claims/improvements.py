@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 IDENTITY = ("run", "dataset", "model", "defense", "level", "rounds", "batch_size")
-"""Columns that tell runs apart."""
+"""Columns that distinguish runs."""
 SETTING = ("dataset", "model", "rounds", "batch_size")
 """Columns that a run shares with its undefended counterpart."""
 NETWORK = ("replica", "learning_rate", "length")
-"""Columns that tell networks of a run apart."""
+"""Columns that distinguish networks of a run."""
 ALL = -1
 """Unit of a summary over units, and replica of a statement about all replicas."""
 
@@ -21,7 +21,14 @@ Values = float | np.ndarray
 
 
 def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Improvements over the undefended run, network by network, and the gap that membership inference lives on."""
+    """Derive improvements over the undefended run, network by network, and the gap between accuracies.
+
+    Args:
+        rows: Tidy rows of all runs.
+
+    Returns:
+        A table for each derived metric that has values.
+    """
     aucs = _per_network(rows, "membership", "strongest", "auc")
     errors = _per_network(rows, "model_inversion", "printed", "mse")
     train, test = (_per_network(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
@@ -82,9 +89,9 @@ def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, A
 
 
 def imp_mia(auc: Values, auc_undefended: Values) -> Values:
-    """Improvement against membership inference, (AUC₀ − AUC) / AUC₀ with AUC₀ of the undefended model.
+    """Compute the improvement against membership inference, (AUC₀ − AUC) / AUC₀ with AUC₀ of the undefended model.
 
-    It is 0 for no improvement; a perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
+    It is 0 for no improvement. A perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
 
     Source:
         Tan et al. 2024, Sec. 6.1.
@@ -93,7 +100,7 @@ def imp_mia(auc: Values, auc_undefended: Values) -> Values:
 
 
 def imp_dra(error: Values, error_undefended: Values) -> Values:
-    """Improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
+    """Compute the improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
 
     It credits a defense for every step by which the attack ends farther off, though the attack may have learned nothing
     in either case. With errors bounded by that of the attack's start, min(MSE, MSE of the start), it counts only what
@@ -104,7 +111,7 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
         error_undefended: MSE₀ without a defense, same units.
 
     Returns:
-        0 for no improvement, at most 1; negative where the defense helps the attacker.
+        0 for no improvement, at most 1, and negative where the defense helps the attacker.
 
     Source:
         Tan et al. 2024, Sec. 6.1.
@@ -113,7 +120,7 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
 
 
 def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
-    """General defense capability, the mean of both improvements, (IMP_MIA + IMP_DRA) / 2.
+    """Compute the general defense capability, the mean of both improvements, (IMP_MIA + IMP_DRA) / 2.
 
     IMP_DRA is that of errors as they are for the figure as printed, of bounded ones for the one by gain.
 

@@ -24,7 +24,7 @@ class Judged:
     """Effect over blocks and what speaks for it.
 
     Args:
-        effect: Mean over blocks, in the claim's unit; of fronts the difference from the decisive other.
+        effect: Mean over blocks, in the claim's unit. Of fronts the difference from the decisive other.
         low: Lower end of its 95 % interval.
         high: Upper end.
         low_90: Lower end of the 90 % interval, which two one-sided tests of equivalence stand for.
@@ -50,43 +50,43 @@ class Judged:
 
 
 def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
-    """Blocks of several (dataset, model) as one table, with these as the first parts of its index."""
+    """Join the blocks of several (dataset, model) in one table, with these as the first parts of its index."""
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
         return pd.concat(kept, names=[*STRATUM, "replica"]) if kept else None
 
-    found = list(settings.values())
-    effects = joined([one.effects for one in found])
+    parts = list(settings.values())
+    effects = joined([blocks.effects for blocks in parts])
     assert effects is not None  # there is at least one setting
     return replace(
-        max(found, key=lambda one: one.levels),
+        max(parts, key=lambda blocks: blocks.levels),
         effects=effects,
-        scores=joined([one.scores for one in found]),
-        steps=joined([one.steps for one in found]),
-        widths={name: width for one in found for name, width in one.widths.items()},
-        left_out=sum(one.left_out for one in found),
+        scores=joined([blocks.scores for blocks in parts]),
+        steps=joined([blocks.steps for blocks in parts]),
+        widths={name: width for blocks in parts for name, width in blocks.widths.items()},
+        left_out=sum(blocks.left_out for blocks in parts),
     )
 
 
 def part(blocks: Blocks, *datasets: str) -> Blocks:
-    """The blocks of some datasets."""
+    """Choose the blocks of certain datasets."""
 
-    def own(table: pd.DataFrame | None) -> pd.DataFrame | None:
+    def chosen(table: pd.DataFrame | None) -> pd.DataFrame | None:
         return None if table is None else table[table.index.get_level_values("dataset").isin(datasets)]
 
-    effects = own(blocks.effects)
+    effects = chosen(blocks.effects)
     assert effects is not None
-    return replace(blocks, effects=effects, scores=own(blocks.scores), steps=own(blocks.steps))
+    return replace(blocks, effects=effects, scores=chosen(blocks.scores), steps=chosen(blocks.steps))
 
 
 def names(blocks: Blocks) -> list[str]:
-    """The datasets of blocks."""
+    """List the datasets of blocks."""
     return list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))
 
 
 def subsets(blocks: Blocks) -> Iterator[Blocks]:
-    """Blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
+    """List the blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
 
     If fewer did, those that do not would fill one of these subsets, so that the largest of their p-values errs no more
     often than one of them.
@@ -101,10 +101,16 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
 
 
 def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judged:
-    """Test blocks by sign flips; ``generator`` draws signs where there are too many blocks for all of them."""
+    """Test blocks by sign flips.
+
+    Args:
+        blocks: Blocks of all settings.
+        delta: Smallest effect of interest.
+        generator: Draws signs where there are too many blocks for all of them.
+    """
     name, pooled, direction = _tested(blocks, delta, generator)
-    found = [_tested(some, delta, generator) for some in subsets(blocks)] if len(names(blocks)) > 2 else []
-    p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in found)])
+    results = [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
+    p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in results)])
     values, strata = _column(blocks.effects, name)
     low_90, high_90 = interval(values, strata, 0.9)
     return Judged(
@@ -121,7 +127,7 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
 
 
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: float) -> str:
-    """Verdict on a claim or on one dataset of it.
+    """Reach the verdict on a claim or on one dataset of it.
 
     *negligible* where the 90 % interval of the effect lies inside ±delta; *reproduced* or *contradicted* where the
     adjusted p-value is below ``alpha``, by the direction; *undecided* otherwise, and for a trend of which a step may
@@ -138,16 +144,16 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: 
 
 
 def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str]:
-    """Datasets that significantly speak against a pooled verdict, or some against others.
+    """List the datasets that significantly speak against a pooled verdict, or that contradict each other.
 
     By Student's t of the blocks' effects, Holm-corrected over the datasets: sign flips of a dataset's few blocks can
     seldom reach a level at all, and a dataset that opposes would never be seen. An effect that is negligible on a
     dataset speaks neither way.
 
     Returns:
-        Names of datasets; none where all that speak agree with the verdict.
+        Names of datasets, none where all that speak agree with the verdict.
     """
-    claimed, otherwise = (speaking(blocks, way, delta, alpha) for way in (1, -1))
+    claimed, otherwise = (speaking(blocks, direction, delta, alpha) for direction in (1, -1))
     if pooled == "reproduced":
         return otherwise
     if pooled == "contradicted":
@@ -155,27 +161,29 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
     return [*claimed, *otherwise] if claimed and otherwise else []
 
 
-def speaking(blocks: Blocks, way: int, delta: float, alpha: float) -> list[str]:
-    """Datasets that speak significantly for the claimed direction (1) or the other (-1), as :func:`opposed` asks."""
-    found = []
+def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list[str]:
+    """List the datasets that speak significantly for a direction: 1 is the claimed one, -1 the other."""
+    results = []
     for dataset in names(blocks):
-        own = part(blocks, dataset)
-        name, p_value, side = _decisive(own, own.effects, delta, partial(student, strata=_strata(own.effects)))
-        small = blocks.rule == "beyond" and _inside(interval(*_column(own.effects, name), 0.9), delta)
-        found.append((p_value, 0 if small else side))
-    adjusted = holm([p_value for p_value, _ in found])
+        subset = part(blocks, dataset)
+        name, p_value, side = _decisive(subset, subset.effects, delta, partial(student, strata=_strata(subset.effects)))
+        small = blocks.rule == "beyond" and _inside(interval(*_column(subset.effects, name), 0.9), delta)
+        results.append((p_value, 0 if small else side))
+    adjusted = holm([p_value for p_value, _ in results])
     return [
-        name for name, p, (_, side) in zip(names(blocks), adjusted, found, strict=True) if p < alpha and side == way
+        name
+        for name, p, (_, side) in zip(names(blocks), adjusted, results, strict=True)
+        if p < alpha and side == direction
     ]
 
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
-    """Design by the spread between these blocks: all that numbers of them can see at a level."""
+    """Design a test by the spread between these blocks: what how many of them can see at a level."""
     steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
-    back = tuple((one, blocks.widths[name]) for name, one in steps.items())
-    some = next(subsets(blocks))
-    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, len(names(some)) / len(names(blocks)))
+    back = tuple((value, blocks.widths[name]) for name, value in steps.items())
+    subset = next(subsets(blocks))
+    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, len(names(subset)) / len(names(blocks)))
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:
@@ -192,38 +200,38 @@ def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tup
     flips = partial(sign_flips, generator=generator)
     name, p_value, direction = _decisive(blocks, blocks.effects, delta, flips)
     if blocks.scores is not None:
-        looks = [
+        results = [
             _decisive(blocks, blocks.scores, delta, flips),
             _decisive(blocks, blocks.effects, delta, partial(skewed, strata=_strata(blocks.effects))),
         ]
-        p_value = max(p_value, *(p for _, p, _ in looks))
-        direction = direction if all(way == direction for _, _, way in looks) else 0
+        p_value = max(p_value, *(p for _, p, _ in results))
+        direction = direction if all(sign == direction for _, _, sign in results) else 0
     return name, p_value, direction
 
 
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
     """The comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
 
-    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it;
-    its p-value is multiplied by their number.
+    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it.
+    Its p-value is multiplied by their number.
     """
-    found = {}
+    results = {}
     for name in scores:
         values, _ = _column(scores, name)
         holds, fails = _p_values(values * blocks.claimed, blocks.rule, delta, tails)
-        found[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
-    against = {name: p for name, (p, direction) in found.items() if direction < 0}
+        results[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
+    against = {name: p for name, (p, direction) in results.items() if direction < 0}
     if against:
-        name = min(against, key=lambda one: against[one])
-        return name, min(1.0, against[name] * len(found)), -1
-    name = max(found, key=lambda one: found[one][0])
-    return name, *found[name]
+        name = min(against, key=lambda comparison: against[comparison])
+        return name, min(1.0, against[name] * len(results)), -1
+    name = max(results, key=lambda comparison: results[comparison][0])
+    return name, *results[name]
 
 
 def _p_values(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, float]:
     """p-values of what is claimed of the mean of values that count in the claimed direction, and of the opposite.
 
-    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are told apart from their
+    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are distinguished from their
     opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so neither needs a
     correction, but a mean that is within ±delta may seem outside on two sides.
     """

@@ -30,7 +30,7 @@ class Exact:
     """A statement without chance, which holds or fails.
 
     Args:
-        effect: Number that decides it; its meaning is the test's.
+        effect: Number that decides it. Its meaning is the test's.
         holds: True if the statement holds.
         detail: The comparison in words.
     """
@@ -41,7 +41,7 @@ class Exact:
 
 
 def exactly(gaps: Float[np.ndarray, " k"], slack: Float[np.ndarray, " k"], of: str, *, nothing: bool = False) -> Exact:
-    """Comparisons without chance, of which none may go against the claim by more than rounding.
+    """Decide comparisons without chance, of which none may go against the claim by more than rounding.
 
     Args:
         gaps: Differences in the claimed direction.
@@ -60,11 +60,11 @@ class Blocks:
     """Numbers of a test, one row a block: what is the same problem for all that is compared.
 
     Args:
-        effects: One column for each comparison, of which all must hold, in the metric's unit; one but for fronts.
+        effects: One column for each comparison, of which all must hold, in the metric's unit. Only fronts have several.
         claimed: 1 if effects are claimed to be positive, -1 if negative.
         detail: The comparison in words.
         scores: Numbers whose signs are flipped instead of those of the effects; None for the effects themselves.
-        steps: Steps between neighbours along a trend, in the claimed direction; none of them may fall by delta.
+        steps: Steps between neighbours along a trend, in the claimed direction. None of them may fall by delta.
         widths: Name of each step to how far apart its ends lie, in what slopes are counted by.
         levels: Values along a trend, which Page's statistic ranks; 0 where nothing is ranked.
         rule: What is claimed of the effect.
@@ -84,7 +84,7 @@ class Blocks:
     left_out: int = 0
 
     def scaled(self, reference: pd.Series[float]) -> Blocks:
-        """Effects and steps as parts of a number that each block has."""
+        """Divide effects and steps by a number that each block has."""
         shared = self.effects.index.intersection(reference.index)
         kept = self.effects.loc[shared].div(reference[shared], axis=0)
         steps = None if self.steps is None else self.steps.loc[shared].div(reference[shared], axis=0)
@@ -103,25 +103,29 @@ class ClaimOptions(Settings):
     """Rows that are compared."""
 
     def compared(self) -> set[str]:
-        """Columns along which the test compares, so that their values are not different blocks."""
-        found: set[str] = set()
+        """List the columns along which the test compares, so that their values are not different blocks."""
+        columns: set[str] = set()
         for name in self.COMPARED:
             value = getattr(self, name)
-            for one in value if isinstance(value, list | tuple) else [value]:
-                found |= set(one if isinstance(one, Mapping) else () if one is None else [one])
-        return found
+            for item in value if isinstance(value, list | tuple) else [value]:
+                columns |= set(item if isinstance(item, Mapping) else () if item is None else [item])
+        return columns
 
 
 @dataclass(frozen=True)
 class ClaimTest(Generic[T]):
-    """A test with its declared options; called with the rows of one setting, and plain options."""
+    """A test with its declared options. It is called with the rows of one setting, and plain options."""
 
     name: str
     settings: type[T]
     run: Callable[[pd.DataFrame, T], Blocks | Exact]
 
     def check(self, options: Mapping[str, Any]) -> T:
-        """The options, or a ConfigError with every mistake in them."""
+        """Check options.
+
+        Raises:
+            ConfigError: With every mistake in them.
+        """
         return parse(self.settings, dict(options), f"claim test {self.name}: options")
 
     def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any]) -> Blocks | Exact:
@@ -135,7 +139,7 @@ class ClaimTest(Generic[T]):
 
 
 def complete(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], int]:
-    """The replicas that have every value that others have, and how many have not.
+    """Keep the replicas that have every value that others have, and count those that have not.
 
     Raises:
         EmptySelectionError: If no replica has all.
@@ -143,7 +147,7 @@ def complete(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], int]:
     import pandas as pd
 
     joined = pd.concat(tables, axis=1, keys=range(len(tables)))
-    whole = joined.dropna()
-    if whole.empty:
+    full = joined.dropna()
+    if full.empty:
         raise EmptySelectionError("no replica has everything that is compared")
-    return [whole[place] for place in range(len(tables))], len(joined) - len(whole)
+    return [full[place] for place in range(len(tables))], len(joined) - len(full)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Leakage(Settings):
-    """A quantity that tells how much an attack learned; less is better."""
+    """A quantity that measures how much an attack learned. Less is better."""
 
     where: Conditions
     """Its rows."""
@@ -42,7 +42,7 @@ class PlainSGD(Settings):
     """Dataset to the utility of a guess there, if it is another."""
 
     def guess_on(self, dataset: str, leakage: Leakage) -> np.ndarray:
-        """Leakage and utility of a guess."""
+        """Find the leakage and utility of a guess."""
         return np.array([leakage.nothing, self.guesses.get(dataset, self.guess)])
 
 
@@ -58,22 +58,22 @@ class Beyond(ClaimOptions, PlainSGD):
 
 
 def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.DataFrame:
-    """The recipes in rows, one row for each network: those of its leakage, with columns x (leakage) and y (utility).
+    """List the recipes in rows, one for each network: those of its leakage, with columns x (leakage), y (utility).
 
-    Leakage below that of nothing is luck and counts as that.
+    Leakage below the value without leakage is chance and is clipped to it.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
         EmptySelectionError: If no network has both quantities.
     """
-    found = both_quantities(rows, leakage.where, plain.utility)
-    if found.empty:
+    both = both_quantities(rows, leakage.where, plain.utility)
+    if both.empty:
         raise EmptySelectionError("no network has both quantities")
-    return found.assign(x=found["x"].clip(lower=leakage.nothing))
+    return both.assign(x=both["x"].clip(lower=leakage.nothing))
 
 
 def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
+    """Pair the recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
     Whoever tries more recipes reaches more though none of them is better, so all are given the same family. Where plain
     SGD has several runs of a length, the first of its arms that has it counts.
@@ -85,24 +85,24 @@ def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[t
     Raises:
         EmptySelectionError: If the arm and plain SGD have no length in common.
     """
-    known, own = (_with_length(rows) for rows in (recipes[recipes["defense"].isin(plain.plain)], arm))
-    if known.empty:
+    reference, tried = (_with_length(rows) for rows in (recipes[recipes["defense"].isin(plain.plain)], arm))
+    if reference.empty:
         raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(plain.plain)}) and the arm")
-    order = known["defense"].map(plain.plain.index)
-    known = known[order == order.groupby(known["length"]).transform("min")]
+    order = reference["defense"].map(plain.plain.index)
+    reference = reference[order == order.groupby(reference["length"]).transform("min")]
     pairs = []
-    for level in split(own, [column for column in ("defense", "level") if column in own.columns]).values():
-        shared = set(level["length"]) & set(known["length"])
+    for level in split(tried, [column for column in ("defense", "level") if column in tried.columns]).values():
+        shared = set(level["length"]) & set(reference["length"])
         if shared:
-            pairs.append((level[level["length"].isin(shared)], known[known["length"].isin(shared)]))
+            pairs.append((level[level["length"].isin(shared)], reference[reference["length"].isin(shared)]))
     if not pairs:
-        lengths = [", ".join(sorted(set(rows["length"]))) for rows in (own, known)]
+        lengths = [", ".join(sorted(set(rows["length"]))) for rows in (tried, reference)]
         raise EmptySelectionError(f"the arm's recipes have the lengths {lengths[0]}, plain SGD's {lengths[1]}")
     return pairs
 
 
 def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
-    """Utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
+    """Measure the utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
 
     Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in all pairs
     of different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
@@ -124,17 +124,17 @@ def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, 
 
     dataset = pairs[0][0]["dataset"].iloc[0] if "dataset" in pairs[0][0].columns else ""
     guess = plain.guess_on(str(dataset), leakage)
-    found = [one for own, known in pairs if (one := _crossed(own, known, guess)) is not None]
-    if not found:
+    heights = [height for tried, reference in pairs if (height := _crossed(tried, reference, guess)) is not None]
+    if not heights:
         raise EmptySelectionError(
             "corners of fronts are chosen and judged in different replicas: no two of them have recipes of the arm and "
             "of plain SGD whose leakages overlap"
         )
-    return pd.concat(found, axis=1).mean(axis=1, skipna=False).dropna()
+    return pd.concat(heights, axis=1).mean(axis=1, skipna=False).dropna()
 
 
 def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
-    """Utility of an arm beyond plain SGD's own front at equal leakage, in each replica.
+    """Test the utility of an arm beyond plain SGD's own front at equal leakage, in each replica.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
@@ -145,7 +145,7 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     effects = distances(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
     counts = [[rows["recipe"].nunique() for rows in sides] for sides in pairs]
-    numbers = " and ".join(dict.fromkeys(f"{own} to {reference}" for own, reference in counts))
+    numbers = " and ".join(dict.fromkeys(f"{tried} to {reference}" for tried, reference in counts))
     lengths = ", ".join(dict.fromkeys(length for _, ref in pairs for length in sorted(set(ref["length"]))))
     detail = f"sign flips; {name} above the front of {'+'.join(options.plain)} at equal leakage, mean over leakages"
     detail += f" and {len(pairs)} levels; recipes: {numbers} of the lengths {lengths}"
@@ -173,16 +173,16 @@ def _part(level: float) -> str:
     return "half" if level == 0.5 else f"{level:g}"
 
 
-def _crossed(own: pd.DataFrame, known: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
-    """Heights of one front above another, one number for each replica; None where no two replicas can be compared."""
+def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
+    """Heights of one front above another, one number for each replica, None where no two replicas can be compared."""
     import pandas as pd
 
     from leakbound.claims.hulls import beyond_front
 
-    replicas = sorted(set(own["replica"]) & set(known["replica"]))
+    replicas = sorted(set(tried["replica"]) & set(reference["replica"]))
     sides = [
         np.stack([rows.pivot(index="replica", columns="recipe", values=q).loc[replicas] for q in "xy"], axis=-1)
-        for rows in (own, known)
+        for rows in (tried, reference)
     ]
     n = len(replicas)
     heights, ranges = np.full((n, n), np.nan), np.zeros((n, n))  # chosen in a row's replica, judged in a column's

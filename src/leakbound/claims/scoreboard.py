@@ -14,16 +14,16 @@ _EXPERIMENT, _CLOSED_FORM = "experiment", "closed form"
 
 
 def overall(claims: pd.DataFrame) -> pd.DataFrame:
-    """Of the rows of ``evaluate`` those over all blocks, one for each claim."""
+    """Choose the rows of ``evaluate`` over all blocks, one for each claim."""
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
 def written(claims: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
+    """Write rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
 
     Returns:
         Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (the dataset, with the
-        network if it is one; empty for the verdict over all blocks) and compared (the comparison in words).
+        network if it is one, or empty for the verdict over all blocks) and compared (the comparison in words).
     """
     rows = [
         (
@@ -45,7 +45,7 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
-    """Count the verdicts over all blocks by paper, those on closed forms apart from those on experiments.
+    """Count the verdicts over all blocks by paper, with closed forms apart from experiments.
 
     Returns:
         Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum; a row for
@@ -62,7 +62,7 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
-    """The scoreboard as tidy rows, for a figure.
+    """Count verdicts in tidy rows, for a figure.
 
     Returns:
         Columns paper, kind (``experiment`` or ``closed form``), verdict and value, the number of claims: a row for each
@@ -77,7 +77,7 @@ def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_markdown(claims: pd.DataFrame) -> str:
-    """The scoreboard as Markdown: the counts by paper, then every claim with its verdict, numbers and datasets."""
+    """Write the scoreboard as Markdown: counts by paper, then every claim with verdict, numbers and datasets."""
     listed = written(overall(claims)).assign(datasets=of_datasets(claims))
     listed = listed[["figure", "claim", "verdict", *NUMBERS, "datasets"]]
     tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
@@ -85,20 +85,20 @@ def to_markdown(claims: pd.DataFrame) -> str:
 
 
 def of_datasets(claims: pd.DataFrame) -> list[str]:
-    """Verdicts of the datasets with their numbers, for each claim in the order of :func:`overall`, maybe empty."""
-    key, whole = ["paper", "figure", "claim"], overall(claims)
-    found = claims.drop(whole.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
-    return [found.get(claim, "") for claim in whole[key].itertuples(index=False, name=None)]
+    """Count the verdicts of datasets for each claim, in the order of :func:`overall`, maybe empty."""
+    key, judged = ["paper", "figure", "claim"], overall(claims)
+    verdicts = claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
+    return [verdicts.get(claim, "") for claim in judged[key].itertuples(index=False, name=None)]
 
 
 def counted(verdicts: pd.Series) -> str:
-    """Verdicts with their numbers, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``."""
+    """Count verdicts, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``."""
     counts = verdicts.value_counts()
     return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
 
 
 def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; verdicts that were reached are bold."""
+    """Write a Markdown table, with verdicts that were reached in bold."""
     head = list(head)
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in body]
     marked = [[f"**{cell}**" if cell in VERDICTS[:-1] else cell for cell in row] for row in cells]

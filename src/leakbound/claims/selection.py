@@ -25,7 +25,7 @@ class SelectionError(ValueError):
 
 
 class EmptySelectionError(SelectionError):
-    """Conditions that no row meets; the message names the one that leaves nothing."""
+    """Conditions that no row meets. The message names the one that leaves nothing."""
 
 
 def require(rows: pd.DataFrame, *columns: str) -> None:
@@ -36,12 +36,12 @@ def require(rows: pd.DataFrame, *columns: str) -> None:
     """
     for column in columns:
         if column not in rows.columns:
-            known = nearest(column, [str(name) for name in rows.columns])
-            raise SelectionError(f"a plot or claim needs the column {column!r}; {known}")
+            hint = nearest(column, [str(name) for name in rows.columns])
+            raise SelectionError(f"a plot or claim needs the column {column!r}; {hint}")
 
 
 def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows that meet every condition.
+    """Choose the rows that meet every condition.
 
     Args:
         rows: Any table.
@@ -69,7 +69,7 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows that meet every condition, maybe none."""
+    """Choose the rows that meet every condition, maybe none."""
     try:
         return select(rows, conditions)
     except EmptySelectionError:
@@ -77,17 +77,17 @@ def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.D
 
 
 def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a table that a figure and its claims are about.
+    """Choose the rows of a table that a figure and its claims are about.
 
-    Those that meet the figure's conditions; of a table with a column ``chosen`` only those of the chosen learning
-    rates, unless the figure shows ``rates: all``.
+    They meet the figure's conditions. A table with a column ``chosen`` counts at the chosen learning rates only, unless
+    the figure shows ``rates: all``.
 
     Args:
         figure: Entry of the catalogue.
         rows: The table that the figure shows.
 
     Returns:
-        The rows in their order, newly numbered; maybe none.
+        The rows in their order, newly numbered, maybe none.
 
     Raises:
         SelectionError: If a condition names an unknown column.
@@ -98,12 +98,12 @@ def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows that meet every condition, with the rank of their level as column ``strength``, the strongest first."""
+    """Choose the rows that meet every condition, and rank their levels in the column ``strength``."""
     return with_strength(select(rows, conditions))
 
 
 def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
-    """Tell which rows have a defense that protects most at its largest level; the others do at their smallest.
+    """Mark the rows that have a defense that protects most at its largest level. Others do at their smallest.
 
     Args:
         rows: Table with the column defense. Defenses without an entry in its column ``stronger_with``, or in a table
@@ -118,7 +118,7 @@ def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
 
 
 def with_strength(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the rank of their level among their defense's levels as column ``strength``, the strongest first.
+    """Rank each level among its defense's levels in the column ``strength``, the strongest first.
 
     A table without the columns defense and level is returned as it is.
     """
@@ -129,7 +129,7 @@ def with_strength(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    """Rows by their values in ``columns``, a missing value being one like any other.
+    """Split rows by their values in ``columns``, a missing value being one like any other.
 
     Raises:
         SelectionError: If the table lacks one of them.
@@ -143,7 +143,7 @@ def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ..
 
 
 def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[pd.DataFrame]:
-    """Mean values of the replicas of several series, for each value of ``match`` that all of them have.
+    """Average each replica of several series, for each value of ``match`` that all of them have.
 
     Returns:
         Tables with a row for each replica that some series has, and a column for each series in order.
@@ -158,15 +158,15 @@ def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[p
     for rows in series:
         require(rows, "replica", "value")
     groups = [split(rows, match) for rows in series]
-    shared = [key for key in groups[0] if all(key in own for own in groups)]
+    shared = [key for key in groups[0] if all(key in members for members in groups)]
     if not shared:
         raise EmptySelectionError(f"the series share no {', '.join(match)}")
-    means = [[own[key].groupby("replica")["value"].mean() for own in groups] for key in shared]
-    return [pd.concat(one, axis=1, keys=range(len(groups))) for one in means]
+    means = [[members[key].groupby("replica")["value"].mean() for members in groups] for key in shared]
+    return [pd.concat(columns, axis=1, keys=range(len(groups))) for columns in means]
 
 
 def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> pd.DataFrame:
-    """One row for each run, replica and recipe (learning rate, length) that has both quantities, as columns x and y.
+    """Join two quantities as columns x and y, one row for each run, replica and recipe (learning rate, length).
 
     Raises:
         SelectionError: If the conditions of one choose several rows of these.
@@ -193,11 +193,11 @@ def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
             )
         return ~_meets(column, wanted["not"])
     values = wanted if isinstance(wanted, list | tuple) else [wanted]
-    found = column.isna().to_numpy(dtype=bool) & (None in values)
+    met = column.isna().to_numpy(dtype=bool) & (None in values)
     if not is_numeric_dtype(column) or is_bool_dtype(column):
-        return found | column.isin([value for value in values if value is not None]).to_numpy(dtype=bool)
+        return met | column.isin([value for value in values if value is not None]).to_numpy(dtype=bool)
     numbers = column.to_numpy(dtype=float, na_value=np.nan)
     for value in values:
         if isinstance(value, int | float):
-            found |= np.isclose(numbers, value, rtol=1e-9, atol=0.0)
-    return found
+            met |= np.isclose(numbers, value, rtol=1e-9, atol=0.0)
+    return met

@@ -1,8 +1,8 @@
 """Tests and intervals of one number per block: exact or by sign flips, with Student's t where few blocks need it.
 
 A block is one problem, the same for everything that is compared, so that under no effect its number is as likely to be
-``x`` as ``-x``: whatever its law, its spread, and what its values share. That is all that sign flips assume; neither
-equal variances of datasets or levels nor normal noise.
+``x`` as ``-x``: whatever its distribution, its spread, and what its values share. That is all that sign flips assume:
+neither equal variances of datasets or levels nor normal noise.
 """
 
 import math
@@ -21,7 +21,7 @@ _MOST_EXACT = 20
 
 
 def sign_flips(values: Sample, generator: np.random.Generator) -> tuple[float, float]:
-    """One-sided p-values of a sign-flip test of the mean.
+    """Compute one-sided p-values of a sign-flip test of the mean.
 
     All 2ⁿ ways to choose signs are visited for up to 20 blocks, 9,999 random ones for more.
 
@@ -50,12 +50,12 @@ def sign_flips(values: Sample, generator: np.random.Generator) -> tuple[float, f
 
 
 def smallest_p(blocks: int) -> float:
-    """Least two-sided p-value that sign flips of so many blocks can give, 2^(1 − n)."""
+    """Find the least two-sided p-value that sign flips of so many blocks can give, 2^(1 − n)."""
     return min(1.0, 2.0 ** (1 - blocks))
 
 
 def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
-    """Standard error of the mean over blocks, the share of each stratum fixed, and its degrees of freedom.
+    """Estimate the standard error of the mean over blocks, the share of each stratum fixed, and its degrees of freedom.
 
     √(Σ_s w_s² s_s²/n_s) with w_s = n_s/n, the limit of a bootstrap stratified likewise, its bias for few blocks
     corrected; (Σ v_s)² / Σ v_s²/(n_s − 1) degrees of freedom with v_s = w_s² s_s²/n_s. Where a stratum has but one
@@ -66,10 +66,10 @@ def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
         strata: Stratum of each block, e.g. its dataset and network.
 
     Returns:
-        Error and degrees of freedom, NaN for fewer than two blocks; error 0 where blocks of a stratum all agree.
+        Error and degrees of freedom, NaN for fewer than two blocks. Error 0 where blocks of a stratum all agree.
 
     Source:
-        Welch 1947; Satterthwaite 1946.
+        Welch 1947, Satterthwaite 1946.
     """
     groups = _groups(values, strata)
     if any(len(group) < 2 for group in groups):
@@ -91,7 +91,7 @@ def spread(values: Sample, strata: Strata) -> float:
 
 
 def interval(values: Sample, strata: Strata, confidence: float) -> tuple[float, float]:
-    """Student's t interval of the mean over blocks, stratified; both ends NaN for fewer than two blocks."""
+    """Compute Student's t interval of the mean over blocks, stratified, NaN for fewer than two blocks."""
     from scipy import stats
 
     error, freedom = mean_error(values, strata)
@@ -100,7 +100,7 @@ def interval(values: Sample, strata: Strata, confidence: float) -> tuple[float, 
 
 
 def student(values: Sample, strata: Strata) -> tuple[float, float]:
-    """One-sided p-values of Student's t test of the mean, stratified; (1, 1) for fewer than two blocks."""
+    """Compute one-sided p-values of Student's t test of the mean, stratified, (1, 1) for fewer than two blocks."""
     from scipy import stats
 
     error, freedom = mean_error(values, strata)
@@ -122,7 +122,7 @@ def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
         strata: Stratum of each block.
 
     Returns:
-        p-value of a mean above 0 and of one below; those of :func:`student` where nothing is known of skewness.
+        p-value of a mean above 0 and of one below. Those of :func:`student` where nothing is known of skewness.
 
     Source:
         Hall 1992, "On the removal of skewness by transformation".
@@ -143,7 +143,7 @@ def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
 
 
 def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blocks k"]) -> Sample:
-    """Spearman's ρ of each row, equal values sharing their mean rank; 0 where one of both is constant.
+    """Compute Spearman's ρ of each row, equal values sharing their mean rank, 0 where one of both is constant.
 
     For x in rising order and no ties, ρ is Page's L of one block (Page 1963), centred and scaled to [-1, 1].
     """
@@ -156,7 +156,11 @@ def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blo
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjusted p-values: declaring those below α errs anywhere with probability at most α."""
+    """Adjust p-values by Holm's step-down rule: declaring those below α errs anywhere with probability at most α.
+
+    Source:
+        Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
     adjusted = [math.nan] * len(p_values)
     largest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -166,7 +170,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _groups(values: Sample, strata: Strata) -> list[Float[np.ndarray, " _"]]:
-    """Values of each stratum; all as one where a stratum has a single block."""
+    """Values of each stratum, all as one where a stratum has a single block."""
     labels = list(strata)
-    groups = [values[[label == one for label in labels]] for one in dict.fromkeys(labels)]
+    groups = [values[[label == stratum for label in labels]] for stratum in dict.fromkeys(labels)]
     return groups if groups and min(len(group) for group in groups) > 1 else [values]

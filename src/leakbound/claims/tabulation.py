@@ -17,7 +17,8 @@ COLUMNS = (
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 )
 _OF_ONE_UNIT = ("residual", "pixel")  # checks and pictures of a unit: their mean over units says nothing
-_OVER_UNITS = {name: attack.over_units for name, attack in AttackConfig().all().items() if attack.over_units}
+_SUMMARIES = {name: attack.over_units for name, attack in AttackConfig().all().items()}
+_OVER_UNITS = {name: how for name, how in _SUMMARIES.items() if how in ("mean", "median")}
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class RunResults:
     """Results of one run, named by its slug, as the table gathers them.
 
     Args:
-        level: Capacity in nats or noise multiplier; None without a defense.
+        level: Capacity in nats or noise multiplier, None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
         rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes it; None if
@@ -91,17 +92,17 @@ def tabulate(
 
 
 def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
-    """Bounds that a run's provenance states as rows of an attack, variants ``replica`` and ``replicas`` (all together).
+    """Put the bounds of a run's provenance into rows of an attack, variants ``replica`` and ``replicas`` (of all).
 
     Replica -1 stands for all. Metrics are ``record``, ``dataset``, ``linear`` and ``printed`` in nats, and ``epsilon``.
     """
-    found = [
+    rows = [
         {"variant": variant, "metric": metric, "value": float(value)}
         for variant in ("replica", "replicas")
         for metric, value in (leakage or {}).get(variant, {}).items()
         if metric not in ("uses", "delta", "accountant", "stated")
     ]
-    frame = pd.DataFrame(found, columns=["variant", "metric", "value"])
+    frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
     return frame.assign(replica=ALL, learning_rate=np.nan, chosen=True, unit=ALL, low=np.nan, high=np.nan, status="")
 
 
@@ -130,14 +131,14 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
 
 
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of trainings whose lengths are stated; where they are not, all are full."""
+    """Rows of trainings whose lengths are stated. Where they are not, all are full."""
     return rows if "length" in rows else rows.assign(length="full")
 
 
 def _joined_frames(frames: list[pd.DataFrame], identity: Mapping[str, Any]) -> list[pd.DataFrame]:
     """All rows of a run in one frame, if there are any: to name the run in each of several takes twice as long."""
-    found = [frame for frame in frames if not frame.empty]
-    return [pd.concat(found, ignore_index=True).assign(**identity)] if found else []
+    filled = [frame for frame in frames if not frame.empty]
+    return [pd.concat(filled, ignore_index=True).assign(**identity)] if filled else []
 
 
 def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str]) -> Iterator[pd.DataFrame]:
@@ -157,8 +158,8 @@ def _typed(rows: pd.DataFrame) -> pd.DataFrame:
     names = ("run", "dataset", "model", "defense", "length", "source", "variant", "metric", "status")
     text = dict.fromkeys(names, "str")
     real = dict.fromkeys(("level", "learning_rate", "value", "low", "high"), "float64")
-    whole = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
+    integers = dict.fromkeys(("rounds", "batch_size", "replica", "unit"), "int64")
     words = {name: rows[name].astype(object).fillna("") for name in ("variant", "status")}
     words["length"] = rows["length"].astype(object).fillna("full")
     rows = rows.assign(**words, unit=rows["unit"].fillna(ALL))
-    return rows.astype({**text, **real, **whole, "chosen": "bool"})
+    return rows.astype({**text, **real, **integers, "chosen": "bool"})

@@ -4,7 +4,7 @@ A trend is seen by Page's statistic, the rank correlation within a block. Page's
 values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of standard deviations 4,
 1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from block to block. The effect is the
 slope in the metric's unit: for each doubling of the column, or for each step from value to value where the column has
-values that are not positive or are mere places; it must be seen by itself too, as ranks follow medians and not means.
+values that are not positive or are mere places. It must be seen by itself too, as ranks follow medians and not means.
 """
 
 from __future__ import annotations
@@ -76,7 +76,12 @@ class Steepness(ClaimOptions):
 
 
 def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
-    """Trend along a column within each replica, claimed to rise (sign 1) or to fall (sign -1).
+    """Measure the trend along a column within each replica.
+
+    Args:
+        sign: 1 if it is claimed to rise, -1 to fall.
+        rows: Rows of one dataset and network.
+        options: Options of the claim.
 
     Raises:
         SelectionError: If a column is missing, or an exact trend has several rows for a value.
@@ -95,7 +100,7 @@ def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
 
 
 def order(rows: pd.DataFrame, options: Order) -> Blocks:
-    """Trend from series to series within each replica; the effect is the mean step.
+    """Measure the trend from series to series within each replica. The effect is the mean step.
 
     Series without rows are left out, and named, where at least two others have some.
 
@@ -112,13 +117,13 @@ def order(rows: pd.DataFrame, options: Order) -> Blocks:
             absent.append(reason)
     if len(present) < 2:
         raise absent[0]
-    found = _moved(1, series_means(present, options.match), "the series", False)
+    moved = _moved(1, series_means(present, options.match), "the series", False)
     note = f"; {len(absent)} series without rows left out" if absent else ""
-    return replace(found, detail=found.detail + note)
+    return replace(moved, detail=moved.detail + note)
 
 
 def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
-    """Difference of the slopes of two series within each replica.
+    """Compare the slopes of two series within each replica.
 
     Raises:
         SelectionError: If a column is missing.
@@ -143,9 +148,11 @@ def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
         if stratum.duplicated(options.by).any():
             raise SelectionError(f"an exact trend along {options.by} needs one row for each of its values")
         values = stratum.sort_values(options.by)["value"].to_numpy(float)
-        own = ROUNDING * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
+        rounding = ROUNDING * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
         steps.append(sign * np.diff(values))
-        slack.append(own if (steps[-1] > own).any() else np.full(len(own), -np.inf))  # one that is flat does not rise
+        slack.append(
+            rounding if (steps[-1] > rounding).any() else np.full(len(rounding), -np.inf)
+        )  # one that is flat does not rise
     gaps = np.concatenate(steps)
     if not len(gaps):
         raise EmptySelectionError(f"only one value of {options.by}: no trend to see")
@@ -161,18 +168,18 @@ def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Block
     """Slopes, ranks and steps of each replica along the columns of tables, averaged over the tables."""
     import pandas as pd
 
-    whole, left_out = complete(tables)
-    slopes = sum(_slopes(table, ratio) for table in whole) / len(whole)
-    ranks = [rank_correlation(np.broadcast_to(_places(t, ratio), t.shape), t.to_numpy(float)) for t in whole]
-    steps = pd.concat([_steps(table) for table in whole], axis=1).T.groupby(level=0, sort=False).mean().T
-    levels = max(table.shape[1] for table in whole)
+    shared, left_out = complete(tables)
+    slopes = sum(_slopes(table, ratio) for table in shared) / len(shared)
+    ranks = [rank_correlation(np.broadcast_to(_places(t, ratio), t.shape), t.to_numpy(float)) for t in shared]
+    steps = pd.concat([_steps(table) for table in shared], axis=1).T.groupby(level=0, sort=False).mean().T
+    levels = max(table.shape[1] for table in shared)
     return Blocks(
         pd.DataFrame({"slope": slopes}),
         sign,
         f"sign flips of Page's statistic over {levels} values of {by}, and of slopes; effect: mean slope{_PER[ratio]}",
-        scores=pd.DataFrame({"slope": np.mean(ranks, axis=0)}, index=whole[0].index),
+        scores=pd.DataFrame({"slope": np.mean(ranks, axis=0)}, index=shared[0].index),
         steps=sign * steps,
-        widths={name: width for table in whole for name, width in _widths(table, ratio).items()},
+        widths={name: width for table in shared for name, width in _widths(table, ratio).items()},
         levels=levels,
         per=_PER[ratio],
         left_out=left_out,

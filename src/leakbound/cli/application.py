@@ -16,7 +16,7 @@ from leakbound.registry import missing
 
 app = typer.Typer(
     cls=AllCommands,
-    help="Measure and bound how much a federated client's uploads tell about its data.",
+    help="Measure and bound how much a federated client's uploads reveal about its data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -50,7 +50,7 @@ def _leakbound(
         Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
     ] = None,
 ) -> None:
-    """Measure and bound how much a federated client's uploads tell about its data."""
+    """Measure and bound how much a federated client's uploads reveal about its data."""
     if usage is not None:
         from leakbound.cli.inputs import check_outputs
 
@@ -70,7 +70,7 @@ def run(began: float) -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     _USAGE.set(None)
     try:
-        coordination.follow()
+        coordination.follow_coordinator()
         try:
             app(standalone_mode=True)
         except SystemExit as ended:

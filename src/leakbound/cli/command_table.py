@@ -1,7 +1,7 @@
 """The commands by name, each imported when it is called: a job that does one step loads the file of that step."""
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,17 +30,18 @@ class Place:
 
     def function(self) -> Callable[..., Any]:
         """The function behind the command, imported."""
-        found: Any = getattr(importlib.import_module(f"leakbound.cli.{self.module}"), self.name)
+        function: Any = getattr(importlib.import_module(f"leakbound.cli.{self.module}"), self.name)
         if self.name != "STEP":
-            return found
+            return function
         from leakbound.cli.step_command import as_command
 
-        return as_command(found)
+        return as_command(function)
 
 
 COMMANDS: Mapping[str, Place] = {
     "protect": Place("people.protect", "protect", PEOPLE),
     "calibrate": Place("people.calibrate", "calibrate", PEOPLE),
+    "compare": Place("people.compare", "compare", PEOPLE),
     "risk": Place("people.risk", "risk", PEOPLE),
     "account": Place("people.account", "account", PEOPLE),
     "audit": Place("people.audit", "audit", PEOPLE),
@@ -61,40 +62,6 @@ STEPS: Mapping[str, Place] = {name.replace("_", "-"): Place(f"steps.{name}", "ST
 """Commands that the rules of the workflow call, in the order of the chain."""
 
 
-class _OnDemand(MutableMapping[str, Any]):
-    """Commands by name: those of some places, and others that are there already, after them.
-
-    Args:
-        places: Name to place.
-        others: Name to command.
-    """
-
-    def __init__(self, places: Mapping[str, Place], others: Mapping[str, Any]) -> None:
-        self._places, self._ready = places, dict(others)
-        self._names = dict.fromkeys([*places, *others])
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._ready:
-            place = self._places[name]
-            info = CommandInfo(name, callback=place.function(), rich_help_panel=place.panel)
-            self._ready[name] = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
-        return self._ready[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._names[name] = None
-        self._ready[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._names[name]
-        self._ready.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 class _Group(TyperGroup):
     """Group of commands that are imported when they are called."""
 
@@ -102,11 +69,17 @@ class _Group(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands = _OnDemand(self.places, self.commands)
+        entries: dict[str, Any] = {**self.places, **self.commands}
+        self.commands = entries  # a place becomes a command when it is asked for
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names in order."""
-        return list(self.commands)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None if there is none."""
+        entry: Any = self.commands.get(cmd_name)
+        if isinstance(entry, Place):
+            info = CommandInfo(cmd_name, callback=entry.function(), rich_help_panel=entry.panel)
+            entry = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
+            self.commands[cmd_name] = entry
+        return entry
 
 
 class AllCommands(_Group):

@@ -67,8 +67,9 @@ def read_dataset(path: Path) -> ImageDataset:
         classes, drawing = json.loads(metadata["classes"]), json.loads(metadata["drawing"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        told = tuple(map(str, classes)), arrays, _drawing(drawing), metadata.get("secret", "")
-        return ImageDataset.from_arrays(metadata["name"], *told)
+        names = tuple(map(str, classes))
+        secret = metadata.get("secret", "")
+        return ImageDataset.from_arrays(metadata["name"], names, arrays, _drawing(drawing), secret)
 
 
 def _drawing(values: Any) -> Drawing:
@@ -136,8 +137,8 @@ def refuse_excess(exceeds: bool, where: Path, accepted: float) -> None:
     if exceeds:
         raise typer.BadParameter(
             f"{where}: by the moments of these images the channel reveals over {accepted:g} times its capacity: they "
-            "are on another scale than the images that it was calibrated to, or of another law; if they are right, "
-            "prepare more of the attacker's records (aux), or set accept_capacity to a larger multiple"
+            "are on another scale than the images that it was calibrated to, or of another distribution; if they are "
+            "right, prepare more of the attacker's records (aux), or set accept_capacity to a larger multiple"
         )
 
 
@@ -209,7 +210,7 @@ def write_provenance(
     """Write where a result comes from: settings as they came, inputs that were given, device if any, times.
 
     ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth keeping. Of a
-    channel it says whose covariance made it. Files of secret records hold a secret, so their hashes tell nothing.
+    channel it says whose covariance made it. Files of secret records hold a secret, so their hashes reveal nothing.
     """
     from leakbound.storage.provenance import collect
 
@@ -221,6 +222,12 @@ def write_provenance(
         plain, inputs=files, device=device_label(device) if device else "cpu", seconds=seconds, started=began, **facts
     )
     storage.write_json(path, record, private=private)
+
+
+def remove_checkpoints(path: Path) -> None:
+    """Remove the checkpoints next to the outputs of a job that is done, of which ``path`` is one."""
+    for checkpoint in path.parent.glob("checkpoint-*.pt"):
+        checkpoint.unlink()
 
 
 def device_name(asked: str) -> str:

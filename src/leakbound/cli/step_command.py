@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 from leakbound.cli.inputs import check_outputs, named_files
-from leakbound.cli.settings import plain_settings, read_settings
+from leakbound.cli.job_settings import plain_settings, read_settings
 from leakbound.jobs.job import Step
 from leakbound.jobs.paths import OUTPUTS
 
@@ -28,7 +28,7 @@ _HELP = {
     "members": "Mean and covariance of the members, written by `step covariance`.",
     "moments": "Mean and covariance, written by `step covariance`.",
     "out": "Result, in the format that its suffix says.",
-    "png": "The same picture, PNG, beside it under the same name.",
+    "png": "The same picture, PNG, next to it under the same name.",
     "provenance": "Provenance, JSON.",
     "references": "Weights of reference networks, written by `step references`.",
     "root": "Folder of the configuration's results.",
@@ -62,9 +62,9 @@ def as_command(step: Step) -> Callable[..., None]:
         function(**given, **({"plain": plain_settings(text)} if "plain" in hints else {}))
 
     needed = any(field.is_required() for field in step.settings.model_fields.values())
-    told = inspect.Parameter.empty if needed else "{}"
+    nothing = inspect.Parameter.empty if needed else "{}"
     about = Annotated[str, typer.Option(help="Settings of the job, as JSON.")]
-    parameters = [inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=told, annotation=about)]
+    parameters = [inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=nothing, annotation=about)]
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in ("asked", "plain"):
             hint = list[str] if hints[name] == _NAMED else hints[name]

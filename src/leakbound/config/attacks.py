@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
+from leakbound.config.attack_presets import with_preset
+from leakbound.config.attacked_runs import Amount, AttackedRun
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
 from leakbound.registry import ATTACKS
@@ -17,24 +20,41 @@ Confidence = Annotated[float, Field(gt=0, lt=1)]
 PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 
 
+_PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
+_FOLDS = 0.8  # part of the known records that each attack network learns from
+_EXTENDED = 2  # settings by which grids of attackers are extended, on average
+_SOLVED = 600  # iterations of matching that take as long as solving for an image
+_SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradients of single records can be
+_METHODS = 3  # by which the records of a batch are searched for, on average
+_KINKED = 6  # by which a single record behind ReLU and pooling is
+
+
+def _with_preset(schema: dict[str, Any]) -> None:
+    """Add the key by which a configuration names a published attack."""
+    text = "Published attack whose settings stand in place of the defaults; others given here replace them."
+    schema["properties"]["preset"] = {"type": "string", "description": text}
+
+
 class Attack(Settings):
     """Settings of any attack, with the facts that the rest of the package asks it for.
 
     An attack is a subclass, found by its name in ``registry.ATTACKS`` or in ``plugins.attacks``.
 
     Attributes:
-        function: Function that attacks a run, ``module:attribute``.
+        function: Function that attacks a run, ``module:attribute``; it takes a
+            :class:`~leakbound.attacks.attack_request.AttackRequest`.
         trained: Whether it attacks a trained network; else the gradients of an untrained one.
-        knows_defense: Whether its function is told the defense and its level.
-        over_units: Summary over attacked classes or images that tables hold; None where the attack's rows have none.
+        demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
+        over_units: Summary of its rows over units (classes, images) that tables hold; ``separate`` where each unit,
+            such as a number of uses, stands for itself; None where its rows have no units.
     """
 
-    model_config = ConfigDict(polymorphic_serialization=True)
+    model_config = ConfigDict(polymorphic_serialization=True, json_schema_extra=_with_preset)
 
     function: ClassVar[str]
     trained: ClassVar[bool] = True
-    knows_defense: ClassVar[bool] = False
-    over_units: ClassVar[Literal["mean", "median"] | None] = None
+    demonstrates: ClassVar[bool] = False
+    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = None
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
@@ -42,17 +62,46 @@ class Attack(Settings):
         return cls.__module__, cls.function.partition(":")[0]
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
-        """Files that it reads beside the images: weights, or what gradients are made with.
+        """Files that it reads in addition to the images: weights, or what gradients are made with.
 
-        A trained network's attack may add the defense's own files, then it gets its ``channel``, and ``references``,
-        then it gets reference networks, trained by the same defense on other draws from the pool.
+        An attack on trained networks may add ``channel``, the defense's own, and ``references``, networks that are
+        trained by the same defense on other draws from the pool. One on untrained networks may add ``estimator``, the
+        learned estimate of the dataset's images.
+
+        Args:
+            defense: Defense that is attacked.
         """
         return ("weights",) if self.trained else (*defense.needs, "moments")
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield the elementary work of an attack on a run, by which the plan knows its time.
+
+        An attack that does not state its work counts in replicas, of which a table of costs must know the seconds:
+        else the plan ends with a message.
+
+        Args:
+            run: Run that is attacked.
+        """
+        yield f"attack_{run.attack}", run.replicas, "", 0, 1
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Sentence that says why it cannot attack a defense at a level; None if it can."""
         return None
+
+    @classmethod
+    def unsummarised(cls, units: Iterable[int]) -> str | None:
+        """Sentence for an attack with rows of single units that states no summary over them; None for any other.
+
+        Args:
+            units: Units of its rows.
+        """
+        if cls.over_units is not None or all(unit < 0 for unit in units):
+            return None
+        return (
+            f"{cls.__name__} has rows of single units, which no table would summarise: state over_units on the class, "
+            '"mean" or "median", or "separate" if each unit stands for itself'
+        )
 
 
 def _unknown_upload(attack: str, defense: Defense) -> str | None:
@@ -65,6 +114,7 @@ class MembershipConfig(Attack):
     """Membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1), reference networks and the channel."""
 
     function: ClassVar[str] = "leakbound.attacks.membership.attack:attack"
+    demonstrates: ClassVar[bool] = True
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
         """Weights, the channel, and reference networks if there are to be some."""
@@ -91,12 +141,21 @@ class MembershipConfig(Attack):
             raise ValueError("one reference network has no spread to compare with; give 0 or at least 2")
         return value
 
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield steps of the attack networks, and forward passes through targets and references."""
+        steps = math.ceil(_FOLDS * 2 * self.known_fraction * run.size.members / self.batch_size)
+        passes = min(self.epochs, _PATIENT) * len(self.learning_rates) * (2 if self.references else 1)
+        yield run.stacked("membership", passes * steps)
+        views = 1 + (self.draws if run.has_channel else 0)
+        records = run.replicas * 2 * run.size.members + run.references * run.size.pool
+        yield "predict", views * records, run.model, run.size.colors, 1
+
 
 class ModelInversionConfig(Attack):
     """Model inversion from the mean auxiliary image (Tan et al. 2024, Sec. 6.1), and a tuned attacker."""
 
     function: ClassVar[str] = "leakbound.attacks.model_inversion.attack:attack"
-    over_units: ClassVar[Literal["mean", "median"] | None] = "median"  # over classes, as the paper's metric
+    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "median"  # over classes, as the paper's metric
 
     iterations: Steps = 600
     """Adam steps."""
@@ -107,6 +166,11 @@ class ModelInversionConfig(Attack):
     step: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Way of the attacker who starts from the class means of its own records, as a share of the distance that is
     expected from there to the members' means. It gains where its direction has a cosine of more than half of that."""
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield iterations of inversion."""
+        images = run.size.classes * (1 + len(self.tv_weights) + _EXTENDED)
+        yield run.stacked("invert", self.iterations * images + run.size.aux)
 
 
 class EstimatorConfig(Settings):
@@ -135,8 +199,7 @@ class GradientInversionConfig(Attack):
 
     function: ClassVar[str] = "leakbound.attacks.gradient_inversion.attack:attack"
     trained: ClassVar[bool] = False
-    knows_defense: ClassVar[bool] = True
-    over_units: ClassVar[Literal["mean", "median"] | None] = "mean"
+    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "mean"
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
@@ -165,13 +228,32 @@ class GradientInversionConfig(Attack):
     estimator: EstimatorConfig = EstimatorConfig()
     """Learned estimate of images behind a channel, one network for each dataset."""
 
+    def needs(self, defense: Defense) -> tuple[str, ...]:
+        """Files that gradients are made with, and behind a channel the learned estimate if there is one."""
+        learned = defense.channel is not None and self.estimator.steps > 0
+        return (*super().needs(defense), *(("estimator",) if learned else ()))
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield iterations of matching, of the published attack and of searches for single records, and pictures."""
+        grid = {*self.tv_weights, self.untuned_tv_weight}
+        images = self.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * self.images
+        yield run.stacked("match", self.iterations * images)
+        if run.batch_size <= self.most_records:
+            searched = self.images + max(2, self.tuning_images // run.batch_size)
+            if run.batch_size == 1 and run.model in _SOLVABLE:
+                yield run.stacked("match", searched * _SOLVED)
+            else:  # L-BFGS takes no stack
+                searches = _KINKED if run.batch_size == 1 else _METHODS * run.batch_size
+                yield run.single("match", searched * searches * self.search_iterations)
+        yield "disk", 24 * run.replicas * self.images * run.size.pixels, "", 0, 1
+
 
 class UsesConfig(Attack):
     """Gradient inversion from several uses of a channel on the same records."""
 
     function: ClassVar[str] = "leakbound.attacks.gradient_inversion.several_uses:attack"
     trained: ClassVar[bool] = False
-    knows_defense: ClassVar[bool] = True
+    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "separate"
 
     uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16, 64)
     """Numbers k of uses."""
@@ -183,13 +265,18 @@ class UsesConfig(Attack):
         """Sentence for anything but a channel."""
         return None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
 
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield images that are solved for."""
+        yield run.stacked("match", self.images * max(self.uses) * _SOLVED)
+
 
 class NamingConfig(Attack):
     """Naming the true one of several candidate records, by what a channel releases and by uploaded gradients."""
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.identification:attack"
+    demonstrates: ClassVar[bool] = True
     trained: ClassVar[bool] = False
-    knows_defense: ClassVar[bool] = True
+    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "separate"
 
     candidates: Annotated[tuple[Candidates, ...], Strict(False), Field(min_length=1, max_length=20)] = (2, 10, 100)
     """Numbers M of equally likely candidates."""
@@ -209,13 +296,17 @@ class NamingConfig(Attack):
         """Sentence for a defense that does not say what its clients upload."""
         return _unknown_upload("naming", defense)
 
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield gradients of single records."""
+        yield run.gradients(self.trials * max(self.uses) + self.gradients * self.draws)
+
 
 class AuditConfig(Attack):
     """Lower limit of ε from the uploads of a client whose canaries were included by fair coins."""
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.dp_audit:audit"
+    demonstrates: ClassVar[bool] = True
     trained: ClassVar[bool] = False
-    knows_defense: ClassVar[bool] = True
 
     canaries: Annotated[int, Field(ge=10, le=1024)] = 1000
     """Canaries of each client: images of one lit pixel, whose clipped gradients are orthogonal and of full length."""
@@ -237,12 +328,15 @@ class AuditConfig(Attack):
             return None
         return "audit measures the ε of dpsgd and dppsac with noise; give it a study of its own"
 
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield gradients of canaries, of a linear network."""
+        yield run.gradients(self.canaries * self.clients * self.steps, "mlp")
+
 
 class GradientCapacityConfig(Attack):
     """Capacity of one step of DP training, by the gradients of a trained network; no attack, but evaluated like one."""
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure"
-    knows_defense: ClassVar[bool] = True
 
     records: Annotated[int, Field(ge=2, le=5000)] = 1000
     """Members whose gradients are taken; all are held in memory at once, 4 bytes for each parameter of the network."""
@@ -253,6 +347,10 @@ class GradientCapacityConfig(Attack):
         if defense.clips and level:
             return None
         return "gradient_capacity measures steps of dpsgd and dppsac with noise; give it a study of its own"
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield gradients of single members."""
+        yield run.gradients(min(self.records, run.size.members))
 
 
 class AttackConfig(Settings):
@@ -267,6 +365,11 @@ class AttackConfig(Settings):
     audit: AuditConfig = AuditConfig()
     custom: dict[Name, Annotated[Attack, WithJsonSchema({"type": "object"})]] = {}
     """Attack from outside the package to its settings."""
+
+    @field_validator(*ATTACKS.builtin, mode="before")
+    @classmethod
+    def _with_preset(cls, values: Any, info: Any) -> Any:
+        return with_preset(info.field_name, values)
 
     @field_validator("custom", mode="before")
     @classmethod

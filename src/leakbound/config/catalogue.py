@@ -14,7 +14,7 @@ EFFICIENCY = "efficiency"
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
 SECTIONS = ("theory", "consensus", "federated")
-"""Sections of a configuration that make tables of their own, ``<section>/<table>``, beside the chain."""
+"""Sections of a configuration that make tables of their own, ``<section>/<table>``."""
 
 
 def _condition(wanted: Any) -> Any:

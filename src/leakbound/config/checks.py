@@ -114,6 +114,12 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     yield from _sweep_mistakes(key, study.defenses, study.datasets, config)
     if 0 in study.rounds and not study.attacks:
         yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
+    yield from _attack_mistakes(key, study, config)
+    yield from _size_mistakes(key, study, config)
+
+
+def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
+    """Attacks that nobody declared, or that do not fit the networks or defenses of a study."""
     known = config.attacks.all()
     for where, name in _listed(f"{key}.attacks", study.attacks).items():
         if name not in known:
@@ -129,7 +135,6 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
             levels = study.defenses[arm]
             problems = {attack.problem(config.defense(arm), level) for level in levels or (None,)}
             yield from (f"{key}.defenses.{arm} = {shown(levels)}: {problem}" for problem in problems - {None})
-    yield from _size_mistakes(key, study, config)
 
 
 def _efficiency_mistakes(config: Config) -> Iterator[str]:
@@ -173,7 +178,7 @@ def _sweep_mistakes(
 
 
 def _network_mistakes(key: str, models: Iterable[str], datasets: Iterable[str], config: Config) -> Iterator[str]:
-    """Networks of ours that cannot be made for the images of a dataset; others say so when they are made."""
+    """Networks of ours that cannot be made for the images of a dataset. Others say so when they are made."""
     fixed = [name for name in models if name in set(registry.MODELS.builtin) - set(ANY_SIDE)]
     for dataset in datasets:
         side = config.datasets[dataset].side if dataset in config.datasets else IMAGE_SIDE

@@ -1,4 +1,4 @@
-"""Settings of private average consensus (Wang et al. 2020); the defaults are the paper's."""
+"""Settings of private average consensus (Wang et al. 2020). The defaults are the paper's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import Settings
+from leakbound.config.settings import PlannedBlocks, Settings
 
 _Edge = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Strict(False)]
 _Value = Annotated[int, Field(ge=-(10**9), le=10**9)]
@@ -16,7 +16,7 @@ class AveragingConfig(Settings):
     """Repetitions of the simulated averaging."""
 
     runs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
-    """Repetitions of each scheme; only the servers' noise is drawn anew."""
+    """Repetitions of each scheme; only the servers' noise is drawn again."""
     batches: Annotated[int, Field(ge=1, le=1000)] = 10
     """Batches of equally many repetitions; the mean over a batch is one replica."""
 
@@ -55,6 +55,10 @@ class ConsensusConfig(Settings):
     steps: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Steps after the servers have collected the reports."""
     averaging: AveragingConfig = AveragingConfig()
+
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """No dataset or network, and batches of repetitions."""
+        return [("", "")], self.averaging.batches
 
     @model_validator(mode="after")
     def _is_possible(self) -> ConsensusConfig:

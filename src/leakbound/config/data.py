@@ -25,12 +25,14 @@ class Original:
     """Facts of a dataset that are known before anything is read.
 
     Attributes:
+        label: Name in figures.
         colors: Planes of an image.
         classes: Number of labels.
         train: Records of the original training split.
         test: Records of the original test split.
     """
 
+    label: str
     colors: int
     classes: int
     train: int
@@ -38,18 +40,18 @@ class Original:
 
 
 ORIGINALS = {
-    "digits": Original(colors=1, classes=10, train=1438, test=359),
-    "mnist": Original(colors=1, classes=10, train=60000, test=10000),
-    "fashion_mnist": Original(colors=1, classes=10, train=60000, test=10000),
-    "cifar10": Original(colors=3, classes=10, train=50000, test=10000),
-    "svhn": Original(colors=3, classes=10, train=73257, test=26032),
-    "celeba": Original(colors=3, classes=2, train=162770, test=19962),
+    "cifar10": Original("CIFAR-10", colors=3, classes=10, train=50000, test=10000),
+    "celeba": Original("CelebA", colors=3, classes=2, train=162770, test=19962),
+    "svhn": Original("SVHN", colors=3, classes=10, train=73257, test=26032),
+    "fashion_mnist": Original("Fashion-MNIST", colors=1, classes=10, train=60000, test=10000),
+    "mnist": Original("MNIST", colors=1, classes=10, train=60000, test=10000),
+    "digits": Original("digits", colors=1, classes=10, train=1438, test=359),
 }
-"""Reader to what is known of its dataset."""
+"""Reader to what is known of its dataset, in the order of figures."""
 _WITHOUT_TEST = {"digits"}  # without an original test split
 _MOST_AUX = 10_000
 _LEAST = 10  # records of a part
-_UNKNOWN = Original(colors=3, classes=10, train=60000, test=10000)
+_UNKNOWN = Original("", colors=3, classes=10, train=60000, test=10000)
 
 
 class DatasetConfig(Settings):

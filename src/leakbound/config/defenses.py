@@ -1,4 +1,4 @@
-"""Settings of defenses and their facts; the level that each is swept over stands in the studies."""
+"""Settings of defenses and their facts. The level that each is swept over stands in the studies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import PydanticKnownError
 
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
-from leakbound.config.looks import Look
+from leakbound.config.series_style import SeriesStyle, Styles
 from leakbound.config.settings import Name, Rates, Settings, class_of
 from leakbound.registry import MECHANISMS, SHAPES
 
@@ -24,7 +24,7 @@ _ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise 
 
 
 def level_text(level: float) -> str:
-    """Shortest decimal text that reads back as exactly ``level``; whole numbers have no point, and 0 has no sign."""
+    """Shortest decimal text that reads back as exactly ``level``. Whole numbers have no point, and 0 has no sign."""
     return repr(float(level) or 0.0).removesuffix(".0")
 
 
@@ -38,16 +38,17 @@ class Defense(Settings):
         draws_noise: Whether training draws noise that protects records.
         secure_noise: Whether all of that noise comes from ``request.noise(replica)``, which may be secure.
         has_level: Whether it is swept over a level.
-        stronger_with: Level that protects most; levels of different defenses are matched by their rank.
+        stronger_with: Level that protects most. Levels of different defenses are matched by their rank.
         clips: Whether a step bounds the gradient of each record, as DP does, before it adds noise.
         changes_gradients: Whether the server receives anything but the mean gradient of the images that were used.
         trainer: Function that trains a request, ``module:attribute``.
-        client_step: Class of what a client computes in a step, ``module:attribute``; training and attacks use it.
-        needs: Files that training and attacks on gradients read beside the images: a channel and its spectrum.
+        client_step: Class of what a client computes in a step, ``module:attribute``. Training and attacks use it.
+        needs: Files that training and attacks on gradients read in addition to the images: a channel and its spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
         has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of another's.
-        looks: Label, colour and marker in figures, by the name of a defense; a name without a look gets a spare one.
+        styles: Label, colour and marker in figures, by the name of a defense. A name without them gets spare ones.
         level_form: Level with its unit, e.g. ``{} nats``.
+        timed_as: Kind of training steps in the plan's table of costs that its steps take as long as.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -63,8 +64,9 @@ class Defense(Settings):
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False
     has_lengths: ClassVar[bool] = True
-    looks: ClassVar[Mapping[str, Look]] = {}
+    styles: ClassVar[Styles] = {}
     level_form: ClassVar[str] = "{}"
+    timed_as: ClassVar[str] = "none"
 
     mechanism: str
     learning_rates: Rates | None = None
@@ -72,18 +74,13 @@ class Defense(Settings):
 
     @property
     def channel(self) -> ChannelDefense | None:
-        """Settings of the channel that puts noise on the images; None without one."""
+        """Settings of the channel that puts noise on the images. None without one."""
         return None
 
     @property
     def budget(self) -> dict[str, Any]:
-        """δ and accountant of ε, as :func:`leakbound.accounting.statement.stated_bounds` takes them; none without ε."""
+        """δ and accountant of ε, as :func:`leakbound.accounting.statement.stated_bounds` takes them. None without ε."""
         return {}
-
-    @property
-    def timed_as(self) -> str:
-        """Kind of training steps in the plan's table of costs that its steps take as long as."""
-        return "none"
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
@@ -91,11 +88,11 @@ class Defense(Settings):
         return cls.__module__, cls.trainer.partition(":")[0], cls.client_step.partition(":")[0]
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Allowed levels, as a message, where ``level`` is none of them; None where it is.
+        """Allowed levels, as a message, where ``level`` is none of them. None where it is.
 
         Args:
             level: As the defense means it.
-            pixels: Values of an image, if known; compression drops one of their principal directions.
+            pixels: Values of an image, if known. Compression drops one of their principal directions.
         """
         return None
 
@@ -107,7 +104,7 @@ class Defense(Settings):
             unit: Whether its unit is written.
 
         Returns:
-            The text; empty without a level.
+            The text. Empty without a level.
 
         Example:
             >>> ChannelDefense().level_label(4.0)
@@ -157,7 +154,7 @@ class Undefended(Defense):
     draws_noise: ClassVar[bool] = False
     has_level: ClassVar[bool] = False
     client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
-    looks: ClassVar[Mapping[str, Look]] = {"none": Look("undefended", "#555555", "h")}
+    styles: ClassVar[Styles] = {"none": SeriesStyle("undefended", "#555555", "h")}
 
     mechanism: Literal["none"] = "none"
 
@@ -171,7 +168,7 @@ class EarlyStopping(Undefended):
 
     keeps_best: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = False
-    looks: ClassVar[Mapping[str, Look]] = {"early_stopping": Look("undefended, best validation", "#000000", "+")}
+    styles: ClassVar[Styles] = {"early_stopping": SeriesStyle("undefended, best validation", "#000000", "+")}
 
     mechanism: Literal["early_stopping"] = "early_stopping"  # type: ignore[assignment]
 
@@ -181,7 +178,7 @@ class Stopped(Undefended):
 
     has_level: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = False
-    looks: ClassVar[Mapping[str, Look]] = {"stopped": Look("undefended, stopped early", "#AAAAAA", "x")}
+    styles: ClassVar[Styles] = {"stopped": SeriesStyle("undefended, stopped early", "#AAAAAA", "x")}
 
     mechanism: Literal["stopped"] = "stopped"  # type: ignore[assignment]
 
@@ -200,18 +197,18 @@ class Stopped(Undefended):
 
 
 class ChannelDefense(Defense):
-    """SGD on noisy images; a run's level is the capacity κ in nats per use."""
+    """SGD on noisy images. A run's level is the capacity κ in nats per use."""
 
     secure_noise: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("channel", "spectrum")
     client_step: ClassVar[str] = f"{_STEPS}:ChannelStep"
-    looks: ClassVar[Mapping[str, Look]] = {
-        "natural": Look("natural", "#4477AA", "o"),
-        "white": Look("white", "#CC6677", "s"),
-        "personalized": Look("personalized", "#228833", "^"),
-        "personalized_printed": Look("personalized, as printed", "#66CCAA", "v"),
-        "least_power": Look("least power", "#66CCEE", "D"),
-        "rate_distortion": Look("rate-distortion", "#AA3377", "P"),
+    styles: ClassVar[Styles] = {
+        "natural": SeriesStyle("natural", "#4477AA", "o"),
+        "white": SeriesStyle("white", "#CC6677", "s"),
+        "personalized": SeriesStyle("personalized", "#228833", "^"),
+        "personalized_printed": SeriesStyle("personalized, as printed", "#66CCAA", "v"),
+        "least_power": SeriesStyle("least power", "#66CCEE", "D"),
+        "rate_distortion": SeriesStyle("rate-distortion", "#AA3377", "P"),
     }
     level_form: ClassVar[str] = "{} nats"
 
@@ -229,8 +226,8 @@ class ChannelDefense(Defense):
         return self
 
     @property
-    def timed_as(self) -> str:
-        """Steps with fresh noise by whether it needs a matrix product; frozen noise is drawn before training."""
+    def timed_as(self) -> str:  # type: ignore[override]
+        """Steps with fresh noise by whether it needs a matrix product. Frozen noise is drawn before training."""
         if self.noise == "frozen":
             return "none"
         return "white" if self.shape in _ALONG_AXES else "natural"
@@ -249,7 +246,7 @@ class ChannelDefense(Defense):
 
 
 class DPSGD(Defense):
-    """DP-SGD (Abadi et al. 2016) by Opacus; a run's level is the noise multiplier, 0 for clipping alone."""
+    """DP-SGD (Abadi et al. 2016) by Opacus. A run's level is the noise multiplier, 0 for clipping alone."""
 
     secure_noise: ClassVar[bool] = True
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
@@ -257,8 +254,9 @@ class DPSGD(Defense):
     changes_gradients: ClassVar[bool] = True
     trainer: ClassVar[str] = "leakbound.training.dp.per_sample:train_per_sample"
     client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
-    looks: ClassVar[Mapping[str, Look]] = {"dpsgd": Look("DP-SGD", "#B8860B", "X")}
+    styles: ClassVar[Styles] = {"dpsgd": SeriesStyle("DP-SGD", "#B8860B", "X")}
     level_form: ClassVar[str] = "noise {}"
+    timed_as: ClassVar[str] = "dpsgd"
 
     mechanism: Literal["dpsgd"] = "dpsgd"
     max_grad_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = 1.0
@@ -276,11 +274,6 @@ class DPSGD(Defense):
         return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
 
     @property
-    def timed_as(self) -> str:
-        """Steps with the gradient of each record."""
-        return "dpsgd"
-
-    @property
     def budget(self) -> dict[str, Any]:
         """δ and accountant."""
         return {"delta": self.delta, "accountant": self.accountant}
@@ -294,9 +287,9 @@ class DPPSAC(DPSGD):
     """DP-PSAC (Xia et al. 2023): per-sample adaptive clipping, otherwise as DP-SGD."""
 
     client_step: ClassVar[str] = f"{_STEPS}:AdaptivelyClippedStep"
-    looks: ClassVar[Mapping[str, Look]] = {
-        "dppsac": Look("DP-PSAC", "#332288", "*"),
-        "clipping": Look("clipping, no noise", "#7A5BD0", "1"),  # the control of all that clips, last in legends
+    styles: ClassVar[Styles] = {
+        "dppsac": SeriesStyle("DP-PSAC", "#332288", "*"),
+        "clipping": SeriesStyle("clipping, no noise", "#7A5BD0", "1"),  # the control of all that clips, last in legends
     }
 
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
@@ -305,7 +298,7 @@ class DPPSAC(DPSGD):
 
 
 class ParameterNoise(Defense):
-    """SGD with Gaussian noise on the averaged gradient; a run's level is the noise's standard deviation.
+    """SGD with Gaussian noise on the averaged gradient. A run's level is the noise's standard deviation.
 
     The noise is constant: it depends neither on the batch size nor on the data, and nothing is clipped.
     """
@@ -314,15 +307,11 @@ class ParameterNoise(Defense):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     changes_gradients: ClassVar[bool] = True
     client_step: ClassVar[str] = f"{_STEPS}:NoisyAverageStep"
-    looks: ClassVar[Mapping[str, Look]] = {"parameter_noise": Look("parameter noise", "#EE7733", "<")}
+    styles: ClassVar[Styles] = {"parameter_noise": SeriesStyle("parameter noise", "#EE7733", "<")}
     level_form: ClassVar[str] = "std {}"
+    timed_as: ClassVar[str] = "parameter_noise"
 
     mechanism: Literal["parameter_noise"] = "parameter_noise"
-
-    @property
-    def timed_as(self) -> str:
-        """Steps of its own kind."""
-        return self.mechanism
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
@@ -331,7 +320,7 @@ class ParameterNoise(Defense):
 
 
 class GradientCompression(Defense):
-    """SGD that uploads the largest coordinates of its gradient; a run's level is the fraction of them, in (0, 1].
+    """SGD that uploads the largest coordinates of its gradient. A run's level is the fraction of them, in (0, 1].
 
     Source:
         Lin et al. 2018, "Deep gradient compression".
@@ -340,17 +329,13 @@ class GradientCompression(Defense):
     draws_noise: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = True
     client_step: ClassVar[str] = f"{_STEPS}:LargestCoordinatesStep"
-    looks: ClassVar[Mapping[str, Look]] = {"gradient_compression": Look("gradient compression", "#999933", "p")}
+    styles: ClassVar[Styles] = {"gradient_compression": SeriesStyle("gradient compression", "#999933", "p")}
     level_form: ClassVar[str] = "fraction {}"
+    timed_as: ClassVar[str] = "gradient_compression"
 
     mechanism: Literal["gradient_compression"] = "gradient_compression"
     error_feedback: bool = True
     """Keep what was not sent, and add it to the next gradient."""
-
-    @property
-    def timed_as(self) -> str:
-        """Steps of its own kind."""
-        return self.mechanism
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
@@ -359,12 +344,12 @@ class GradientCompression(Defense):
 
 
 class LargeBatch(Defense):
-    """SGD on batches that are ``level`` times as large as the study's; its level is a whole number of at least 1."""
+    """SGD on batches that are ``level`` times as large as the study's. Its level is a whole number of at least 1."""
 
     draws_noise: ClassVar[bool] = False
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
-    looks: ClassVar[Mapping[str, Look]] = {"large_batch": Look("large batch", "#882255", "d")}
+    styles: ClassVar[Styles] = {"large_batch": SeriesStyle("large batch", "#882255", "d")}
     level_form: ClassVar[str] = "factor {}"
 
     mechanism: Literal["large_batch"] = "large_batch"
@@ -380,7 +365,7 @@ class LargeBatch(Defense):
 
 
 class Compression(Defense):
-    """SGD on images without one principal direction; a run's level is its index, 0 for the largest eigenvalue.
+    """SGD on images without one principal direction. A run's level is its index, 0 for the largest eigenvalue.
 
     Source:
         Tan et al. 2024, Sec. 5 and Appendix D (Fig. 8).
@@ -388,7 +373,7 @@ class Compression(Defense):
 
     draws_noise: ClassVar[bool] = False
     client_step: ClassVar[str] = f"{_STEPS}:DroppedDirectionStep"
-    looks: ClassVar[Mapping[str, Look]] = {"compression": Look("compression", "#663311", ">")}
+    styles: ClassVar[Styles] = {"compression": SeriesStyle("compression", "#663311", ">")}
     level_form: ClassVar[str] = "direction {}"
 
     mechanism: Literal["compression"] = "compression"

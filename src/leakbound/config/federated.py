@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict
 
-from leakbound.config.settings import Count, Name, Records, Replicas, Seconds, Settings, Some, Steps
+from leakbound.config.settings import Count, Name, PlannedBlocks, Records, Replicas, Seconds, Settings, Some, Steps
 
 Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
 Spread = Annotated[float, Field(ge=0, le=1e12)]
@@ -72,6 +72,10 @@ class FederatedConfig(Settings):
     def tables(self) -> tuple[str, ...]:
         """Names of the tables that are made."""
         return self.sweeps
+
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """Each dataset with its network, and replicas of a run."""
+        return list(self.models.items()), self.replicas or replicas
 
     def most_clients(self) -> int:
         """Largest number of clients of any run."""

@@ -29,7 +29,7 @@ MOST_VALUES = 100_000
 DEEPEST = 40
 """Mappings and lists inside each other."""
 MOST_SHOWN = 50
-"""Mistakes that one message tells; the rest is counted."""
+"""Mistakes that one message states; the rest is counted."""
 _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
 
@@ -72,12 +72,12 @@ def _line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal but stand there: what cannot be printed is escaped, line breaks too."""
+    """Text that a terminal only shows: characters that cannot be printed are escaped, line breaks too."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
-    """Mapping at the top of a YAML file; its keys may be anything until they are parsed.
+    """Mapping at the top of a YAML file. Its keys may be anything until they are parsed.
 
     Raises:
         ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or holds
@@ -206,7 +206,7 @@ def _unfit(values: Any) -> Iterator[str]:
 
 
 def _problem_of(value: Any) -> str | None:
-    """Why a single value can be no setting; None if it can."""
+    """Why a single value can be no setting. None if it can."""
     if isinstance(value, str):
         halves = not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value)  # JSON's escapes make them
         return "is no Unicode text" if halves else None
@@ -247,7 +247,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
 
 
 def _number_hint(detail: ErrorDetails) -> str:
-    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``; empty for anything else."""
+    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``. Empty for anything else."""
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
     try:

@@ -17,8 +17,15 @@ from leakbound.config.whole import Config
 def load(path: Path | str) -> Config:
     """Read and check a configuration file.
 
+    Args:
+        path: YAML file.
+
     Raises:
         ConfigError: If the file cannot be read, or with every mistake found in it.
+
+    Example:
+        >>> load("config/small.yaml").preset  # doctest: +SKIP
+        'small'
     """
     return check(read_yaml(Path(path)), str(path))
 
@@ -55,7 +62,7 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
 
 
 def quick() -> Config:
-    """The default configuration, ``quick.yaml`` beside this file."""
+    """The default configuration, ``quick.yaml`` in this folder."""
     return load(Path(__file__).with_name("quick.yaml"))
 
 
@@ -91,7 +98,7 @@ def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterat
                 name, {}
             )
             for key, item in value.items() if isinstance(value, dict) else ():
-                if hasattr(item, "mechanism"):  # tells which defense is meant, default or not
+                if hasattr(item, "mechanism"):  # says which defense is meant, default or not
                     plain[key] = {"mechanism": item.mechanism, **plain[key]}
             yield from _value_lines(name, plain, pad)
 

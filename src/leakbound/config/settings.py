@@ -29,6 +29,8 @@ Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1
 """Text without line breaks and other control characters: a path, an address, a column."""
 Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
 """Something from outside the package, ``module:attribute``."""
+PlannedBlocks = tuple[list[tuple[str, str]], int]
+"""Dataset and network, empty where there is none, of the blocks that claims will rest on; and replicas in each."""
 
 _BEGIN = r"([a-z][\w+.-]*:/*[^:/?#@\s]*(?::|%3a)|https?:/*(?=[^/?#\s]*@))"
 _LOGIN = re.compile(_BEGIN + r"\S*(?=@)", re.IGNORECASE)
@@ -49,7 +51,7 @@ def _of_no_secret(address: str) -> str:
     """An address that anybody may read.
 
     Raises:
-        ValueError: If it holds a password, however it is encoded; the message does not.
+        ValueError: If it holds a password, however it is encoded. The message does not.
     """
     if without_password(address) != address:
         raise ValueError(

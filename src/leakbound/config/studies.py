@@ -1,5 +1,6 @@
 """Settings of sweeps, and of rows that need no training."""
 
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -7,7 +8,19 @@ from pydantic import Field, model_validator
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import CovarianceOf
 from leakbound.config.defenses import NOISE_BATCHES
-from leakbound.config.settings import Count, Levels, Listed, Name, Names, Records, Replicas, Seconds, Settings, Steps
+from leakbound.config.settings import (
+    Count,
+    Levels,
+    Listed,
+    Name,
+    Names,
+    PlannedBlocks,
+    Records,
+    Replicas,
+    Seconds,
+    Settings,
+    Steps,
+)
 
 
 class StudyConfig(Settings):
@@ -38,6 +51,10 @@ class StudyConfig(Settings):
             raise ValueError("lengths = 'all' needs rates: all: a recipe is a learning rate and a length")
         return self
 
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """Datasets and networks of the blocks that claims rest on, and replicas in each, by default ``replicas``."""
+        return list(product(self.datasets, self.models)), self.replicas or replicas
+
 
 class IllustrationConfig(Settings):
     """Rows of a figure that needs no training."""
@@ -54,6 +71,10 @@ class IllustrationConfig(Settings):
     """Records whose mean and covariance are shown, by default those that channels are made from."""
     replicas: Replicas = 10
     """Draws of records, where some are drawn."""
+
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """No dataset or network, and the draws of records."""
+        return [("", "")], self.replicas
 
 
 class EfficiencyConfig(Settings):
@@ -76,3 +97,7 @@ class EfficiencyConfig(Settings):
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
     records: Records = 50000
     """Records of an epoch that times are stated for."""
+
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """The timed networks on their dataset, and the turns of each."""
+        return [(self.dataset, model) for model in self.models], self.repeats

@@ -98,7 +98,7 @@ class GeneralCase(Settings):
 
 
 class TheoryConfig(Settings):
-    """Utility against privacy in closed form; a table that is null is left out."""
+    """Utility against privacy in closed form. A table that is null is left out."""
 
     TABLES: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")
 

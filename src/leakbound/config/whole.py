@@ -15,7 +15,6 @@ from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
-from leakbound.randomness.origin import PrivacyNoise
 
 
 class Config(Settings):
@@ -25,7 +24,7 @@ class Config(Settings):
     """Name of the configuration; results lie under ``results/<preset>``."""
     seed: Seed = 0
     """Every random number derives from it, but secure privacy noise."""
-    privacy_noise: PrivacyNoise = "seeded"
+    privacy_noise: Literal["seeded", "secure"] = "seeded"
     """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it; secure
     comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     covariance: CovarianceOf = "aux"
@@ -44,7 +43,7 @@ class Config(Settings):
     plugins: PluginsConfig = PluginsConfig()
     datasets: dict[Name, DatasetConfig]
     defenses: dict[Name, Defense] = {}
-    """Defenses beside the known ones, or known ones with other settings; see ``default_defenses``."""
+    """Defenses in addition to the default ones, or these with other settings; see ``default_defenses``."""
     training: TrainingConfig = TrainingConfig()
     attacks: AttackConfig = AttackConfig()
     studies: dict[Name, StudyConfig]
@@ -84,6 +83,6 @@ class Config(Settings):
         """The declared defense ``name``, or the default of that name.
 
         Raises:
-            KeyError: If there is none; a loaded configuration has been checked for that.
+            KeyError: If there is none. A loaded configuration has been checked for that.
         """
         return self.known_defenses()[name]

@@ -29,10 +29,10 @@ class Reports:
 
 
 def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, draws: Draws) -> Reports:
-    """Step 1: every contributor adds noise to its value and reports it to its server.
+    """Simulate step 1: every contributor adds noise to its value and reports it to its server.
 
     Args:
-        values: The values x_ij of each server's contributors; servers may have different numbers of them.
+        values: The values x_ij of each server's contributors. Servers may have different numbers of them.
         noise_variance: σ_ij², the same for all, > 0.
         draws: Source of the noise.
 
@@ -44,28 +44,28 @@ def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, dra
     """
     if not noise_variance > 0:
         raise ValueError(f"noise_variance = {noise_variance}: contributors need noise of a positive variance")
-    counts = np.array([len(own) for own in values])
+    counts = np.array([len(reports) for reports in values])
     if not len(counts) or counts.min() == 0:
         raise ValueError("values: every server needs at least one contributor")
     scale = state_scale(counts)
-    noisy = [own + math.sqrt(noise_variance) * draws.standard_normal(len(own)) for own in values]
-    return Reports(float(np.concatenate(values).mean()), scale * np.array([own.sum() for own in noisy]))
+    noisy = [reports + math.sqrt(noise_variance) * draws.standard_normal(len(reports)) for reports in values]
+    return Reports(float(np.concatenate(values).mean()), scale * np.array([reports.sum() for reports in noisy]))
 
 
 def state_scale(counts: Int[np.ndarray, " n"]) -> float:
-    """Factor c = n / Σ m_i by which servers scale the sum of their reports, so that states average to the mean."""
+    """Compute c = n / Σ m_i by which servers scale the sum of their reports, so that states average to the mean."""
     return len(counts) / float(counts.sum())
 
 
 def trajectories(
     weights: Float[np.ndarray, "n n"], states: Float[np.ndarray, " n"], scheme: Scheme, runs: int, draws: Draws
 ) -> Iterator[Float[np.ndarray, "runs n"]]:
-    """States y(0), y(1) = W(y(0) + θ(0)), … of all repetitions, without end.
+    """Yield states y(0), y(1) = W(y(0) + θ(0)), … of all repetitions, without end.
 
     Args:
         weights: W, symmetric and doubly stochastic.
         states: y(0), the same in every repetition.
-        scheme: Law of the noise.
+        scheme: Distribution of the noise.
         runs: Number of repetitions.
         draws: Source of the noise.
 
@@ -79,5 +79,5 @@ def trajectories(
 
 
 def final_gap(variances: Float[np.ndarray, " n"]) -> float:
-    """E|y(∞) − x̂| of scheme 1, whose states agree on a value that is N(x̂, Σσ_i²/n²), not on x̂."""
+    """Compute E|y(∞) − x̂| of scheme 1, whose states agree on a value that is N(x̂, Σσ_i²/n²), not on x̂."""
     return math.sqrt(2.0 / math.pi * float(variances.sum())) / len(variances)

@@ -16,7 +16,7 @@ _KINDS: dict[str, Callable[[int], nx.Graph]] = {
 
 
 def named_graph(kind: str, servers: int) -> nx.Graph:
-    """A ``cycle``, ``path``, ``star`` or ``complete`` graph on the nodes 0..n − 1, n >= 2.
+    """Make a ``cycle``, ``path``, ``star`` or ``complete`` graph on the nodes 0..n − 1, n >= 2.
 
     Raises:
         ValueError: If the kind is unknown or there are too few servers.
@@ -28,7 +28,7 @@ def named_graph(kind: str, servers: int) -> nx.Graph:
 
 
 def random_graph(servers: int, edge_probability: float, generator: np.random.Generator) -> nx.Graph:
-    """Erdős–Rényi graph, drawn again until it is connected.
+    """Draw an Erdős–Rényi graph, again until it is connected.
 
     Args:
         servers: n, number of nodes, >= 2.
@@ -36,7 +36,7 @@ def random_graph(servers: int, edge_probability: float, generator: np.random.Gen
         generator: Draws the edges.
 
     Returns:
-        A connected graph on 0..n − 1: the law of the Erdős–Rényi graph given that it is connected.
+        A connected graph on 0..n − 1: an Erdős–Rényi graph given that it is connected.
 
     Raises:
         ValueError: If the probability is outside (0, 1], or so low that 1000 draws give no connected graph.
@@ -57,7 +57,7 @@ def random_graph(servers: int, edge_probability: float, generator: np.random.Gen
 
 
 def graph_from_edges(servers: int, edges: Iterable[tuple[int, int]]) -> nx.Graph:
-    """Undirected graph on 0..n − 1 with the given edges, connected or not.
+    """Make the undirected graph on 0..n − 1 with the given edges, connected or not.
 
     Raises:
         ValueError: If an edge names a server that does not exist, or joins one to itself.
@@ -69,18 +69,6 @@ def graph_from_edges(servers: int, edges: Iterable[tuple[int, int]]) -> nx.Graph
             raise ValueError(f"edge ({first}, {second}): joins two different servers of 0..{servers - 1}")
         graph.add_edge(first, second)
     return graph
-
-
-def graph_from_adjacency(adjacency: Float[np.ndarray, "n n"]) -> nx.Graph:
-    """Undirected graph of a symmetric matrix with an edge wherever an entry off the diagonal is not 0.
-
-    Raises:
-        ValueError: If the matrix is not symmetric.
-    """
-    if not np.array_equal(adjacency, adjacency.T):
-        raise ValueError("adjacency: is not symmetric; averaging needs undirected edges")
-    first, second = np.nonzero(np.triu(adjacency, 1))
-    return graph_from_edges(len(adjacency), zip(first.tolist(), second.tolist(), strict=True))
 
 
 def check_connected(graph: nx.Graph) -> None:
@@ -99,7 +87,7 @@ def check_connected(graph: nx.Graph) -> None:
 
 
 def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
-    """Metropolis weights W of a connected graph.
+    """Compute Metropolis weights W of a connected graph.
 
     w_il = 1 / (1 + max(deg_i, deg_l)) on edges, w_ii = 1 − Σ_l w_il, 0 elsewhere.
 
@@ -107,7 +95,7 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
         graph: Connected, undirected, on 0..n − 1.
 
     Returns:
-        (n, n) float64, symmetric and doubly stochastic with a positive diagonal; all eigenvalues but one, which is 1,
+        (n, n) float64, symmetric and doubly stochastic with a positive diagonal. All eigenvalues but one, which is 1,
         are below 1 in absolute value.
 
     Raises:
@@ -122,23 +110,6 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
         weights[first, second] = weights[second, first] = 1.0 / (1.0 + max(graph.degree[first], graph.degree[second]))
     np.fill_diagonal(weights, 1.0 - weights.sum(axis=1))
     return weights
-
-
-def convergence_rate(weights: Float[np.ndarray, "n n"]) -> float:
-    """|λ₂(W)|, the second largest absolute eigenvalue: the factor by which differences shrink in a step."""
-    return float(np.sort(np.abs(np.linalg.eigvalsh(weights)))[-2])
-
-
-def contraction(weights: Float[np.ndarray, "n n"]) -> float:
-    """χ = ½ max_ij Σ_l |w_il − w_jl|, which bounds how much of the spread of states one step leaves.
-
-    Wang et al. state χ ∈ (0, 1) for Metropolis weights. It is 1 as soon as two servers have no closed neighbour in
-    common, and 0 on a complete graph; that spreads vanish follows from |λ₂(W)| < 1 instead.
-
-    Source:
-        Wang et al. 2020, Lemma 6.
-    """
-    return 0.5 * float(np.abs(weights[:, None, :] - weights[None, :, :]).sum(axis=2).max())
 
 
 def _check_servers(servers: int) -> None:

@@ -1,7 +1,7 @@
 """KL-DP levels of one contributor towards an observer of all messages, per time as printed and jointly.
 
 The level is the supremum over adjacent data of the symmetrised KL divergence ½[D(P‖P') + D(P'‖P)] between what the
-observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α; the
+observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α. The
 reports that the observer does not see give this state a variance v = c² Σ_j σ_ij². Everything below is a function of
 Δ and v. The observer knows the weights and all messages, so it computes every y(t + 1) = W ỹ(t), hence every noise
 increment, hence y_i(0) + φ_i(u) for all u: as many looks at one secret as there were messages, and their precisions
@@ -47,7 +47,7 @@ class Secret:
         return self.level(0.0)
 
     def level(self, noise_variance: float) -> float:
-        """Δ²/(2(v + σ²)), the level of one look through further Gaussian noise; for scheme 1 that of all messages.
+        """Compute Δ²/(2(v + σ²)), the level of one message with further Gaussian noise: all messages of scheme 1.
 
         Source:
             Wang et al. 2020, Theorem 1.
@@ -56,7 +56,7 @@ class Secret:
 
 
 def contributor_level(adjacent_distance: float, noise_variance: float) -> float:
-    """α²/(2σ_ij²), the level towards the contributor's own server (Wang et al. 2020, Lemma 1).
+    """Compute α²/(2σ_ij²), the level towards the contributor's own server (Wang et al. 2020, Lemma 1).
 
     Raises:
         ValueError: If the variance or the distance is not positive.
@@ -65,7 +65,7 @@ def contributor_level(adjacent_distance: float, noise_variance: float) -> float:
 
 
 def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
-    """σ_ij² = α²/(2ε), the noise that a contributor needs for a level ε towards its own server.
+    """Compute σ_ij² = α²/(2ε), the noise that a contributor needs for a level ε towards its own server.
 
     Raises:
         ValueError: If the budget or the distance is not positive.
@@ -74,9 +74,9 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
 
 
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:
-    """Noise left when all looks of scheme 2 up to a time are averaged at their best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
+    """Compute the noise left when messages of scheme 2 up to a time are averaged best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
 
-    Look u has variance ρᵘ σ_i²; precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
+    Message u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
     """
     check_variances(np.array([noise_variance]), "noise_variance")
     check_decay(decay)
@@ -87,14 +87,14 @@ def effective_variance(noise_variance: float, decay: float, time: int) -> float:
 def zero_sum_level(
     secret: Secret, noise_variance: float, decay: float, time: int, *, as_printed: bool = False
 ) -> float:
-    """Level of scheme 2 after all messages up to a time.
+    """Compute the level of scheme 2 after all messages up to a time.
 
     Args:
         secret: The contributor's share.
         noise_variance: σ_i² of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
-        as_printed: The published Δ²/(2(v + ρˢ σ_i²)), the level of the last look alone, which is too low for s > 0.
+        as_printed: The published Δ²/(2(v + ρˢ σ_i²)), the level of the last message alone, which is too low for s > 0.
 
     Raises:
         ValueError: If the variance is not positive or ρ is outside (0, 1).
@@ -107,20 +107,20 @@ def zero_sum_level(
 
 
 def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, single: bool = False) -> float:
-    """Level of scheme 3 with uniform noise after all messages up to a time, by quadrature.
+    """Compute the level of scheme 3 with uniform noise after all messages up to a time, by quadrature.
 
-    Look u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these intervals is
-    equally likely, so the intersection tells all. Given its width t, y_i(0) lies uniformly in it: the level is that of
-    one look with half-width t/2, averaged over t. With G(t) = Π_u (1 − t/(2aρᵘ)), t has the density t G''(t) below
-    t* = 2aρˢ, and equals t* with the probability that the last interval lies inside all others. The paper gives only
-    the limit.
+    Message u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these intervals
+    is equally likely, so the intersection holds all information. Given its width t, y_i(0) lies uniformly in it: the
+    level is that of one message with half-width t/2, averaged over t. With G(t) = Π_u (1 − t/(2aρᵘ)), t has the density
+    t G''(t) below t* = 2aρˢ, and equals t* with the probability that the last interval lies inside all others. The
+    paper gives only the limit.
 
     Args:
         secret: The contributor's share.
         bound: a of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
-        single: The level of the last look alone.
+        single: The level of the last message alone.
 
     Returns:
         Nats, relative error below 1e-9, at most ``secret.limit``.
@@ -148,9 +148,9 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
 
 
 def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Level of one look through noise that is uniform on ±h, for several h at once, by quadrature.
+    """Compute the level of one message with noise that is uniform on ±h, for several h at once, by quadrature.
 
-    The look has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone tell of a shift.
+    The message has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone reveal a shift.
     """
     spread, shift = math.sqrt(secret.state_variance), secret.shift
     reach = _TAIL * spread + shift
@@ -179,13 +179,13 @@ def _log_density(
 def masked_level(
     secret: Secret, graph: nx.Graph, mask_variance: float, server: int, colluders: Collection[int] = ()
 ) -> float:
-    """Level of pairwise masks after all messages, ½ Δ² [(v I + σ_r² L)⁻¹]_ii; it does not grow with time.
+    """Compute the level of pairwise masks after all messages, ½ Δ² [(v I + σ_r² L)⁻¹]_ii at any time.
 
     Servers that collude know the masks on their own edges, so L is the Laplacian of the graph without them, and the
     others' states keep only the masks among themselves.
 
     Args:
-        secret: The contributor's share; every server's state has its variance.
+        secret: The contributor's share. Every server's state has its variance.
         graph: On 0..n − 1.
         mask_variance: σ_r², > 0.
         server: i, the contributor's own.

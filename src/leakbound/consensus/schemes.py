@@ -24,18 +24,18 @@ class Draws(Protocol):
     """Source of noise: a NumPy generator, or secure draws that no seed repeats."""
 
     def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
-        """Standard normal numbers, float64."""
+        """Draw standard normal numbers, float64."""
 
     def random(self, size: int | tuple[int, ...]) -> np.ndarray:
-        """Uniform numbers in [0, 1), float64."""
+        """Draw uniform numbers in [0, 1), float64."""
 
 
 @runtime_checkable
 class Scheme(Protocol):
-    """A law of the noise that servers add."""
+    """A distribution of the noise that servers add."""
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
-        """θ(0), θ(1), … without end, for so many independent repetitions."""
+        """Yield θ(0), θ(1), … without end, for so many independent repetitions."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class InitialNoise:
         check_variances(self.variances, "variances")
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
-        """θ(0), θ(1), … without end."""
+        """Yield θ(0), θ(1), … without end."""
         return _once(np.sqrt(self.variances) * draws.standard_normal((runs, len(self.variances))))
 
 
@@ -79,7 +79,7 @@ class ZeroSumNoise:
         check_decay(self.decay)
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
-        """θ(0), θ(1), … without end."""
+        """Yield θ(0), θ(1), … without end."""
         shape = (runs, len(self.variances))
         return _taken_back(lambda: draws.standard_normal(shape), np.sqrt(self.variances), math.sqrt(self.decay))
 
@@ -89,7 +89,7 @@ class BoundedNoise:
     """Scheme 3: as scheme 2 with bounded noise, φ_i(t) ~ U[−a ρᵗ, a ρᵗ], whose variance falls by ρ² a step.
 
     Attributes:
-        bounds: (n,) a of each server, each > 0; √(3 σ²) has variance σ² at the start.
+        bounds: (n,) a of each server, each > 0: √(3 σ²) has variance σ² at the start.
         decay: ρ, factor of the bound from one step to the next, in (0, 1).
 
     Source:
@@ -105,12 +105,12 @@ class BoundedNoise:
 
     @classmethod
     def of_variances(cls, variances: Float[np.ndarray, " n"], decay: float) -> BoundedNoise:
-        """The scheme whose first noise has the given variances."""
+        """Make the scheme whose first noise has the given variances."""
         check_variances(variances, "variances")
         return cls(np.sqrt(3.0 * variances), decay)
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
-        """θ(0), θ(1), … without end."""
+        """Yield θ(0), θ(1), … without end."""
         shape = (runs, len(self.bounds))
         return _taken_back(lambda: 2.0 * draws.random(shape) - 1.0, self.bounds, self.decay)
 
@@ -122,7 +122,7 @@ class PairwiseMasks:
     The masks cancel in the sum, so the average is kept exactly, and what an observer learns never grows.
 
     Attributes:
-        graph: Connected graph on 0..n − 1; an edge is a shared mask.
+        graph: Connected graph on 0..n − 1, where an edge is a shared mask.
         variance: σ_r² of each mask, > 0.
     """
 
@@ -135,11 +135,11 @@ class PairwiseMasks:
 
     @classmethod
     def of_mean_variance(cls, graph: nx.Graph, variance: float) -> PairwiseMasks:
-        """The scheme whose first noise has the given variance on average over the servers."""
+        """Make the scheme whose first noise has the given variance on average over the servers."""
         return cls(graph, variance * len(graph) / (2.0 * graph.number_of_edges()))
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
-        """θ(0), θ(1), … without end."""
+        """Yield θ(0), θ(1), … without end."""
         first, second = np.array(self.graph.edges).T
         masks = math.sqrt(self.variance) * draws.standard_normal((runs, len(first)))
         signs = np.zeros((len(first), len(self.graph)))
@@ -156,7 +156,7 @@ def _once(first: Float[np.ndarray, "runs n"]) -> Iterator[Float[np.ndarray, "run
 def _taken_back(
     draw: Callable[[], Float[np.ndarray, "runs n"]], size: Float[np.ndarray, " n"], factor: float
 ) -> Iterator[Float[np.ndarray, "runs n"]]:
-    """Each draw minus the one before it; their sizes shrink by a factor a step."""
+    """Each draw minus the one before it: their sizes shrink by a factor a step."""
     before = np.zeros(1)
     while True:
         drawn = size * draw()

@@ -17,7 +17,7 @@ from leakbound.randomness.seeding import numpy_generator
 
 
 def rows_of(table: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
-    """Rows of one table, ``averaging`` or ``privacy``, which is computed in closed form and draws no noise.
+    """Compute one table, ``averaging`` or ``privacy``, which is in closed form and draws no noise.
 
     Raises:
         ValueError: If there is no such table or origin of noise, or the random network is not connected in 1000 draws.
@@ -30,7 +30,7 @@ def rows_of(table: str, config: ConsensusConfig, seed: int, privacy_noise: str =
 
 
 def network(config: ConsensusConfig, seed: int) -> nx.Graph:
-    """The configuration's network."""
+    """Build the configuration's network."""
     if config.edges:
         return graph_from_edges(config.servers, config.edges)
     if config.graph == "random":
@@ -39,7 +39,7 @@ def network(config: ConsensusConfig, seed: int) -> nx.Graph:
 
 
 def schemes(config: ConsensusConfig, graph: nx.Graph) -> dict[str, Scheme]:
-    """The three published schemes and pairwise masks, all with equal variance at the start."""
+    """Make the three published schemes and pairwise masks, all with equal variance at the start."""
     variances = np.full(config.servers, config.noise_variance)
     return {
         "initial": InitialNoise(variances),
@@ -50,7 +50,7 @@ def schemes(config: ConsensusConfig, graph: nx.Graph) -> dict[str, Scheme]:
 
 
 def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
-    """Simulated averaging on one network and one draw of reports, each scheme repeated many times.
+    """Simulate averaging on one network and one draw of reports, each scheme repeated many times.
 
     Returns:
         Columns ``scheme``, ``time`` (steps after T₀), ``replica`` (batch of repetitions), ``metric``, ``value``: mean
@@ -81,7 +81,7 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
 
 
 def _secure_draws(privacy_noise: str) -> Draws | None:
-    """Source of secure noise, of contributors and servers; None where seeds draw it."""
+    """Source of secure noise, of contributors and servers, None where seeds draw it."""
     from leakbound.randomness.sources import SecureDraws, check_origin
 
     check_origin(privacy_noise)
@@ -91,8 +91,8 @@ def _secure_draws(privacy_noise: str) -> Draws | None:
 def _distances(states: Float[np.ndarray, "runs n"], mean: float, batches: int) -> Float[np.ndarray, "2 batches"]:
     """Spread of the states and their largest deviation from x̂, averaged over each batch."""
     high, low = states.max(axis=1), states.min(axis=1)
-    found = np.stack([high - low, np.maximum(high - mean, mean - low)])
-    return found.reshape(2, batches, -1).mean(axis=2)
+    distances = np.stack([high - low, np.maximum(high - mean, mean - low)])
+    return distances.reshape(2, batches, -1).mean(axis=2)
 
 
 def _distance_rows(measured: Float[np.ndarray, "times 2 batches"]) -> pd.DataFrame:
@@ -114,7 +114,7 @@ def _distance_rows(measured: Float[np.ndarray, "times 2 batches"]) -> pd.DataFra
 
 
 def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
-    """Levels of one contributor towards an observer of all messages, in closed form or by quadrature.
+    """Compute levels of one contributor towards an observer of all messages, in closed form or by quadrature.
 
     Returns:
         Columns ``scheme``, ``release``, ``time`` (steps after T₀), ``metric`` (``kl_level``, nats), ``value``. Release

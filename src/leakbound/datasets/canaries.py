@@ -23,7 +23,7 @@ class Canaries:
     Attributes:
         rows: Rows of the pool, all different.
         labels: The wrong label of each of them.
-        inserted: Place in its pair, 0 or 1, of the canary among the members; the other one is no member.
+        inserted: Place in its pair, 0 or 1, of the canary among the members. The other one is no member.
     """
 
     rows: Int[np.ndarray, "k 2"]
@@ -42,7 +42,7 @@ class Canaries:
 
 
 def canary_problem(canaries: int, members: int, classes: int) -> str | None:
-    """Sentence that says why replicas cannot have so many pairs of canaries; None if they can."""
+    """Sentence that says why replicas cannot have so many pairs of canaries. None if they can."""
     if canaries and classes < 2:
         return f"canaries = {canaries}: wrong labels need at least two classes, and there is one. Ask for 0."
     if not 0 <= canaries <= members // 2:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float, Int
 from PIL import Image
 
-from leakbound.datasets.folders import ClassFolders
+from leakbound.datasets.class_folders import ClassFolders
 from leakbound.datasets.images import read_file
 from leakbound.datasets.records import DatasetError, Records
 from leakbound.storage import limits
@@ -36,7 +36,7 @@ class Collection:
         origin: Where they lie.
         kind: Form that they have there.
         values: (n, colors, height, width), pixels on [0, 1], or an array (n, ...) in its own units; float32, finite.
-        labels: Class of each; None of an array.
+        labels: Class of each. None of an array.
         classes: Names of the classes; none of an array.
         names: Path of each picture below the folder, of class folders.
         column: Column of the labels, of Parquet.
@@ -107,7 +107,7 @@ def _pixels(
     tall, wide, colors = records.decode(np.arange(1)).shape[1:]
     fits((colors, tall, wide))
     most = min(max(limits.TABLE, limits.PICTURES * stored), limits.ARRAYS // 2)
-    limits.check(records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, most)
+    limits.check_limit(records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, most)
     values = np.empty((len(records), colors, tall, wide), np.float32)
     for start in range(0, len(records), _CHUNK):
         pixels = records.like(0, np.arange(start, min(start + _CHUNK, len(records))))
@@ -119,7 +119,7 @@ def _pixels(
 def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.ndarray, "n ..."]:
     """An array as float32."""
     size = path.stat()
-    limits.check(path, "bytes", size.st_size, limits.ARRAYS)
+    limits.check_limit(path, "bytes", size.st_size, limits.ARRAYS)
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError) as error:
@@ -130,7 +130,7 @@ def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.nd
     fits(stored.shape[1:])
     kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a file may have holes, which read as zeros
     most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
-    limits.check(path, "bytes as float32 to give", 4 * stored.size, most)
+    limits.check_limit(path, "bytes as float32 to give", 4 * stored.size, most)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32, order="C")
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
@@ -159,7 +159,7 @@ def write_pictures(
     """Write pictures, PNG, in the layout of a collection of pictures: class folders, or one Parquet file.
 
     Args:
-        folder: Where they go; it is there.
+        folder: Where they go. It is there.
         like: The collection whose names, labels and order they have.
         values: (n, colors, height, width), on [0, 1] or beyond it.
         each: Told how many pictures more have been written.

@@ -48,9 +48,9 @@ class ImageReader:
     """Reader of one dataset: ``reader(name, config)`` gives its original records.
 
     Attributes:
-        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``; None takes the
+        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``. None takes the
             dataset's own name.
-        hub: Where the hub has it; None if it has not.
+        hub: Where the hub has it. None if it has not.
         publishable: Whether its images may be shown in public: not if its terms forbid it, or if nobody knows.
     """
 
@@ -73,29 +73,33 @@ class ImageReader:
             label = config.label or "label"
             classes, splits = _splits({str(path): _table_of_file(path, label) for path in paths}, "image", label)
             return RawDataset(classes, *splits)
+        return self._from_hub(name, config)
+
+    def _from_hub(self, name: str, config: DatasetConfig) -> RawDataset:
+        """Labels and encoded images of both splits as the hub has them at a commit."""
+        files = f"{self.files or name}_train.parquet and {self.files or name}_test.parquet"
         if self.hub is None:
             raise DatasetError(
                 f"datasets.{name}: its reader knows no copy on the hub. Set {FOLDER_VARIABLE} to the folder that holds "
-                f"{self.files or name}_train.parquet and {self.files or name}_test.parquet."
+                f"{files}."
             )
         if config.revision is None:
             raise DatasetError(
                 f"datasets.{name}.revision: is missing. The files of {self.hub.repository} on the hub can be replaced, "
                 "so the commit must be named that is meant: 40 digits, on the page of the dataset under Files and "
-                f"versions, History. Or set {FOLDER_VARIABLE} to a folder with {self.files or name}_train.parquet and "
-                f"{self.files or name}_test.parquet."
+                f"versions, History. Or set {FOLDER_VARIABLE} to a folder with {files}."
             )
-        known = ORIGINALS.get(config.reader or name)
-        sizes = dict(zip(_SPLITS, (known.train, known.test), strict=True)) if known else {}
+        original = ORIGINALS.get(config.reader or name)
+        sizes = (original.train, original.test) if original else (None, None)
         tables = {
-            f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, sizes.get(split))
-            for split in _SPLITS
+            f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, size)
+            for split, size in zip(_SPLITS, sizes, strict=True)
         }
         classes, splits = _splits(tables, self.hub.image, config.label or self.hub.label)
         return RawDataset(classes, *splits)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
-        """Files that are read, training split first, whether or not they are there; none if the hub is asked."""
+        """Files that are read, training split first, whether or not they are there. None if the hub is asked."""
         folder = os.environ.get(FOLDER_VARIABLE)
         if not folder or config.source == "hub":
             return ()
@@ -103,7 +107,7 @@ class ImageReader:
 
 
 def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
-    """Names of the classes, and records, of one Parquet file; its images are decoded when they are asked for.
+    """Names of the classes, and records, of one Parquet file. Its images are decoded when they are asked for.
 
     Raises:
         DatasetError: If it is damaged or not of the expected layout.
@@ -114,6 +118,7 @@ def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
 
 
 read_parquet = ImageReader()  # anybody's images
+read_shown_parquet = ImageReader(publishable=True)  # those whose owner wants to see them in figures
 read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"), publishable=True)
 read_fashion_mnist = ImageReader("fashion_mnist", HubSource("zalando-datasets/fashion_mnist"), publishable=True)
 read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"), publishable=True)
@@ -160,7 +165,7 @@ def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: in
             f"datasets.{name}: {origin} has {len(found)} images at revision {revision}, known are {size}. Name the "
             "commit of the dataset that is meant."
         )
-    limits.check(origin, "bytes", found.data.nbytes, limits.ARRAYS)
+    limits.check_limit(origin, "bytes", found.data.nbytes, limits.ARRAYS)
     return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 

@@ -46,9 +46,9 @@ class RawDataset:
     """Original records as a reader found them.
 
     Attributes:
-        classes: Name of each class; a label is an index into it.
+        classes: Name of each class. A label is an index into it.
         train: Records of the original training split, or the whole pool if there is no original test split.
-        test: Records of the original test split; None lets :func:`leakbound.datasets.prepare` cut one off the pool.
+        test: Records of the original test split. None lets :func:`leakbound.datasets.prepare` cut one off the pool.
     """
 
     classes: tuple[str, ...]
@@ -66,7 +66,7 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
 
     Args:
         values: Column of labels: integers, or booleans.
-        classes: Number of classes; None if the labels themselves tell, then they must be 0 … k-1 without gaps.
+        classes: Number of classes. None if the labels themselves determine it; then they must be 0 … k-1 without gaps.
         column: Column name, for messages.
         origin: File or dataset, for messages.
 

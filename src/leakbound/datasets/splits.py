@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
 from leakbound.datasets.records import DatasetError, RawDataset, Records
-from leakbound.randomness.seeding import numpy_generator
+from leakbound.randomness.seeding import derive_seed, numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
 
@@ -42,7 +42,7 @@ class Drawing:
     """Rule by which each replica draws its records from the private pool.
 
     Attributes:
-        members: Records that a replica trains on; it has as many non-members.
+        members: Records that a replica trains on. It has as many non-members.
         validation: Records that its learning rate and moment of stopping are chosen on.
         seed: Seed of the configuration.
         stratified: Whether each part has the pool's classes in proportion.
@@ -72,14 +72,14 @@ class ImageDataset:
 
     Attributes:
         name: Name in the configuration.
-        classes: Name of each class; a label is an index into it.
+        classes: Name of each class. A label is an index into it.
         pool: Private records, from which each replica draws members, non-members and validation records: all three
             come from one law.
         test: Records for accuracy alone, of the original test split if there is one.
         aux: Records that the attacker owns, disjoint from both.
         drawing: Rule by which replicas draw from the pool.
         secret: Random text that hashes of the records are made with, so that nobody can try candidates for a record
-            by them; empty for records that are public, whose hashes are to be compared.
+            by them. Empty for records that are public, whose hashes are to be compared.
     """
 
     name: str
@@ -105,7 +105,8 @@ class ImageDataset:
 
         Canaries are the last of the members and of the non-members.
         """
-        parts, canaries = self._drawn(replica), self.canaries(replica)
+        parts = self._drawn(replica)
+        canaries = self.canaries(replica)
         ordinary = self.drawing.members - len(canaries.rows)
         return replace(
             parts,
@@ -115,7 +116,8 @@ class ImageDataset:
 
     def canaries(self, replica: int) -> Canaries:
         """Pairs of canaries of a replica: a member and a non-member as drawn, which a fair coin then exchanges."""
-        rule, parts = self.drawing, self._drawn(replica)
+        rule = self.drawing
+        parts = self._drawn(replica)
         last = slice(rule.members - rule.canaries, None)
         rows = np.stack([parts.members[last], parts.nonmembers[last]], axis=1)
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica, "canaries")
@@ -128,7 +130,8 @@ class ImageDataset:
 
     def labels(self, replica: int) -> Int[np.ndarray, " pool"]:
         """Labels of the pool as a replica has them: wrong ones for both canaries of each pair."""
-        canaries, labels = self.canaries(replica), self.pool.labels.copy()
+        canaries = self.canaries(replica)
+        labels = self.pool.labels.copy()
         labels[canaries.rows] = canaries.labels
         return labels
 
@@ -146,7 +149,7 @@ class ImageDataset:
         return self._labelled(replica, self.parts(replica).members)
 
     def nonmembers(self, replica: int) -> Split:
-        """As many others of the pool, which attackers on membership are to tell from the members."""
+        """As many others of the pool, which attackers on membership are to distinguish from the members."""
         return self._labelled(replica, self.parts(replica).nonmembers)
 
     def validation(self, replica: int) -> Split:
@@ -183,7 +186,8 @@ class ImageDataset:
             if not 0 <= labels.min() <= labels.max() < len(classes):
                 raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
             splits[split] = Split(images, labels)
-        least, held = 2 * drawing.members + drawing.validation, len(splits["pool"])
+        least = 2 * drawing.members + drawing.validation
+        held = len(splits["pool"])
         if drawing.members < 1 or drawing.validation < 1 or least > held:
             raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
         if (problem := canary_problem(drawing.canaries, drawing.members, len(classes))) is not None:
@@ -218,7 +222,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     Args:
         name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names another.
         config: Sizes of the splits and where the images come from.
-        seed: Seed of the configuration; equal arguments give equal bytes.
+        seed: Seed of the configuration. Equal arguments give equal bytes.
         stratified: Whether a split's classes are in proportion to the original split's. Then the label of one record
             decides who many of the others are, while bounds are for records that differ by one: not for secret ones.
 
@@ -229,6 +233,12 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         UnknownNameError: If there is no such reader.
         DatasetError: If the source is missing or damaged, or has fewer images than are asked for.
         TooLargeError: If they would take more memory than is allowed.
+
+    Example:
+        >>> from leakbound.config.data import DatasetConfig
+        >>> images = prepare("digits", DatasetConfig(members=100, test=50, aux=200, side=8), seed=0)
+        >>> images.members(replica=0).images.shape
+        (100, 1, 8, 8)
     """
     from leakbound.datasets.pixels import resized
 
@@ -240,7 +250,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         first = records.decode(rows[:1]).shape[1:]
         side = config.side
         size = side * side * first[2]
-        limits.check(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
+        limits.check_limit(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
@@ -289,8 +299,8 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     if sizes.members < 1 or sizes.drawn > sizes.pool:
         raise DatasetError(
             f"datasets.{name}: a replica draws members = {sizes.members}, as many non-members and validation = "
-            f"{sizes.validation} from a pool of {sizes.pool}; beside aux = {sizes.aux}, {raw.train.origin} has only "
-            f"{len(rows)} images. Ask for fewer members or a smaller aux."
+            f"{sizes.validation} from a pool of {sizes.pool}; in addition to aux = {sizes.aux}, "
+            f"{raw.train.origin} has only {len(rows)} images. Ask for fewer members or a smaller aux."
         )
     if (problem := canary_problem(config.canaries, sizes.members, len(raw.classes))) is not None:
         raise DatasetError(f"datasets.{name}.{problem}")
@@ -312,3 +322,13 @@ def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generat
         rows = generator.permutation(np.flatnonzero(labels == label))
         positions[rows] = (np.arange(len(rows)) + generator.random()) / len(rows)
     return np.argsort(positions, kind="stable")
+
+
+def reference_dataset(dataset: ImageDataset) -> ImageDataset:
+    """The same records, of which replica k is what reference network k is trained on, all with their true labels.
+
+    Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
+    """
+    drawing = dataset.drawing
+    seed = derive_seed(drawing.seed, "reference")
+    return replace(dataset, drawing=replace(drawing, seed=seed, canaries=0))

@@ -12,23 +12,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound import __version__
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
-from leakbound.federated import clients, leaks, noise, partition
-from leakbound.federated.noise import AggregateNoise, Clients
-from leakbound.jobs.federated import ADAPTED, FederatedRun
+from leakbound.federated import clients, leaks, noise_calibration, partition
+from leakbound.federated.noise_calibration import AggregateNoise, PerClient
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.models import build
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
-from leakbound.storage.provenance import settings_hash
 from leakbound.training import memory, stack
-from leakbound.training.checkpoint import Checkpoint, records_hash
+from leakbound.training.checkpoint import Checkpoint, identity_hash
 from leakbound.training.precision import full_precision
 
 logger = logging.getLogger("leakbound")
-COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
+ROW_COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
 _ALL = -1
 
 
@@ -79,7 +77,7 @@ class FederatedResult:
     dimension: int
 
 
-def federate(request: FederatedRequest) -> FederatedResult:
+def train_federation(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
     Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was killed and went on
@@ -117,7 +115,7 @@ def _federated(request: FederatedRequest) -> FederatedResult:
 
 def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of several replicas, typed."""
-    rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(COLUMNS))
+    rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(ROW_COLUMNS))
     types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
     return rows.astype(types)
 
@@ -150,7 +148,7 @@ class Federation:
         self._members = members
         self._images = torch.from_numpy(members.images).to(request.device)
         self._labels = torch.from_numpy(members.labels).to(request.device)
-        self._leaks: dict[str, Clients] = {}
+        self._leaks: dict[str, PerClient] = {}
         self._rows: list[tuple[int, int, int, str, float]] = []
         self._diverged = False
         self._stack = memory.stack_size(
@@ -167,10 +165,10 @@ class Federation:
         """Noise and weights of the round to come, from budgets and thresholds."""
         run, dimension = self._request.run, len(self.parameters)
         if self.budgets is None:
-            return noise.no_noise(run.n_clients)
+            return noise_calibration.no_noise(run.n_clients)
         if run.scheme == "personalized":
-            return noise.personalized_noise(self.thresholds, self.budgets, dimension)
-        rule = noise.server_noise if run.scheme == "server" else noise.client_noise
+            return noise_calibration.personalized_noise(self.thresholds, self.budgets, dimension)
+        rule = noise_calibration.server_noise if run.scheme == "server" else noise_calibration.client_noise
         return rule(self.thresholds, self.budgets, dimension)
 
     def advance(self) -> bool:
@@ -187,7 +185,9 @@ class Federation:
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
             self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
         if self._request.run.scheme in ADAPTED:
-            self.thresholds = noise.next_max_param_norms(self.thresholds, norms, self._request.config.clip_rate)
+            self.thresholds = noise_calibration.next_max_param_norms(
+                self.thresholds, norms, self._request.config.clip_rate
+            )
         if not bool(self.parameters.isfinite().all()):
             logger.warning("%s, replica %d diverged in round %d", self._request.run.slug, self._replica, self.round)
             self._diverged = True
@@ -202,7 +202,7 @@ class Federation:
         rounds, points = self._request.config.communication_rounds, self._request.config.evaluations
         return self.round in {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
 
-    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], Clients]:
+    def _average(self, asked: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
         """Average of all uploads, summed in float64, and the norms before clipping."""
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
         norms: list[float] = []
@@ -289,7 +289,7 @@ class Federation:
         self._leaks = {name: np.array(leak) for name, leak in state["leaks"].items()}
 
 
-def _budgets(request: FederatedRequest, replica: int) -> Clients | None:
+def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
     """Budget of each client in nats for one round; None without noise."""
     run = request.run
     if run.mi_budget is None:
@@ -298,20 +298,13 @@ def _budgets(request: FederatedRequest, replica: int) -> Clients | None:
         return np.full(run.n_clients, run.mi_budget)
     generator = numpy_generator(request.seed, run.dataset, replica, "budgets")
     least = request.config.least_budget
-    return noise.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
+    return noise_calibration.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
 
 
 def _identity(request: FederatedRequest) -> str:
     """Hash of all that the course of a run depends on."""
     unused = {"checkpoint_seconds", "replicas", "sweeps", "models"}
-    return settings_hash(
-        {
-            "arrays": records_hash(request.dataset, request.dataset.arrays(), request.privacy_noise),
-            "drawing": asdict(request.dataset.drawing),
-            "run": asdict(request.run),
-            "config": request.config.model_dump(mode="json", exclude=unused),
-            "versions": [__version__, torch.__version__],
-            "device": torch.device(request.device).type,
-            **{name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")},
-        }
-    )
+    settings = {name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")}
+    settings |= {"run": asdict(request.run), "config": request.config.model_dump(mode="json", exclude=unused)}
+    settings["device"] = torch.device(request.device).type
+    return identity_hash(request.dataset, request.dataset.arrays(), settings)

@@ -27,7 +27,7 @@ from flwr.serverapp.strategy import FedAvg
 from torch import Tensor
 
 from leakbound.federated.clients import clip
-from leakbound.federated.noise import log_noise_unit, next_max_param_norms
+from leakbound.federated.noise_calibration import log_noise_unit, next_max_param_norms
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SecureNoise, as_source
 

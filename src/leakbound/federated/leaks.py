@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
-from leakbound.federated.noise import AggregateNoise, Clients, log_expm1
+from leakbound.accounting.gaussian import log_expm1
+from leakbound.federated.noise_calibration import AggregateNoise, PerClient
 
 
-def aggregate_leak(noise: AggregateNoise, max_param_norms: Clients, dimension: int) -> Clients:
+def aggregate_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
     """Leak of one published average about each client, (d/2) ln(1 + p_k² C_k²/(d s²)), given all others; inf at s = 0.
 
     Args:
@@ -26,7 +27,7 @@ def aggregate_leak(noise: AggregateNoise, max_param_norms: Clients, dimension: i
     return _gaussian_leak(noise.weights * max_param_norms, np.full(len(noise.weights), noise.aggregate_std), dimension)
 
 
-def server_leak(noise: AggregateNoise, max_param_norms: Clients, dimension: int) -> Clients:
+def server_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
     """Leak of one upload about its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
 
     With noise at the clients this is about N times the leak to the average; the budgets do not bound it. Arguments are
@@ -35,7 +36,7 @@ def server_leak(noise: AggregateNoise, max_param_norms: Clients, dimension: int)
     return _gaussian_leak(max_param_norms, noise.client_std, dimension)
 
 
-def _gaussian_leak(norms: Clients, std: Clients, dimension: int) -> Clients:
+def _gaussian_leak(norms: PerClient, std: PerClient, dimension: int) -> PerClient:
     """Largest information about vectors of bounded norm behind Gaussian noise."""
     with np.errstate(divide="ignore"):
         return 0.5 * dimension * np.logaddexp(0.0, 2 * (np.log(norms) - np.log(std)) - math.log(dimension))

@@ -1,7 +1,7 @@
-"""Facts that stand under a figure beside its caption: ε, attacks that are no results, grids of rates that bind.
+"""Facts that stand under a figure in addition to its caption: ε, attacks that are no results, grids of rates that bind.
 
 They are read from the whole table of the study that the figure shows, because the figure's own conditions need not
-choose the rows that tell them.
+choose the rows that say them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _MADE_OF = {
 
 
 def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the ε of one replica of their run as column ``epsilon``, NaN where it has none.
+    """Add the ε of one replica of their run as column ``epsilon``, NaN where it has none.
 
     Args:
         rows: Rows of a figure.
@@ -68,13 +68,13 @@ def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ())
         least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
         replicas = str(least) if least == most else f"{least} to {most}"
         datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
-        known = f" n = {replicas} replicas." if most else ""
-        sentences.append(f"Data: {datasets}. Network: {models}.{known}")
+        count = f" n = {replicas} replicas." if most else ""
+        sentences.append(f"Data: {datasets}. Network: {models}.{count}")
     return " ".join([*sentences, *notes])
 
 
 def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
-    """Sentences that belong under a figure.
+    """Write the sentences under a figure.
 
     Args:
         figure: Entry of the catalogue.
@@ -87,21 +87,37 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
 
 
 def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
-    """Claim of a figure to the sentence that stands beside it, if its rows come from a grid of rates that binds."""
+    """Write a warning for each claim whose rows come from a grid of learning rates that binds.
+
+    Args:
+        figure: Entry of the catalogue.
+        table: The table that it shows, whole.
+
+    Returns:
+        Identifier of a claim to its sentence.
+    """
     if not {"run", "chosen"} <= set(table.columns):
         return {}
     rows = rows_of(figure, table)
-    found = {}
+    sentences = {}
     for claim in figure.claims:
         where: Conditions = claim.options.get("where", {})
-        own = select_or_nothing(rows, {name: where[name] for name in where if name in rows.columns})
-        if text := binding_grid(own, table):
-            found[claim.id] = text
-    return found
+        claimed = select_or_nothing(rows, {name: where[name] for name in where if name in rows.columns})
+        if text := binding_grid(claimed, table):
+            sentences[claim.id] = text
+    return sentences
 
 
 def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
-    """Sentence on the chosen rates of the runs in ``rows``, if 5 % or more of them lie at an edge of their grid."""
+    """Write a sentence on chosen learning rates, if 5 % or more of them lie at an edge of their grid.
+
+    Args:
+        rows: Rows of the runs that count.
+        table: The table that they are from, with the metric ``at_edge``.
+
+    Returns:
+        The sentence, empty if the grid does not bind.
+    """
     if "chosen" not in table.columns:
         return ""
     edges = table[(table["metric"] == "at_edge") & table["chosen"] & table["run"].isin(rows["run"].unique())]
@@ -116,11 +132,11 @@ def _budgets(rows: pd.DataFrame) -> Iterator[str]:
     """ε of each arm and level that has one."""
     if "epsilon" not in rows.columns:
         return
-    told = rows.dropna(subset=["epsilon"])
+    stated = rows.dropna(subset=["epsilon"])
     texts = []
-    for defense in style.ordered(told["defense"]):
-        for level, own in told[told["defense"] == defense].groupby("level", sort=True):
-            ends = dict.fromkeys(style.epsilon_text(end) for end in (own["epsilon"].min(), own["epsilon"].max()))
+    for defense in style.ordered(stated["defense"]):
+        for level, group in stated[stated["defense"] == defense].groupby("level", sort=True):
+            ends = dict.fromkeys(style.epsilon_text(end) for end in (group["epsilon"].min(), group["epsilon"].max()))
             name = f"{style.look(defense).label} {style.level_label(defense, float(level))}".strip()
             texts.append(f"{name}: {'–'.join(ends)}")
     if texts:
@@ -132,11 +148,11 @@ def _invalid(shown: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
     if "status" not in table.columns:
         return
     attacks = _attacks(shown, table)
-    for source, found in attacks.groupby("source", sort=True):
-        whole = f"of {len(found):,} {_NOUNS.get(str(source), f'{source} attacks'.replace('_', ' '))}"
+    for source, group in attacks.groupby("source", sort=True):
+        total = f"of {len(group):,} {_NOUNS.get(str(source), f'{source} attacks'.replace('_', ' '))}"
         for status, words in {**_LEFT_OUT, **_KEPT}.items():
-            if count := int((found["status"] == status).sum()):
-                yield f"{count:,} {whole} {words}{' and are left out' if status in _LEFT_OUT else ''}."
+            if count := int((group["status"] == status).sum()):
+                yield f"{count:,} {total} {words}{' and are left out' if status in _LEFT_OUT else ''}."
 
 
 def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
@@ -148,10 +164,12 @@ def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}
     slots = [column for column in _SLOT if column in table.columns]
     wanted = pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
-    own = table[table["variant"].map(lambda variant: variant not in _CONTROLS)]
-    own = own[pd.MultiIndex.from_frame(own[["source", "variant"]]).isin(pairs)]
-    own = own[pd.MultiIndex.from_frame(own[slots]).isin(wanted) & ~own["source"].isin(["training", "derived"])]
-    has_units = own.groupby(["source", "variant"])["unit"].transform("max") >= 0
-    own = own[(own["unit"] >= 0) | ~has_units]
-    worst = own.sort_values("status", key=lambda column: column != "", kind="stable")
+    attacks = table[table["variant"].map(lambda variant: variant not in _CONTROLS)]
+    attacks = attacks[pd.MultiIndex.from_frame(attacks[["source", "variant"]]).isin(pairs)]
+    attacks = attacks[
+        pd.MultiIndex.from_frame(attacks[slots]).isin(wanted) & ~attacks["source"].isin(["training", "derived"])
+    ]
+    has_units = attacks.groupby(["source", "variant"])["unit"].transform("max") >= 0
+    attacks = attacks[(attacks["unit"] >= 0) | ~has_units]
+    worst = attacks.sort_values("status", key=lambda column: column != "", kind="stable")
     return worst.groupby([*slots, "source", "variant", "unit"], dropna=False, as_index=False).last()

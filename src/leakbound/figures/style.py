@@ -1,4 +1,4 @@
-"""Looks of all figures: sizes, fonts, and one fixed colour and marker per series."""
+"""Style of all figures: sizes, fonts, and one fixed colour and marker per series."""
 
 import hashlib
 import math
@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import default_defenses, level_text
-from leakbound.config.looks import Look
+from leakbound.config.series_style import SeriesStyle
 from leakbound.registry import MECHANISMS
 
 ONE_COLUMN = 5.0
-"""Inches of what fits beside another one on a screen, and on a telephone: all but many panels in a row."""
+"""Inches of what fits next to another one on a screen, and on a telephone: all but many panels in a row."""
 TWO_COLUMNS = 8.0
 HEIGHT = 2.6
 FONT_SIZE = 8.0
@@ -53,82 +54,77 @@ _SETTINGS: Any = {
 
 # Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
 _LOOKS = {
-    **{name: look for mechanism in MECHANISMS.builtin for name, look in MECHANISMS.get(mechanism).looks.items()},
-    "lenet": Look("LeNet", "#4477AA", "o"),
-    "lenet_sigmoid": Look("sigmoid LeNet", "#66CCEE", "8"),
-    "resnet10": Look("ResNet10", "#228833", "^"),
-    "alexnet": Look("AlexNet", "#CC6677", "s"),
-    "vgg16": Look("VGG16", "#AA3377", "D"),
-    "auc": Look("membership AUC", "#B8860B", "X"),
-    "white_box": Look("white-box attack", "#4477AA", "o"),
-    "loss_threshold": Look("loss threshold", "#CC6677", "s"),
-    "lira_offline": Look("LiRA, offline", "#66CCEE", "v"),
-    "lira_online": Look("LiRA, online", "#228833", "^"),
-    "rmia": Look("RMIA", "#B8860B", "X"),
-    "white_box_references": Look("white-box with references", "#AA3377", "D"),
-    "strongest": Look("strongest attack", "#332288", "*"),
-    "all_messages": Look("all messages", "#555555", "o"),
-    "last_message": Look("last message alone", "#555555", "s"),
-    "printed": Look("as printed", "#4477AA", "o"),
-    "tuned": Look("tuned attacker", "#AA3377", "D"),
-    "attack": Look("attack", "#AA3377", "D"),
-    "linear": Look("attack, linear estimate", "#66CCEE", "v"),
-    "unstaged": Look("attack without stages", "#66CCEE", "v"),
-    "geiping": Look("Geiping et al., tuned", "#4477AA", "o"),
-    "released": Look("as the network saw it", "#555555", "s"),
-    "train_accuracy": Look("training", "#CC6677", "s"),
-    "test_accuracy": Look("test", "#4477AA", "o"),
-    "untuned": Look("Geiping et al., one weight", "#228833", "^"),
-    "printed_total": Look("n·κ, as printed", "#CC6677", "s"),
-    "added_uses": Look("k·κ, uses added", "#B8860B", "X"),
-    "joint": Look("k uses together", "#4477AA", "o"),
-    "drawn_once": Look("noise drawn once", "#228833", "^"),
-    "measured": Look("gradients as measured", "#B8860B", "X"),
-    "trace": Look("their total variance", "#228833", "^"),
-    "corrected": Look("corrected", "#AA3377", "D"),
-    "common": Look("one variance for all, as published", "#4477AA", "o"),
-    "own": Look("each client's own variance", "#AA3377", "D"),
-    "exact": Look("exact", "#AA3377", "D"),
-    "search": Look("search", "#66CCEE", "x"),
-    "boxed": Look("search in a box", "#4477AA", "o"),
-    "boxed_printed": Look("search in a box, printed constraint", "#B8860B", "X"),
-    "optimum": Look("optimal noise", "#AA3377", "D"),
-    "exchangeable": Look("exchangeable noise", "#4477AA", "o"),
-    "independent": Look("independent noise", "#228833", "^"),
-    "initial": Look("scheme 1: first states only", "#4477AA", "o"),
-    "zero_sum": Look("scheme 2: zero-sum", "#CC6677", "s"),
-    "bounded": Look("scheme 3: bounded", "#228833", "^"),
-    "masks": Look("pairwise masks", "#AA3377", "D"),
-    "client": Look("noise at the clients", "#4477AA", "o"),
-    "server": Look("noise at the server", "#CC6677", "s"),
-    "uniform": Look("equal weights and noise", "#CC6677", "s"),
-    "composed": Look("sum over the rounds", "#AA3377", "D"),
-    "static": Look("if the client never changed", "#228833", "^"),
-    "members": Look("exact, of the members", "#CC6677", "s"),
-    "shrunk": Look("shrunk, of the members", "#AA3377", "D"),
-    "mean": Look("mean of the members alone", "#B8860B", "X"),
-    "aux": Look("of the attacker's records", "#228833", "^"),
-    "uploads": Look("to whoever sees the uploads", "#B8860B", "X"),
-    "allowed": Look("allowed by the accountant", "#4477AA", "o"),
-    "bound": Look("allowed by the accountant", "#4477AA", "o"),
-    "images": Look("who sees the noisy images", "#228833", "^"),
-    "gradients": Look("who sees the gradients", "#AA3377", "D"),
-    "exact_images": Look("by the law of the noise", "#66CCEE", "x"),
-    "exact_gradients": Look("by the law of the noise", "#66CCEE", "x"),
-    "demonstrated": Look("demonstrated by an attacker", "#AA3377", "D"),
-    "one_run": Look("demonstrated, for any mechanism", "#228833", "^"),
-    "gaussian": Look("demonstrated, for Gaussian noise", "#AA3377", "D"),
+    **{name: style for mechanism in MECHANISMS.builtin for name, style in MECHANISMS.get(mechanism).styles.items()},
+    "lenet": SeriesStyle("LeNet", "#4477AA", "o"),
+    "lenet_sigmoid": SeriesStyle("sigmoid LeNet", "#66CCEE", "8"),
+    "resnet10": SeriesStyle("ResNet10", "#228833", "^"),
+    "alexnet": SeriesStyle("AlexNet", "#CC6677", "s"),
+    "vgg16": SeriesStyle("VGG16", "#AA3377", "D"),
+    "auc": SeriesStyle("membership AUC", "#B8860B", "X"),
+    "white_box": SeriesStyle("white-box attack", "#4477AA", "o"),
+    "loss_threshold": SeriesStyle("loss threshold", "#CC6677", "s"),
+    "lira_offline": SeriesStyle("LiRA, offline", "#66CCEE", "v"),
+    "lira_online": SeriesStyle("LiRA, online", "#228833", "^"),
+    "rmia": SeriesStyle("RMIA", "#B8860B", "X"),
+    "white_box_references": SeriesStyle("white-box with references", "#AA3377", "D"),
+    "strongest": SeriesStyle("strongest attack", "#332288", "*"),
+    "all_messages": SeriesStyle("all messages", "#555555", "o"),
+    "last_message": SeriesStyle("last message alone", "#555555", "s"),
+    "printed": SeriesStyle("as printed", "#4477AA", "o"),
+    "tuned": SeriesStyle("tuned attacker", "#AA3377", "D"),
+    "attack": SeriesStyle("attack", "#AA3377", "D"),
+    "linear": SeriesStyle("attack, linear estimate", "#66CCEE", "v"),
+    "unstaged": SeriesStyle("attack without stages", "#66CCEE", "v"),
+    "geiping": SeriesStyle("Geiping et al., tuned", "#4477AA", "o"),
+    "released": SeriesStyle("as the network received it", "#555555", "s"),
+    "train_accuracy": SeriesStyle("training", "#CC6677", "s"),
+    "test_accuracy": SeriesStyle("test", "#4477AA", "o"),
+    "untuned": SeriesStyle("Geiping et al., one weight", "#228833", "^"),
+    "printed_total": SeriesStyle("n·κ, as printed", "#CC6677", "s"),
+    "added_uses": SeriesStyle("k·κ, uses added", "#B8860B", "X"),
+    "joint": SeriesStyle("k uses together", "#4477AA", "o"),
+    "drawn_once": SeriesStyle("noise drawn once", "#228833", "^"),
+    "measured": SeriesStyle("gradients as measured", "#B8860B", "X"),
+    "trace": SeriesStyle("their total variance", "#228833", "^"),
+    "corrected": SeriesStyle("corrected", "#AA3377", "D"),
+    "common": SeriesStyle("one variance for all, as published", "#4477AA", "o"),
+    "own": SeriesStyle("each client's own variance", "#AA3377", "D"),
+    "exact": SeriesStyle("exact", "#AA3377", "D"),
+    "search": SeriesStyle("search", "#66CCEE", "x"),
+    "boxed": SeriesStyle("search in a box", "#4477AA", "o"),
+    "boxed_printed": SeriesStyle("search in a box, printed constraint", "#B8860B", "X"),
+    "optimum": SeriesStyle("optimal noise", "#AA3377", "D"),
+    "exchangeable": SeriesStyle("exchangeable noise", "#4477AA", "o"),
+    "independent": SeriesStyle("independent noise", "#228833", "^"),
+    "initial": SeriesStyle("scheme 1: first states only", "#4477AA", "o"),
+    "zero_sum": SeriesStyle("scheme 2: zero-sum", "#CC6677", "s"),
+    "bounded": SeriesStyle("scheme 3: bounded", "#228833", "^"),
+    "masks": SeriesStyle("pairwise masks", "#AA3377", "D"),
+    "client": SeriesStyle("noise at the clients", "#4477AA", "o"),
+    "server": SeriesStyle("noise at the server", "#CC6677", "s"),
+    "uniform": SeriesStyle("equal weights and noise", "#CC6677", "s"),
+    "composed": SeriesStyle("sum over the rounds", "#AA3377", "D"),
+    "static": SeriesStyle("with constant parameters", "#228833", "^"),
+    "members": SeriesStyle("exact, of the members", "#CC6677", "s"),
+    "shrunk": SeriesStyle("shrunk, of the members", "#AA3377", "D"),
+    "mean": SeriesStyle("mean of the members alone", "#B8860B", "X"),
+    "aux": SeriesStyle("of the attacker's records", "#228833", "^"),
+    "uploads": SeriesStyle("to an observer of the uploads", "#B8860B", "X"),
+    "allowed": SeriesStyle("allowed by the accountant", "#4477AA", "o"),
+    "bound": SeriesStyle("allowed by the accountant", "#4477AA", "o"),
+    "images": SeriesStyle("from the noisy images", "#228833", "^"),
+    "gradients": SeriesStyle("from the gradients", "#AA3377", "D"),
+    "exact_images": SeriesStyle("by the distribution of the noise", "#66CCEE", "x"),
+    "exact_gradients": SeriesStyle("by the distribution of the noise", "#66CCEE", "x"),
+    "demonstrated": SeriesStyle("demonstrated by an attacker", "#AA3377", "D"),
+    "one_run": SeriesStyle("demonstrated, for any mechanism", "#228833", "^"),
+    "gaussian": SeriesStyle("demonstrated, for Gaussian noise", "#AA3377", "D"),
 }
 _SPARE_COLORS = ("#44AA99", "#DDCC77", "#661100", "#0077BB")
 _SPARE_MARKERS = ("H", "8", "<", ">")
 
 NAMES = {
-    "cifar10": "CIFAR-10",
-    "celeba": "CelebA",
-    "svhn": "SVHN",
-    "fashion_mnist": "Fashion-MNIST",
-    "mnist": "MNIST",
-    "digits": "digits",
+    **{name: original.label for name, original in ORIGINALS.items()},
     "lenet_sigmoid": "sigmoid LeNet",
     "lenet": "LeNet",
     "resnet10": "ResNet10",
@@ -182,13 +178,13 @@ _BOUNDS = {
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """Values that a metric can have, e.g. (0, 1) for an accuracy; all numbers where none are known to be impossible."""
-    known = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
-    return next(known, (-math.inf, math.inf))
+    """Find the values that a metric can have, e.g. (0, 1) for an accuracy, and all numbers where nothing is known."""
+    matching = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
+    return next(matching, (-math.inf, math.inf))
 
 
 def level_label(defense: str, level: float) -> str:
-    """A level as figures write it, without its unit; empty for an arm that has none or but one."""
+    """Write a level as figures do, without its unit, and nothing for an arm with no level or a single one."""
     if level != level or defense == "clipping":
         return ""
     settings = default_defenses().get(defense)
@@ -196,37 +192,37 @@ def level_label(defense: str, level: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """A privacy budget ε with three digits; infinite where nothing but clipping protects."""
+    """Write a privacy budget ε with three digits, or ∞ where nothing but clipping protects."""
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
-def look(series: str) -> Look:
-    """The fixed appearance of a series; one that nobody has given a look gets one that depends on its name alone."""
+def look(series: str) -> SeriesStyle:
+    """Find the fixed appearance of a series. One without a known appearance gets one that depends on its name alone."""
     if series in _LOOKS:
         return _LOOKS[series]
     if series.endswith("_frozen"):
         fresh = look(series.removesuffix("_frozen"))
-        return Look(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
-    if series in MECHANISMS.names() and series in (looks := MECHANISMS.get(series).looks):
-        return looks[series]
+        return SeriesStyle(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
+    if series in MECHANISMS.names() and series in (styles := MECHANISMS.get(series).styles):
+        return styles[series]
     index = hashlib.sha256(series.encode()).digest()[0]
     color, marker = _SPARE_COLORS[index % len(_SPARE_COLORS)], _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)]
-    return Look(series.replace("_", " "), color, marker)
+    return SeriesStyle(series.replace("_", " "), color, marker)
 
 
 def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:
-    """Distinct names in the order of legends: the known ones in theirs, then others by name."""
+    """Sort distinct names in the order of legends: those of ``known`` first, then others by name."""
     ranks = {name: rank for rank, name in enumerate(known)}
     return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def axis_label(quantity: str) -> str:
-    """Axis label of a metric or column, with its unit."""
+    """Find the axis label of a metric or column, with its unit."""
     return _AXIS_LABELS.get(quantity, quantity.replace("_", " "))
 
 
 def written(name: str) -> str:
-    """Printed form of a dataset's or model's name."""
+    """Write a dataset's or model's name as people print it."""
     return NAMES.get(name, name.replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""Jobs: one call of a command each, with what it is told, what it reads and what it writes."""
+"""Jobs: one call of a command each, with its settings, the files that it reads and those that it writes."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Job:
         step: Kind of the job: its command and its rule.
         name: Tells it from others of its step; part of its paths.
         root: Folder of the configuration's results.
-        settings: All that it depends on beside files, plain values.
+        settings: Everything that it depends on in addition to files, plain values.
         inputs: Command-line option to what it reads.
         modules: Modules that the command finds by name, for the code fingerprint.
         purpose: Study that asks for it first, or another heading of the plan.
@@ -105,14 +105,14 @@ class Step:
     """A kind of jobs; its file holds all of this.
 
     Attributes:
-        settings: Model of what its jobs are told.
+        settings: Model of its jobs' settings.
         command: Function behind the command line.
         jobs: Jobs that a configuration has of it.
-        resources: Entry of the configuration's ``resources`` that says what a job asks for; None for next to nothing.
+        resources: Entry of the configuration's ``resources`` that says what a job asks for. None for next to nothing.
         group: Name that jobs share which may run in one allocation of a cluster.
-        local: Whether its jobs run beside Snakemake, on a cluster too.
+        local: Whether its jobs run on the machine of Snakemake, on a cluster too.
         final: Whether its jobs are made for themselves; of the others those are made that a job reads.
-        resumes: Whether a killed job goes on from a checkpoint, if that was made by the same code.
+        resumes: Whether an interrupted job resumes from a checkpoint, if that was made by the same code.
         watched: Hash of what else a job depends on, which neither its settings nor its inputs hold.
     """
 

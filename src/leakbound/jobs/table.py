@@ -13,7 +13,7 @@ from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import Config
-from leakbound.jobs.federated import FederatedRun, federated_runs
+from leakbound.jobs.federated_runs import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run, runs_of
@@ -37,7 +37,7 @@ class RunTable:
         first_study: Slug to the first study that the run belongs to.
         federated: Table of federated averaging to its runs.
         tables: Names of every table: each study's, ``efficiency``, ``<section>/<table>`` of the sections that make
-            tables beside the chain, and ``scoreboard`` where a figure makes claims.
+            tables of their own, and ``scoreboard`` where a figure makes claims.
         figures: ``paper/id`` to figure.
     """
 
@@ -139,7 +139,8 @@ class RunTable:
 
     def references(self, slug: str) -> int:
         """Trainings of reference networks that a run's are compared with, at each learning rate that it keeps."""
-        config, defense = self.config.attacks, self.config.defense(self.runs[slug].defense)
+        config = self.config.attacks
+        defense = self.config.defense(self.runs[slug].defense)
         asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
         return config.membership.references if asked and self.runs[slug].rounds > 0 else 0
 
@@ -157,7 +158,7 @@ class RunTable:
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Tables of a section beside the chain, each with the settings that it depends on: not those of the others."""
+        """Tables of a section of its own, each with the settings that it depends on: not those of the others."""
         section = getattr(self.config, name)
         tables = () if section is None else section.tables()
         for table in tables:
@@ -167,7 +168,7 @@ class RunTable:
     def over_units(self, attacks: Iterable[str]) -> dict[str, str]:
         """Attack to the summary of its rows over units, for those that have one."""
         known = {name: self.config.attacks.all()[name].over_units for name in attacks}
-        return {name: how for name, how in known.items() if how is not None}
+        return {name: how for name, how in known.items() if how in ("mean", "median")}
 
     # -- channels --------------------------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class RunTable:
         return spectrum, f"{spectrum}-{level_text(run.level)}"
 
     def channel_files(self, run: Run) -> dict[str, str]:
-        """The channel and spectrum files that a run reads; none without a channel."""
+        """The channel and spectrum files that a run reads. None without a channel."""
         names = self.channel_names(run)
         if names is None:
             return {}
@@ -191,7 +192,8 @@ class RunTable:
         """Name of every spectrum that a run needs, to its dataset and the settings of a defense that needs it."""
         found: dict[str, tuple[str, ChannelDefense]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
-            channel, names = self.config.defense(run.defense).channel, self.channel_names(run)
+            channel = self.config.defense(run.defense).channel
+            names = self.channel_names(run)
             if names is not None and channel is not None:
                 found.setdefault(names[0], (run.dataset, channel))
         return found
@@ -208,7 +210,8 @@ class RunTable:
 
     def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:
         """Training steps of a run's defense on its batches."""
-        defense, colors = self.config.defense(run.defense), self.size(run.dataset).colors
+        defense = self.config.defense(run.defense)
+        colors = self.size(run.dataset).colors
         records = defense.records_in_step(run.level, run.batch_size)
         steps = steps // run.rounds * defense.steps(run.level, run.rounds)
         return Work(f"step_{defense.timed_as}", steps * records / STEP_RECORDS, run.model, colors, slots)
@@ -227,13 +230,16 @@ class RunTable:
         """Dataset with a learned estimate to the families of its channels, each with the name of its shape."""
         found: dict[str, dict[str, str]] = {}
         for slug, attacks in self.attacks.items():
-            run, channel = self.runs[slug], self.config.defense(self.runs[slug].defense).channel
-            if channel is not None and "gradient_inversion" in attacks and self.estimator_file(run):
+            run = self.runs[slug]
+            channel = self.config.defense(run.defense).channel
+            known = self.config.attacks.all()
+            needed = {file for name in attacks for file in known[name].needs(self.config.defense(run.defense))}
+            if channel is not None and "estimator" in needed and self.estimator_file(run):
                 found.setdefault(run.dataset, {})[channel.family] = channel.shape
         return found
 
     def estimator_file(self, run: Run) -> dict[str, str]:
-        """Learned estimate that inversion of a run's gradients reads; none without a channel or without training."""
+        """Learned estimate that inversion of a run's gradients reads. None without a channel or without training."""
         learned = self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
         return {"estimator": self.file("estimator", run.dataset)} if learned else {}
 
@@ -253,8 +259,9 @@ class RunTable:
             return text
         study = self.config.studies[figure.study]
         replicas = study.replicas or self.config.replicas
-        datasets, models = figure.admitted("dataset", study.datasets), figure.admitted("model", study.models)
-        return f"{text} Data: {', '.join(datasets)}. Network: {', '.join(models)}. n = {replicas} replicas."
+        datasets = ", ".join(figure.admitted("dataset", study.datasets))
+        models = ", ".join(figure.admitted("model", study.models))
+        return f"{text} Data: {datasets}. Network: {models}. n = {replicas} replicas."
 
     def caption_markup(self, key: str) -> str:
         """The same as reStructuredText, as Snakemake's own report reads it, in which nothing is a directive or markup.

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and the facts that stand beside them."""
+"""Files that are whole or not there, and the facts that stand with them."""
 
 from leakbound.storage.errors import DamagedFileError, FullDiskError, TooLargeError
 from leakbound.storage.files import (

@@ -41,7 +41,7 @@ def check_archive(payload: bytes, path: Path) -> None:
                 raise ValueError("it is compressed")
             descriptions = [entry for entry in entries if Path(entry.filename).name == _DESCRIPTION]
             for entry in descriptions:
-                limits.check(path, "bytes of description", entry.file_size, 4 * limits.HEAD)
+                limits.check_limit(path, "bytes of description", entry.file_size, 4 * limits.HEAD)
             pickled = [archive.read(entry) for entry in descriptions]
     except zipfile.BadZipFile as error:
         raise ValueError(str(error)) from error

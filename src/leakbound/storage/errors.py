@@ -18,7 +18,7 @@ class DamagedFileError(ValueError):
 
 
 class TooLargeError(DamagedFileError):
-    """A file that would take more than is allowed; it has not been read.
+    """A file that would take more than is allowed. It has not been read.
 
     Args:
         path: The file.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from leakbound.storage import limits
 from leakbound.storage.errors import DamagedFileError, TooLargeError
 from leakbound.storage.parquet import ParquetSource
-from leakbound.storage.seals import atomic, check, read_bytes, size_of
+from leakbound.storage.seals import atomic, check, file_size, read_bytes
 
 if TYPE_CHECKING:  # imported where used: every job of a cluster parses the workflow, which needs neither
     import numpy as np
@@ -55,7 +55,7 @@ def write_arrays(
     replace: bool = True,
     sealed: bool = True,
 ) -> None:
-    """Write named arrays, and strings about them, as one safetensors file; equal contents give equal bytes.
+    """Write named arrays, and strings about them, as one safetensors file. Equal contents give equal bytes.
 
     The strings go into one entry, because safetensors writes several in random order.
     """
@@ -83,13 +83,13 @@ def read_arrays(path: Path | str, *, sealed: bool = True) -> dict[str, np.ndarra
 
 
 def read_metadata(path: Path | str, *, sealed: bool = True) -> dict[str, str]:
-    """Read the strings stored beside the arrays of a safetensors file."""
+    """Read the strings stored with the arrays of a safetensors file."""
     with _archive(Path(path), sealed) as archive:
         return _strings(archive)
 
 
 def read_arrays_and_metadata(path: Path | str, *, sealed: bool = True) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read the named arrays of a safetensors file and the strings stored beside them, with one look at its bytes."""
+    """Read the named arrays of a safetensors file and the strings stored with them, with one look at its bytes."""
     with _archive(Path(path), sealed) as archive:
         arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
         return arrays, _strings(archive)
@@ -106,11 +106,11 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
     try:
         before = path.stat()
-        limits.check(path, "bytes", size_of(path), limits.ARRAYS)
+        limits.check_limit(path, "bytes", file_size(path), limits.ARRAYS)
         if sealed:
             check(path)
         with path.open("rb") as file:
-            limits.check(path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD)
+            limits.check_limit(path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD)
         with safe_open(path, framework="numpy") as archive:
             yield archive
         if not os.path.samestat(before, path.stat()):
@@ -122,7 +122,7 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
 
 def _strings(archive: Any) -> dict[str, str]:
-    """Strings stored beside the arrays of an open safetensors file; a ValueError if something else is there."""
+    """Strings stored with the arrays of an open safetensors file; a ValueError if something else is there."""
     found = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
     if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
         raise ValueError("beside its arrays lies something else than named strings")
@@ -138,7 +138,7 @@ def _parsed(text: str | bytes) -> Any:
 
 
 def write_rows(path: Path | str, rows: pd.DataFrame) -> None:
-    """Write a table as Parquet; equal tables give equal bytes."""
+    """Write a table as Parquet. Equal tables give equal bytes."""
     with atomic(path) as temporary:
         rows.to_parquet(temporary, index=False, compression="zstd")
 

@@ -29,7 +29,7 @@ _NEVER_COUNT = tuple(
     for name in (
         *(f"config.{module}" for module in ("whole", "reading", "messages", "checks", "catalogue")),
         *(f"tracking.{module}" for module in ("live", "markers", "sending", "server", "store")),
-        *("jobs", "registry", "storage.fingerprint", "cli.steps.live"),
+        *("jobs", "registry", "storage.fingerprint", "cli.steps.watching"),
     )
 )
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -119,7 +119,7 @@ def _bound(alias: ast.alias) -> str:
 
 
 def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
-    """Modules that ``start`` reaches, each with the hash of its syntax tree; the named ones count in any case."""
+    """Modules that ``start`` reaches, each with the hash of its syntax tree. The named ones count in any case."""
     reached: dict[str, str] = {}
     waiting = list(start)
     while waiting:
@@ -197,7 +197,7 @@ def _imports(tree: ast.AST) -> set[str]:
 
 
 def _path(module: str) -> Path | None:
-    """Source file of a module, found without importing anything; none if it is compiled or no module at all."""
+    """Source file of a module, found without importing anything. None if it is compiled or no module at all."""
     outermost, *inner = module.split(".")
     spec = importlib.util.find_spec(outermost)
     if spec is None:

@@ -1,7 +1,7 @@
 """Bounds on what is read, all in one place, so that a small file cannot fill the memory.
 
-Each is compared with what the head of a file tells, before memory is taken. They are far above what the papers' largest
-results need. Text that people write has bounds of its own, in ``config.messages``.
+Each is compared with what the head of a file states, before memory is taken. They are far above what the papers'
+largest results need. Text that people write has bounds of its own, in ``config.messages``.
 """
 
 import math
@@ -45,7 +45,7 @@ def factor() -> int:
     return int(text)
 
 
-def check(path: Path | str, what: str, found: int, most: int) -> None:
+def check_limit(path: Path | str, what: str, found: int, most: int) -> None:
     """Refuse more than is allowed.
 
     Args:

@@ -21,12 +21,12 @@ def opened(path: Path) -> IO[str]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(0o600)
-    with suppress(OSError):  # made by an earlier version, or by a colleague who shares it
+    with suppress(OSError):  # made by a colleague who shares it
         path.chmod(0o600)
     return path.open("a+", encoding="utf-8")
 
 
-def taken(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
+def acquire(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
     """Take the lock of an open file; False if others hold it.
 
     Args:
@@ -52,5 +52,5 @@ def taken(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file ``path``; others wait. Raises :class:`UnlockableError` if there are no locks here."""
     with opened(path) as file:
-        taken(file, wait=True)
+        acquire(file, wait=True)
         yield

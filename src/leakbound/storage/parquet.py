@@ -47,7 +47,7 @@ class ParquetSource:
         self._source, self._path = source, path
         tail = source.read_at(8, max(source.size() - 8, 0))
         if tail[4:] == _MAGIC:
-            limits.check(path, "bytes of description", int.from_bytes(tail[:4], "little"), limits.HEAD)
+            limits.check_limit(path, "bytes of description", int.from_bytes(tail[:4], "little"), limits.HEAD)
         self._file: pq.ParquetFile = pq.ParquetFile(source)
 
     @property
@@ -59,46 +59,56 @@ class ParquetSource:
         """Rows of some columns, or of all, in batches.
 
         Args:
-            columns: Names of columns, or of fields within one (``image.bytes``); None for all.
+            columns: Names of columns, or of fields within one (``image.bytes``). None for all.
 
         Raises:
             TooLargeError: If they would take more than is allowed.
             ValueError, OSError: If the file is damaged, a column holds lists, or one of all holds structures.
         """
-        described, leaves = self._file.metadata, self._file.schema
-        chosen = [
-            index
-            for index in range(len(leaves))
-            if columns is None or any(f"{leaves.column(index).path}.".startswith(f"{name}.") for name in columns)
-        ]
-        for leaf in (leaves.column(index) for index in chosen):
+        described = self._file.metadata
+        leaves = self._file.schema
+        chosen = self._leaves(columns)
+        most = max(limits.TABLE, limits.EXPANSION * self._source.size())
+        groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
+        rows = max(described.num_rows, sum(group.num_rows for group in groups))
+        width = sum(_width(leaves.column(index)) for index in chosen)
+        limits.check_limit(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
+        longest = sum(max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen)
+        limits.check_limit(self._path, "bytes in single pages", longest, most)
+        held = 0
+        for batch in self._file.iter_batches(max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns):
+            held += batch.nbytes
+            limits.check_limit(self._path, "bytes or more once decoded", held, most)
+            yield batch
+
+    def _leaves(self, columns: Sequence[str] | None) -> list[int]:
+        """Indices of the chosen columns; a ValueError if one holds lists, or one of all holds structures."""
+        chosen = []
+        for index in range(len(self._file.schema)):
+            leaf = self._file.schema.column(index)
+            if columns is not None and not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns):
+                continue
             if leaf.max_repetition_level:
                 raise ValueError(f"column {leaf.path!r} holds lists, each of any length")
             if columns is None and leaf.name != leaf.path:
                 name = leaf.path.partition(".")[0]
                 raise ValueError(f"column {name!r} holds structures, of which each row would become many objects")
-        most = max(limits.TABLE, limits.EXPANSION * self._source.size())
-        groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
-        rows = max(described.num_rows, sum(group.num_rows for group in groups))
-        width = sum(_width(leaves.column(index)) for index in chosen)
-        limits.check(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
-        longest = sum(max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen)
-        limits.check(self._path, "bytes in single pages", longest, most)
-        held = 0
-        for batch in self._file.iter_batches(max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns):
-            held += batch.nbytes
-            limits.check(self._path, "bytes or more once decoded", held, most)
-            yield batch
+            chosen.append(index)
+        return chosen
 
     def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
         """Bytes of the longest page of a column in one group of rows, decompressed; the decoder starts at the same."""
-        first, end = chunk.data_page_offset, chunk.total_compressed_size
+        first = chunk.data_page_offset
         if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
             first = chunk.dictionary_page_offset
-        at, end, pages, longest = first, first + end, 0, 0
+        at = first
+        end = first + chunk.total_compressed_size
+        pages = 0
+        longest = 0
         while at < end:
             header, length = self._header(at)
-            size, packed = header.get(2, -1), header.get(3, -1)
+            size = header.get(2, -1)
+            packed = header.get(3, -1)
             kinds = header.get(5, {}), header.get(8, {})  # of data in the first and the second version
             if not (isinstance(size, int) and isinstance(packed, int) and min(size, packed) >= 0):
                 raise ValueError("a page has no size")
@@ -108,8 +118,10 @@ class ParquetSource:
             if isinstance(encoding, int) and encoding in _COUNTED_INSIDE:
                 kind = _COUNTED_INSIDE[encoding]
                 raise ValueError(f"column {chunk.path_in_schema!r} is encoded as {kind}; encode it plainly")
-            longest, pages, at = max(longest, size), pages + 1, at + length + packed
-            limits.check(self._path, "pages or more in one column", pages, _MOST_PAGES)
+            longest = max(longest, size)
+            pages += 1
+            at += length + packed
+            limits.check_limit(self._path, "pages or more in one column", pages, _MOST_PAGES)
         return longest
 
     def _header(self, at: int) -> tuple[dict[int, Any], int]:

@@ -1,6 +1,6 @@
 """Seals: files that are whole or not there, and errors that name the file.
 
-Each file has a seal beside it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so that
+Each file has a seal next to it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so that
 ``sha256sum -c`` reads it. Readers compare before they use anything, and refuse a file without a seal unless the caller
 says ``sealed=False``: files that were published, or come from others, have none.
 """
@@ -70,12 +70,12 @@ def atomic(path: Path | str, *, sealed: bool = True, private: bool = False, repl
 
 def file_hash(path: Path | str) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
-    size_of(Path(path))
+    file_size(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def size_of(path: Path) -> int:
+def file_size(path: Path) -> int:
     """Bytes of a regular file; an OSError for a device or a pipe, which may have no end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
@@ -90,7 +90,7 @@ def seal_of(path: Path | str) -> Path:
 
 
 def sealed_by(seal: Path) -> Path | None:
-    """Path of the file that a seal belongs to, by the seal's name; none if the name is not that of a seal."""
+    """Path of the file that a seal belongs to, by the seal's name. None if the name is not that of a seal."""
     name = seal.name
     return seal.with_name(name[1 : -len(_SEAL)]) if name.startswith(".") and name.endswith(_SEAL) else None
 
@@ -112,7 +112,7 @@ def check(path: Path | str) -> str:
 def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str]) -> T:
     """Content of a file as ``read`` gives it, once its SHA-256 is the one in the seal.
 
-    Looks twice: whoever reads while a record is replaced, as ``sync`` does, may meet the new seal beside the old file.
+    Looks twice: whoever reads while a record is replaced may meet the new seal next to the old file.
     """
     for wait in (_REPLACING, 0.0):
         try:
@@ -124,7 +124,7 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
             with seal.open("rb") as file:
                 expected = file.read(_LONGEST_SEAL)
         except FileNotFoundError:
-            raise DamagedFileError(path, f"it has no seal {seal.name}: nobody knows whether it is whole") from None
+            raise DamagedFileError(path, f"no checksum file {seal.name}, so its integrity cannot be verified") from None
         except OSError as error:
             raise DamagedFileError(path, f"its seal: {error}") from error
         if expected == _seal_text(path, digest(found)).encode():
@@ -150,7 +150,7 @@ def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOL
     path = Path(path)
 
     def content(path: Path) -> bytes:
-        limits.check(path, "bytes", size := size_of(path), most)
+        limits.check_limit(path, "bytes", size := file_size(path), most)
         with path.open("rb") as file:
             return file.read(size)  # no more, if it grows meanwhile
 

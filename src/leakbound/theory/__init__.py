@@ -6,7 +6,6 @@ from leakbound.theory.cases import (
     independent_noise,
     optimal_exchangeable_noise,
     own_noise_variances,
-    threshold_bits,
 )
 from leakbound.theory.convex import optimal_release
 from leakbound.theory.determinants import privacy_bits, unconditional_leak_bits, utility_bits
@@ -20,7 +19,6 @@ from leakbound.theory.general import (
     independent_noise_variances,
     noise_covariance,
     release_matrix,
-    release_privacy_bits,
     release_utility_bits,
     utility_cap_bits,
 )
@@ -46,10 +44,8 @@ __all__ = [
     "printed_privacy_bits",
     "privacy_bits",
     "release_matrix",
-    "release_privacy_bits",
     "release_utility_bits",
     "search_exchangeable_noise",
-    "threshold_bits",
     "unconditional_leak_bits",
     "utility_bits",
     "utility_cap_bits",

@@ -23,7 +23,7 @@ def check_budget(mi_budget_bits: float, name: str = "mi_budget_bits") -> None:
 
 
 def allowed_ratio(mi_budget_bits: float) -> float:
-    """Ratio of signal to noise variance that tells ε bits about a Gaussian, 2^{2ε} − 1.
+    """Convert ε bits to the ratio of signal to noise variance that leaks them about a Gaussian, 2^{2ε} − 1.
 
     Raises:
         ValueError: If ε is not in (0, 500] bits.
@@ -33,7 +33,7 @@ def allowed_ratio(mi_budget_bits: float) -> float:
 
 
 def allowed_ratios(mi_budgets_bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """:func:`allowed_ratio` of each client's budget.
+    """Apply :func:`allowed_ratio` to each client's budget.
 
     Raises:
         ValueError: If a budget is not in (0, 500] bits, naming the client.

@@ -32,12 +32,12 @@ Rows = list[dict[str, Any]]
 
 
 def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
-    """One of the tables.
+    """Compute one of the tables.
 
     Args:
         table: One of ``settings.tables()``.
         settings: Settings of all tables.
-        seed: Of the configuration; draws derive from it, the table and the replica.
+        seed: Of the configuration. Draws derive from it, the table and the replica.
 
     Raises:
         ValueError: If the configuration does not make this table.
@@ -67,12 +67,12 @@ def _case1(settings: IndependentCase, seed: int) -> Rows:
             rows += _metrics({**where, "variant": "own", "method": "closed_form"}, {"utility": budget})
             common = np.full_like(variances, cases.common_noise_variance(variances, budget))
             for variant, noise in (("common", common), ("own", cases.own_noise_variances(variances, budget))):
-                found = {
+                values = {
                     "utility": determinants.utility_bits(signal, np.diag(noise)),
                     "privacy": determinants.privacy_bits(signal, np.diag(noise), largest),
                     "noise_variance": float(noise.mean()),
                 }
-                rows += _metrics({**where, "variant": variant, "method": "determinants"}, found)
+                rows += _metrics({**where, "variant": variant, "method": "determinants"}, values)
     return rows
 
 
@@ -90,7 +90,7 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
 
 
 def _case3(settings: CorrelatedCase, seed: int) -> Rows:
-    """The exact optimum, independent noise beside it, and searches with the correct and the printed constraint."""
+    """The exact optimum, independent noise, and searches with the correct and the printed constraint."""
     signal = Exchangeable(settings.variance, settings.covariance, settings.n_clients)
     shared = signal.dual_total_correlation_bits / settings.n_clients
     rows: Rows = []
@@ -100,21 +100,21 @@ def _case3(settings: CorrelatedCase, seed: int) -> Rows:
         exact = {**where, "variant": "exact"}
         rows += _metrics({**exact, "method": "closed_form"}, {"shared": shared})
         if optimum.noise is None:
-            found = {"utility": optimum.utility_bits, "gain": optimum.utility_bits - budget}
-            rows += _metrics({**exact, "method": "closed_form"}, found)
+            values = {"utility": optimum.utility_bits, "gain": optimum.utility_bits - budget}
+            rows += _metrics({**exact, "method": "closed_form"}, values)
         else:
             rows += _both_ways(exact, Release(signal, optimum.noise), budget)
         independent = Release(signal, cases.independent_noise(signal, budget))
         rows += _both_ways({**where, "variant": "independent"}, independent, budget)
-        found = _released(search_exchangeable_noise(signal, budget), budget)
-        rows += _metrics({**where, "variant": "search", "method": "search"}, found)
+        values = _released(search_exchangeable_noise(signal, budget), budget)
+        rows += _metrics({**where, "variant": "search", "method": "search"}, values)
         for least in settings.boxes:
             for variant in ("boxed", "boxed_printed"):
                 release = search_exchangeable_noise(
                     signal, budget, as_printed=variant == "boxed_printed", least_variance=least, reach=settings.reach
                 )
-                told = {**where, "variant": variant, "box": least, "method": "search"}
-                rows += _metrics(told, _released(release, budget))
+                labels = {**where, "variant": variant, "box": least, "method": "search"}
+                rows += _metrics(labels, _released(release, budget))
     return rows
 
 
@@ -136,13 +136,13 @@ def _surface(settings: NoiseSurface, seed: int) -> Rows:
                 points.append(("grid", noise, float(tilt)))
         for variant, noise, tilt in points:
             release = Release(signal, noise)
-            found = {
+            values = {
                 "utility": release.utility_bits,
                 "privacy": release.privacy_bits,
                 "privacy_printed": printed_privacy_bits(release),
             }
             where = {"mi_budget": budget, "tilt": tilt, "variant": variant, "noise_variance": noise.variance}
-            rows += _metrics(where, found)
+            rows += _metrics(where, values)
     return rows
 
 
@@ -204,14 +204,14 @@ def _both_ways(where: Mapping[str, Any], release: Release, budget: float) -> Row
     closed = _released(release, budget)
     leak = {"unconditional_leak": release.unconditional_leak_bits}
     sizes = {name: closed.pop(name) for name in ("noise_variance", "noise_covariance")}
-    whole = {
+    by_determinants = {
         "utility": determinants.utility_bits(signal, noise),
         "privacy": determinants.privacy_bits(signal, noise, 0),
         "unconditional_leak": determinants.unconditional_leak_bits(signal, noise, 0),
     }
     return [
         *_metrics({**where, "method": "closed_form"}, closed | leak | sizes),
-        *_metrics({**where, "method": "determinants"}, whole),
+        *_metrics({**where, "method": "determinants"}, by_determinants),
     ]
 
 
@@ -227,6 +227,6 @@ def _released(release: Release, budget: float) -> dict[str, float]:
     }
 
 
-def _metrics(where: Mapping[str, Any], found: Mapping[str, float]) -> Rows:
+def _metrics(where: Mapping[str, Any], values: Mapping[str, float]) -> Rows:
     """One row for each metric."""
-    return [{**where, "metric": metric, "value": float(value)} for metric, value in found.items()]
+    return [{**where, "metric": metric, "value": float(value)} for metric, value in values.items()]

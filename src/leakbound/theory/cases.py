@@ -1,6 +1,6 @@
 """The three cases of Zeng et al. 2022, solved exactly: least noise, or most useful noise, within a budget.
 
-Budgets ε are in (0, 500] bits; every function here raises a ``ValueError`` for others.
+Budgets ε are in (0, 500] bits. Every function here raises a ``ValueError`` for others.
 """
 
 import math
@@ -14,7 +14,7 @@ from leakbound.theory.exchangeable import Exchangeable
 
 
 def common_noise_variance(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> float:
-    """Case 1: least noise variance, the same for all clients, that keeps each of them within its budget.
+    """Find the least noise variance of case 1, the same for all clients, that keeps each of them within its budget.
 
     Parameters and noise are independent: σ² = max_i s_i / (2^{2ε} − 1).
 
@@ -33,7 +33,9 @@ def common_noise_variance(variances: Float[np.ndarray, " n"], mi_budget_bits: fl
 
 
 def common_noise_utility_bits(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> float:
-    """Utility of :func:`common_noise_variance`, (1/2n) Σ_i log₂[1 + s_i (2^{2ε} − 1)/max s], bits per client.
+    """Compute the utility of :func:`common_noise_variance`, bits per client.
+
+    (1/2n) Σ_i log₂[1 + s_i (2^{2ε} − 1)/max s].
 
     Source:
         Zeng et al. 2022, Eq. (9).
@@ -44,7 +46,7 @@ def common_noise_utility_bits(variances: Float[np.ndarray, " n"], mi_budget_bits
 
 
 def own_noise_variances(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> Float[np.ndarray, " n"]:
-    """Case 1 with a noise variance for each client, which spends exactly its budget, s_i / (2^{2ε} − 1).
+    """Find the noise variance of each client in case 1 that spends exactly its budget, s_i / (2^{2ε} − 1).
 
     A common variance protects all but the client of largest variance more than was asked. With this noise the utility
     is ε, the most that is possible without dependence.
@@ -54,7 +56,7 @@ def own_noise_variances(variances: Float[np.ndarray, " n"], mi_budget_bits: floa
 
 
 def independent_noise(signal: Exchangeable, mi_budget_bits: float, *, as_printed: bool = False) -> Exchangeable:
-    """Case 2: least independent noise that keeps the budget where parameters depend on each other.
+    """Find the least independent noise of case 2 that keeps the budget where parameters depend on each other.
 
     σ² = v / (2^{2ε} − 1), where v = σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) is a client's variance once all others
     are known.
@@ -65,7 +67,7 @@ def independent_noise(signal: Exchangeable, mi_budget_bits: float, *, as_printed
         as_printed: With the sign of the paper, σ_m² + (n − 1) σ_k⁴ / …, which adds more noise than the budget asks for.
 
     Source:
-        Zeng et al. 2022, Theorem 2 and Eq. (14); the correct sign follows from their own Eq. (13).
+        Zeng et al. 2022, Theorem 2 and Eq. (14). The correct sign follows from their own Eq. (13).
     """
     n, variance, covariance = signal.n_clients, signal.variance, signal.covariance
     left = signal.conditional_variance
@@ -79,7 +81,7 @@ class ExchangeableOptimum:
     """Noise of greatest utility within a budget.
 
     Args:
-        joint_precision: 1/z_a, of all clients moving together; 0 where nothing of it is released.
+        joint_precision: 1/z_a, of all clients moving together, 0 where nothing of it is released.
         difference_precision: 1/z_b, of the differences between clients; 0 where nothing of them is released.
         utility_bits: Bits per client.
         noise: The noise, or None if an eigenvalue is infinite.
@@ -91,13 +93,8 @@ class ExchangeableOptimum:
     noise: Exchangeable | None
 
 
-def threshold_bits(signal: Exchangeable) -> float:
-    """Budget above which the optimum of case 3 releases both modes, ½ log₂(v / min x)."""
-    return 0.5 * math.log(signal.conditional_variance / min(signal.joint, signal.difference)) / BIT
-
-
 def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> ExchangeableOptimum:
-    """Case 3: exchangeable noise of greatest utility that keeps every client within its budget.
+    """Find the exchangeable noise of greatest utility of case 3 that keeps every client within its budget.
 
     In the noise's precisions q_a = 1/z_a and q_b = 1/z_b the budget is linear, q_a + (n − 1) q_b <= n (2^{2ε} − 1)/v,
     and the utility concave: water-filling over two eigenvalues, q_j = 1/level − 1/x_j where that is positive, else 0.
@@ -109,7 +106,7 @@ def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> E
         mi_budget_bits: ε.
 
     Returns:
-        The optimum; the noise's covariance has the opposite sign of the parameters'.
+        The optimum. The noise's covariance has the opposite sign of the parameters'.
 
     Source:
         Zeng et al. 2022, Section 3.3, who search for it.

@@ -3,7 +3,7 @@
 maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel with a
 power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w, Σ_X = LLᵀ, and
 s_j, V the eigenvalues and eigenvectors of D^{-½} Σ_X D^{-½}, here from singular values of D^{-½} L, which keep the
-digits of directions that are told little beside others that are told much,
+digits of directions that are released little, next to others that are released a lot,
 
     g(w) = ½ Σ_{s_j > 1} [ln s_j − 1 + 1/s_j] + ½ Σ_i w_i P_i,   Q(w) = D^{-½} V diag(1 − 1/s)₊ Vᵀ D^{-½},
 
@@ -53,7 +53,7 @@ class Optimum:
 
 
 def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
-    """Gaussian release of greatest utility within a budget for each client.
+    """Find the Gaussian release of greatest utility within a budget for each client.
 
     Args:
         problem: Covariance and budgets.
@@ -85,7 +85,7 @@ def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
 
 @dataclass(frozen=True)
 class _Point:
-    """The dual at one choice of prices; ``powers`` holds w_i Q_ii."""
+    """The dual at one choice of prices. ``powers`` holds w_i Q_ii."""
 
     prices: Float[np.ndarray, " n"]
     value: float
@@ -97,7 +97,7 @@ class _Point:
     def at(
         cls, root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], prices: Float[np.ndarray, " n"]
     ) -> _Point:
-        """The dual, in nats, from the factor L of the covariance."""
+        """Evaluate the dual, in nats, from the factor L of the covariance."""
         vectors, values, _ = linalg.svd(root / np.sqrt(prices)[:, None])
         eigenvalues = values**2
         shares = _shares(eigenvalues)
@@ -106,7 +106,7 @@ class _Point:
         return cls(prices, value, eigenvalues, vectors, vectors**2 @ shares)
 
     def feasible_factor(self, allowed: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n r"]:
-        """R with RRᵀ feasible: that of Q(w), its rows rescaled to the allowed powers."""
+        """Compute R with RRᵀ feasible: that of Q(w), its rows rescaled to the allowed powers."""
         shares = _shares(self.eigenvalues)
         released = shares > 0.0
         factor = self.vectors[:, released] * np.sqrt(shares[released])
@@ -114,11 +114,11 @@ class _Point:
         return factor * (np.sqrt(allowed) / lengths)[:, None]
 
     def gradient(self, allowed: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Derivative of the value by the logarithm of each price."""
+        """Compute the derivative of the value by the logarithm of each price."""
         return 0.5 * (self.prices * allowed - self.powers)
 
     def hessian(self) -> LinearOperator:
-        """Second derivative by relative changes of the prices, by Daleckii and Krein's formula."""
+        """Compute the second derivative by relative changes of the prices, by Daleckii and Krein's formula."""
         slopes = _slopes(self.eigenvalues) * np.add.outer(self.eigenvalues, self.eigenvalues)
         vectors, powers = self.vectors, self.powers
 
@@ -132,12 +132,12 @@ class _Point:
 
 
 def _shares(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """(1 − 1/s)₊, the share of each direction that is told."""
+    """(1 − 1/s)₊, the share of each direction that is released."""
     return np.where(eigenvalues > 1.0, 1.0 - 1.0 / np.maximum(eigenvalues, 1.0), 0.0)
 
 
 def _slopes(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
-    """Divided differences of (1 − 1/s)₊; its derivative where two eigenvalues agree."""
+    """Divided differences of (1 − 1/s)₊, its derivative where two eigenvalues agree."""
     shares = _shares(eigenvalues)
     apart = np.subtract.outer(eigenvalues, eigenvalues)
     sizes = np.add.outer(np.abs(eigenvalues), np.abs(eigenvalues))
@@ -148,7 +148,7 @@ def _slopes(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
 
 
 def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], point: _Point) -> _Point | None:
-    """A Newton step, shortened until prices stay positive and the dual falls; None if it cannot fall any further."""
+    """A Newton step, shortened until prices stay positive and the dual falls. None if it cannot fall any further."""
     gradient = point.gradient(allowed)
     # Early steps need no exact solution, late ones do, or convergence is linear.
     accuracy = min(0.1, float(np.sqrt(np.linalg.norm(gradient) / len(gradient))))
@@ -165,5 +165,5 @@ def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], poin
 
 def _utility_bits(root: Float[np.ndarray, "n n"], factor: Float[np.ndarray, "n r"]) -> float:
     """Utility of a release of precision RRᵀ, bits per client, from the factor L of the covariance."""
-    told = np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()
-    return 0.5 * float(told) / len(root) / BIT
+    nats = np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()
+    return 0.5 * float(nats) / len(root) / BIT

@@ -13,7 +13,7 @@ from leakbound.theory.budget import BIT
 
 
 def utility_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"]) -> float:
-    """I(Xⁿ; Yⁿ)/n = (1/2n) log₂[det(Σ_X + Σ_Z) / det Σ_Z], bits per client.
+    """Compute I(Xⁿ; Yⁿ)/n = (1/2n) log₂[det(Σ_X + Σ_Z) / det Σ_Z], bits per client.
 
     Source:
         Zeng et al. 2022, Eqs. (4), (25).
@@ -22,24 +22,24 @@ def utility_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
 
 
 def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
-    """I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)], of at least two clients.
+    """Compute I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)], of at least two clients.
 
     Source:
         Zeng et al. 2022, Eq. (19).
     """
     others = _others(len(signal), client)
-    known = signal[np.ix_(others, others)]
+    others_covariance = signal[np.ix_(others, others)]
     cross = signal[:, others]
-    whole = np.block([[signal + noise, cross], [cross.T, known]])
-    return 0.5 * (log_determinant(whole) - log_determinant(known) - log_determinant(noise)) / BIT
+    joint = np.block([[signal + noise, cross], [cross.T, others_covariance]])
+    return 0.5 * (log_determinant(joint) - log_determinant(others_covariance) - log_determinant(noise)) / BIT
 
 
 def unconditional_leak_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
-    """I(X_i; Yⁿ), information about a client for somebody without side information, of at least two clients."""
+    """Compute I(X_i; Yⁿ), information about a client for somebody without side information, of at least two clients."""
     _others(len(signal), client)
     cross = signal[:, [client]]
-    whole = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
-    return mutual_information(whole, [0]) / BIT
+    joint = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
+    return mutual_information(joint, [0]) / BIT
 
 
 def _others(clients: int, client: int) -> list[int]:

@@ -18,7 +18,7 @@ class Exchangeable:
     """Positive definite covariance with equal variances a and equal covariances b.
 
     Args:
-        variance: a, in (0, ∞); σ_m² of parameters, σ² of noise.
+        variance: a, in (0, ∞): σ_m² of parameters, σ² of noise.
         covariance: b of any two clients, in (−a/(n − 1), a); σ_k² of parameters, σ_e² of noise.
         n_clients: n, >= 2.
 
@@ -61,7 +61,7 @@ class Exchangeable:
         return self.joint * self.difference / (self.variance + (self.n_clients - 2) * self.covariance)
 
     def matrix(self) -> Float[np.ndarray, "n n"]:
-        """The covariance itself, float64."""
+        """Make the covariance itself, float64."""
         return np.full((self.n_clients, self.n_clients), self.covariance) + self.difference * np.eye(self.n_clients)
 
     @property
@@ -105,7 +105,7 @@ class Release:
         ½ log₂(1 + v [1/z_a + (n − 1)/z_b]/n).
 
         Source:
-            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong; see :mod:`leakbound.theory.printed`.
+            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong. See :mod:`leakbound.theory.printed`.
         """
         n, noise = self.signal.n_clients, self.noise
         precision = (1.0 / noise.joint + (n - 1) / noise.difference) / n
@@ -128,7 +128,7 @@ class Release:
     def unconditional_leak_bits(self) -> float:
         """Information about one client, whichever, for somebody who knows nothing else, I(X_i; Yⁿ).
 
-        With correlated parameters the others' releases tell about the client too, so that this may exceed the
+        With correlated parameters the others' releases leak about the client too, so that this may exceed the
         conditional figure, which is all that the budget bounds.
         """
         signal, noise, n = self.signal, self.noise, self.signal.n_clients

@@ -1,12 +1,12 @@
 """Any covariance of the parameters, a budget for each client: the cap of every mechanism, and noise that meets it.
 
-For every law of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so that the utility is
-at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is what the parameters share.
-Gaussian noise that leaves the parameters independent given the release attains it:
-Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
+For every distribution of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so that the
+utility is at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is what the parameters
+share. Gaussian noise that leaves the parameters independent given the release attains it: Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) −
+Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
 
-Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite;
-both are float64.
+Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite.
+Both are float64.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Problem:
 
 
 def conditional_variances(signal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
-    """Variance of each client's parameter once all others are known, v_i = 1/(Σ_X⁻¹)_ii.
+    """Compute the variance of each client's parameter once all others are known, v_i = 1/(Σ_X⁻¹)_ii.
 
     Raises:
         ValueError: If Σ_X is not symmetric and positive definite.
@@ -63,7 +63,7 @@ def conditional_variances(signal: Float[np.ndarray, "n n"]) -> Float[np.ndarray,
 
 
 def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
-    """Information that Gaussian parameters share, DTC = ½ [log₂ det Σ_X − Σ_i log₂ v_i] >= 0, bits.
+    """Compute the information that Gaussian parameters share, DTC = ½ [log₂ det Σ_X − Σ_i log₂ v_i] >= 0, bits.
 
     Raises:
         ValueError: If Σ_X is not symmetric and positive definite.
@@ -73,21 +73,21 @@ def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
 
 
 def utility_cap_bits(problem: Problem) -> float:
-    """Most that any mechanism within the budgets can tell for each client, mean ε_i + DTC/n, bits.
+    """Compute the most that any mechanism within the budgets can reveal per client, mean ε_i + DTC/n, bits.
 
-    The cap holds for every law of the parameters with that DTC.
+    The cap holds for every distribution of the parameters with that DTC.
     """
     shared = dual_total_correlation_bits(problem.signal) / len(problem.signal)
     return float(problem.mi_budgets_bits.mean()) + shared
 
 
 def independent_noise_variances(problem: Problem) -> Float[np.ndarray, " n"]:
-    """Independent noise that spends each client's budget, v_i/(2^{2ε_i} − 1); case 2 for any covariance."""
+    """Compute independent noise that spends each client's budget, v_i/(2^{2ε_i} − 1): case 2 for any covariance."""
     return 1.0 / problem.powers
 
 
 def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
-    """Exchangeable Q of greatest utility that keeps every client within its budget; case 3 for any covariance.
+    """Find the exchangeable Q of greatest utility within every client's budget: case 3 for any covariance.
 
     All clients have the same Q_ii, so the least of the allowed powers holds for all. The one free variable is the share
     of it that goes to all clients moving together, and the utility is concave in it.
@@ -116,12 +116,12 @@ def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
 
 
 def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
-    """Inverse noise covariance diag(2^{2ε_i}/v_i) − Σ_X⁻¹, which attains the cap; None where it is not semidefinite.
+    """Compute the inverse noise covariance diag(2^{2ε_i}/v_i) − Σ_X⁻¹ that attains the cap, None if not semidefinite.
 
     Where it is, Σ_X⁻¹ + Σ_Z⁻¹ is diagonal and every budget is spent.
 
     Returns:
-        Q = Σ_Z⁻¹, positive semidefinite; singular where a direction is not released at all.
+        Q = Σ_Z⁻¹, positive semidefinite. Singular where a direction is not released at all.
     """
     inverse = _inverse(problem.signal)
     # 2^{2ε}/v − (Σ_X⁻¹)_ii is the allowed power itself, since (Σ_X⁻¹)_ii = 1/v.
@@ -132,7 +132,7 @@ def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
 
 
 def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Σ_Z = Q⁻¹ of a positive definite Q.
+    """Invert a positive definite Q: Σ_Z = Q⁻¹.
 
     Raises:
         ValueError: If Q is singular: some direction has infinite noise. Release Y = A X + N(0, I) instead, with A from
@@ -148,7 +148,7 @@ def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "
 
 
 def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r n"]:
-    """A of the release Y = A X + N(0, I) that tells as much as noise of covariance Q⁻¹, AᵀA = Q, of full row rank.
+    """Find A of the release Y = A X + N(0, I) that leaks as much as noise of covariance Q⁻¹, AᵀA = Q, of full row rank.
 
     Args:
         precision: Q, positive semidefinite, float64, of rank r up to rounding.
@@ -163,17 +163,10 @@ def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r 
 
 
 def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]) -> float:
-    """I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client."""
+    """Compute I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client."""
     factor = release_matrix(precision)
-    told = log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T)
-    return 0.5 * told / len(signal) / BIT
-
-
-def release_privacy_bits(
-    signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]
-) -> Float[np.ndarray, " n"]:
-    """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits."""
-    return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT
+    nats = log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T)
+    return 0.5 * nats / len(signal) / BIT
 
 
 def _inverse(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

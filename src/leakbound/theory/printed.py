@@ -1,7 +1,7 @@
-"""Determinants behind the privacy of case 3, beside what Zeng et al. 2022 print for them in Eqs. (22) and (24).
+"""Determinants behind the privacy of case 3, and what Zeng et al. 2022 print for them in Eqs. (22) and (24).
 
 |Cov(Yⁿ, X⁻ⁱ)| factors into (σ_m² − σ_k²)^{n−2} (σ² − σ_e²)^{n−2} and a bracket. The printed bracket A + B + C + D is
-right for independent parameters only; with it as the constraint the search for the best noise has no solution, and
+right for independent parameters only. With it as the constraint the search for the best noise has no solution, and
 returns the edge of whatever region it searches.
 """
 
@@ -12,7 +12,7 @@ from leakbound.theory.exchangeable import Release
 
 
 def joint_bracket(release: Release, *, as_printed: bool = False) -> float:
-    """|Cov(Yⁿ, X⁻ⁱ)| without its common factors, the numerator of Eq. (24).
+    """Compute |Cov(Yⁿ, X⁻ⁱ)| without its common factors, the numerator of Eq. (24).
 
     [σ_m² + (n−2) σ_k²] z_a z_b + x_a x_b [σ² + (n−2) σ_e²] (theory B7).
 
@@ -25,38 +25,30 @@ def joint_bracket(release: Release, *, as_printed: bool = False) -> float:
     """
     signal, noise, n = release.signal, release.noise, release.signal.n_clients
     if as_printed:
-        return _printed_bracket(release, (-1) ** (n + 1))
+        return printed_bracket(release, (-1) ** (n + 1))
     own = signal.variance + (n - 2) * signal.covariance
     other = noise.variance + (n - 2) * noise.covariance
     return own * noise.joint * noise.difference + other * signal.joint * signal.difference
 
 
-def joint_determinant(release: Release, *, as_printed: bool = False) -> float:
-    """|Cov(Yⁿ, X⁻ⁱ)|, of 2n − 1 rows, as Eq. (22) gives it; in plain numbers, so for few clients only.
-
-    Args:
-        release: Parameters and noise.
-        as_printed: By the paper's Eq. (22), which its Eq. (24) simplifies with another sign for odd n.
-    """
-    bracket = _printed_bracket(release, -1) if as_printed else joint_bracket(release)
-    return bracket * (release.signal.difference * release.noise.difference) ** (release.signal.n_clients - 2)
-
-
 def printed_argument(release: Release) -> float:
-    """Argument of the logarithm in Eq. (24): A + B + C + D over the correct denominator; not always positive."""
+    """Compute the argument of the logarithm in Eq. (24), A + B + C + D over the correct denominator, maybe negative."""
     signal, noise = release.signal, release.noise
     own = signal.variance + (signal.n_clients - 2) * signal.covariance
     return joint_bracket(release, as_printed=True) / (own * noise.joint * noise.difference)
 
 
 def printed_privacy_bits(release: Release) -> float:
-    """I(X_i; Yⁿ | X⁻ⁱ) as Eq. (24) has it, in bits; NaN where the logarithm does not exist."""
+    """Compute I(X_i; Yⁿ | X⁻ⁱ) as Eq. (24) has it, in bits, NaN where the logarithm does not exist."""
     argument = printed_argument(release)
     return 0.5 * math.log(argument) / BIT if argument > 0.0 else math.nan
 
 
-def _printed_bracket(release: Release, sign: int) -> float:
-    """A + B + C + D with the given sign of B: (−1)^{n+1} in Eq. (24), −1 in Eq. (22) once its powers are collected."""
+def printed_bracket(release: Release, sign: int) -> float:
+    """Compute A + B + C + D with the given sign of B.
+
+    The sign is (−1)^{n+1} in Eq. (24), and −1 in Eq. (22) once its powers are collected.
+    """
     n, a, b = release.signal.n_clients, release.signal.variance, release.signal.covariance
     s, e = release.noise.variance, release.noise.covariance
     first = (a + s) * (s - e) * (a - b)

@@ -24,7 +24,7 @@ def search_exchangeable_noise(
     least_variance: float | None = None,
     reach: float | None = None,
 ) -> Release:
-    """Exchangeable noise of greatest utility within a budget, by sequential quadratic programming from several starts.
+    """Search exchangeable noise of greatest utility within a budget, by quadratic programming from several starts.
 
     Over ln σ² and r = (n − 1) σ_e²/σ². The true optimum has a closed form, so this serves to check it, and to see what
     a search makes of the printed constraint, or of a region that leaves the optimum out.
@@ -33,8 +33,8 @@ def search_exchangeable_noise(
         signal: Covariance of the clients' parameters.
         mi_budget_bits: ε, in (0, 500].
         as_printed: With the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the correct one.
-        least_variance: Lower end of the region for σ²; by default one that leaves the optimum in.
-        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise; by
+        least_variance: Lower end of the region for σ². By default one that leaves the optimum in.
+        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise. By
             default every r that a covariance can have.
 
     Returns:
@@ -45,7 +45,7 @@ def search_exchangeable_noise(
         ValueError: If ε, ``least_variance`` or ``reach`` is outside, or no start led to noise within the constraint.
 
     Source:
-        Zeng et al. 2022, Section 3.3, where a solver's default settings are used; start and region are not stated.
+        Zeng et al. 2022, Section 3.3, where a solver's default settings are used. Start and region are not stated.
     """
     check_budget(mi_budget_bits)
     if reach is not None and not 0.0 < reach < 1.0:
@@ -57,12 +57,12 @@ def search_exchangeable_noise(
     program = _Program(signal, mi_budget_bits, as_printed)
     low, high = (-_EDGE, _EDGE * (signal.n_clients - 1)) if reach is None else (-reach, reach)
     region = optimize.Bounds([math.log(least), low], [math.log(_CEILING * signal.variance), high], keep_feasible=True)
-    found = [
+    releases = [
         program.solve(np.array([math.log(start), r]), region)
         for start in np.geomspace(max(least, needed / 4.0), 4.0 * max(signal.conditional_variance, least), 4)
         for r in (low / 2.0, 0.0, min(high / 2.0, 0.5))
     ]
-    allowed = [release for release in found if program.room(release).min() >= -_SLACK]
+    allowed = [release for release in releases if program.room(release).min() >= -_SLACK]
     if not allowed:
         raise ValueError(f"no start led to noise within the constraint for ε = {mi_budget_bits} bits; widen the region")
     return max(allowed, key=lambda release: release.utility_bits)
@@ -77,12 +77,12 @@ class _Program:
     as_printed: bool
 
     def release(self, point: Float[np.ndarray, " 2"]) -> Release:
-        """Parameters with the noise at (ln σ², r)."""
+        """Make the release with the noise at (ln σ², r)."""
         variance, others = math.exp(point[0]), self.signal.n_clients - 1
         return Release(self.signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
 
     def room(self, release: Release) -> Float[np.ndarray, " constraints"]:
-        """Slack of each constraint; negative where it is broken."""
+        """Compute the slack of each constraint, negative where it is broken."""
         if not self.as_printed:
             return np.array([self.mi_budget_bits - release.privacy_bits])
         argument = printed_argument(release)
@@ -90,7 +90,7 @@ class _Program:
         return np.array([1.0 - argument / 4.0**self.mi_budget_bits, argument - 10.0 * _SLACK])
 
     def solve(self, start: Float[np.ndarray, " 2"], region: optimize.Bounds) -> Release:
-        """The release that one start leads to."""
+        """Find the release that one start leads to."""
         result = optimize.minimize(
             lambda point: -self.release(point).utility_bits,
             start,

@@ -41,7 +41,7 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
     Args:
         facts: Name of the run, and all that it is found by.
         means: Means over replicas; the last step of each counts.
-        bound: Sentence on how much it may leak; empty without one.
+        bound: Sentence on how much it may leak. Empty without one.
         failed: Whether a replica diverged, so that the run has no results.
     """
     outcome = "A replica diverged: the run shows no mean." if failed else _outcome(means)

@@ -18,7 +18,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LiveCurves:
-    """Daemon thread that sends the curves so far now and then; it does nothing without a server.
+    """Daemon thread that sends the curves so far now and then. It does nothing without a server.
 
     Its values carry the time at which they were first seen, not that of any file: they are a view for the moment, and
     ``push`` deletes it when the finished run arrives.
@@ -63,18 +63,22 @@ class LiveCurves:
             try:
                 run_id = run_id or self._run()
                 self._send(run_id)
-            except Exception as error:  # whatever the server does, training goes on
+            except Exception as error:  # whatever the server does, training continues
                 _LOGGER.debug("live curves of %s: %s", self._facts.slug, error)
 
     def _run(self) -> str:
         """Identifier of the live run, made if need be."""
-        client, facts = connect(self._uri), self._facts
-        experiment, key = experiment_id(client, self._uri, facts.experiment, facts.about), live_key(facts.slug)
-        found = runs_with_key(client, experiment, key)
-        shown = {name: getattr(facts, name) for name in ("defense", "level")}
-        tags = {KEY: key, CONTENT: "live"} | {name: str(value) for name, value in shown.items() if value is not None}
-        run = found[0] if found else client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)")
-        return run.info.run_id
+        client = connect(self._uri)
+        facts = self._facts
+        experiment = experiment_id(client, self._uri, facts.experiment, facts.about)
+        key = live_key(facts.slug)
+        runs = runs_with_key(client, experiment, key)
+        if runs:
+            return runs[0].info.run_id
+        tags = {KEY: key, CONTENT: "live", "defense": facts.defense}
+        if facts.level is not None:
+            tags["level"] = str(facts.level)
+        return client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)").info.run_id
 
     def _send(self, run_id: str) -> None:
         """Send the rows that the server has not got; a row keeps its first time, so a repeat is no second value."""

@@ -36,7 +36,7 @@ def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
     """Push ``record`` and write it with its status to ``marker``, whatever state the store is in.
 
     Raises:
-        ValueError: If ``uri`` can never keep runs; a store that is away is no error.
+        ValueError: If ``uri`` can never keep runs. A store that is away is no error.
     """
     check_uri(uri)
     with exclusive(marker.parent / _LOCK):

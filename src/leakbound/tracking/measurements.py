@@ -40,7 +40,7 @@ class Measurement:
 
     @property
     def diverged(self) -> bool:
-        """True for a diverged training; a bound is infinite without noise, whatever the training does."""
+        """True for a diverged training. A bound is infinite without noise, whatever the training does."""
         return self.kind == "curve" and not self.finite and self.point.key not in _ACCOUNTED
 
 
@@ -60,7 +60,7 @@ def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int)
     """Values of curves; the time that the job took is spread evenly over its steps.
 
     Args:
-        curves: Rows (replica, step, metric, value); None for an untrained network.
+        curves: Rows (replica, step, metric, value). None for an untrained network.
         start: Start of the job, milliseconds since 1970.
         end: End of the job, milliseconds since 1970.
         rounds: Steps of the training.
@@ -104,7 +104,7 @@ def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> li
 
     Args:
         values: Measurements of all replicas.
-        replicas: Number of replicas; a curve ends where one of them has no value.
+        replicas: Number of replicas. A curve ends where one of them has no value.
         diverged: Whether a replica diverged.
 
     Returns:

@@ -77,7 +77,7 @@ def describe_run(
 
     Args:
         facts: Name of the run, and all that it is found by.
-        curves: Rows (replica, step, metric, value) of its training; None for an untrained network.
+        curves: Rows (replica, step, metric, value) of its training. None for an untrained network.
         scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit, metric,
             value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
         provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
@@ -231,19 +231,19 @@ def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     leakage = provenance["leakage"]
     if isinstance(leakage, list):
         stated = _federated_bounds(leakage, len(provenance["diverged"]))
-        release, unit, count = "averages", "client", len(provenance["diverged"])
+        release = "averages reveal at most {} about one client"
     else:
         stated = leakage and (leakage["replica"]["stated"], leakage["replicas"]["stated"])
-        release, unit, count = "weights", "record", leakage["count"] if leakage else 0
+        release = "weights reveal at most {} about one record"
     if stated is None:
         return {"bound_replica": "none", "bound_replicas": "none"}, "It has no bound."
     replica, replicas = stated
-    sentence = f"Its {release} reveal at most {replica} about one {unit} by one replica, {replicas} by all {count}."
+    sentence = f"Its {release.format(replica)} by one replica, {replicas} by all together."
     return {"bound_replica": replica, "bound_replicas": replicas}, sentence
 
 
 def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tuple[str, str] | None:
-    """Bounds of all rounds for the worst client, of one replica and of all; None if one has none."""
+    """Bounds of all rounds for the worst client, of one replica and of all. None if one has none."""
     totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
     if len(totals) < replicas:
         return None

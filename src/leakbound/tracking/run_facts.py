@@ -17,7 +17,7 @@ class RunFacts:
         rounds: Training steps, or communication rounds of a federated run.
         batch_size: Records of a training step.
         replicas: Number of seeds.
-        level_label: The level with its unit, e.g. ``4 nats``; empty without a level.
+        level_label: The level with its unit, e.g. ``4 nats``. Empty without a level.
         papers: Papers whose figures show the run.
         figures: Those figures, ``paper/id``.
 

@@ -95,7 +95,7 @@ class RunRecord:
 
     @property
     def content(self) -> str:
-        """SHA-256 of all that the run holds, artifacts by their bytes; equal content is never sent twice."""
+        """SHA-256 of all that the run holds, artifacts by their bytes. Equal content is never sent twice."""
         hashes = {"artifacts": self.artifacts_content, "children": [child.content for child in self.children]}
         return settings_hash({**self.to_dict(Path("/")), **hashes})
 

@@ -60,7 +60,7 @@ def push(record: RunRecord, uri: str) -> RunPlace:
     """Make the run of ``record`` stand in the store once, with exactly the record's values.
 
     A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key and other
-    content is deleted (MLflow keeps it in its bin) and made anew, so the store never shows values that no file holds.
+    content is deleted (MLflow keeps it in its bin) and made again, so the store never shows values that no file holds.
 
     A store that does not answer at all is given up at once. One that has answered and then fails, as a server does that
     restarts or has too much to do, is tried again after a pause: that can double nothing, because each attempt looks
@@ -156,8 +156,10 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
 
     place = str(client.get_run(run_id).info.artifact_uri)
     if is_server(uri) and not _is_on(uri, place):
-        told = f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself"
-        raise MlflowException(f"{told} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
+        refusal = (
+            f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself"
+        )
+        raise MlflowException(f"{refusal} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
     repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was looked at
     for artifact in record.artifacts:
         if is_server(uri):
@@ -217,14 +219,7 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
                 raise
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
-    _dress(client, found)
     return found.experiment_id
-
-
-def _dress(client: Any, experiment: Any) -> None:
-    """Give an experiment of an earlier version its kind and its view."""
-    for tag in _KIND.items() - experiment.tags.items():
-        client.set_experiment_tag(experiment.experiment_id, *tag)
 
 
 def pages(uri: str, preset: str) -> dict[str, str]:
@@ -238,7 +233,6 @@ def pages(uri: str, preset: str) -> dict[str, str]:
         for one in client.search_experiments(order_by=["name"]):
             if one.name.startswith(f"{preset}/"):
                 view = "" if one.name.endswith("/figures") else f"&viewStateShareKey={VIEW}"
-                _dress(client, one)
                 found[one.name] = f"/#/experiments/{one.experiment_id}/runs?workflowType=machine_learning{view}"
     return found
 

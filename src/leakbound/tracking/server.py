@@ -7,8 +7,9 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from leakbound.tracking.application import ARTIFACTS
@@ -30,6 +31,9 @@ admin_username = {admin}
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 # A password is hashed on purpose so that it takes long: once a minute for each user, not for each request.
 auth_cache_ttl_seconds = 60
+"""
+_LOGIN = """
+It asks for a name and a password: {admin}, and what is in {file}, or what {variable} held at the first start.
 """
 
 
@@ -191,3 +195,58 @@ def prepare_accounts(folder: Path, admin: str, password: str | None, environment
 def bracketed(host: str) -> str:
     """A name or address as it stands in a URL."""
     return f"[{host}]" if ":" in host else host
+
+
+@dataclass(frozen=True)
+class Server:
+    """MLflow's server.
+
+    Attributes:
+        database: Address of the store.
+        folder: Holds accounts, and is where the server runs.
+        artifacts: Folder of the files of all runs.
+        port: To listen on.
+        workers: Processes that answer.
+        passwords: Whether it asks for an account.
+        host: Address to listen on.
+        admin: Name of the administrator.
+        names: Further names of this machine.
+    """
+
+    database: str
+    folder: Path
+    artifacts: Path
+    port: int
+    workers: int
+    passwords: bool
+    host: str = "127.0.0.1"
+    admin: str = "admin"
+    names: tuple[str, ...] = ()
+
+    def serve(self, notes: Callable[[str], str], jobs: str = "") -> None:
+        """Become the server, after checking everything that could be wrong.
+
+        Args:
+            notes: What to say before, from the address.
+            jobs: What to say about accounts of jobs, if it asks for accounts.
+        """
+        os.umask(0o077)
+        refuse_root()
+        password = given_password(self.admin)
+        words = server_words(self.artifacts, self.host, self.port, self.workers, passwords=self.passwords)
+        environment = server_environment(self.database, self.artifacts, self.host, self.port, self.names)
+        for kept in (self.folder, self.artifacts):  # before a database is made next to them
+            check_folder(kept)
+        prepare_database(self.database)
+        for kept in (self.folder, self.artifacts):
+            prepare_folder(kept)
+        called = socket.getfqdn() if self.host in _EVERYWHERE else self.host
+        text = notes(f"http://{bracketed(called)}:{self.port}")
+        if self.passwords:
+            environment = prepare_accounts(self.folder, self.admin, password, environment)
+            account = self.folder / "admin-password"
+            text += _LOGIN.format(admin=self.admin, file=account, variable=PASSWORD) + jobs
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        os.chdir(self.folder)  # where nobody else puts a configuration that the server would read
+        os.execve(sys.executable, words, environment)

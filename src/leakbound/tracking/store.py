@@ -108,7 +108,7 @@ def upgrade_store(uri: str) -> None:
 def _make(database: Path | None) -> None:
     """Make a SQLite file with all tables, if it is not there: MLflow cannot continue migrations that broke off.
 
-    Runs tell of records, so the file and the artifacts beside it are nobody else's to read.
+    Runs reveal something about records, so nobody else may read the file and its artifacts.
     """
     if database is None:
         return
@@ -120,7 +120,7 @@ def _make(database: Path | None) -> None:
         with atomic(database, sealed=False) as temporary:
             temporary.touch(0o600)
             upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
-    with suppress(OSError):  # of an earlier version, or shared by a colleague
+    with suppress(OSError):  # shared by a colleague
         database.chmod(0o600)
         artifacts.chmod(0o700)
 

@@ -21,7 +21,7 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
-from leakbound.storage.seals import size_of
+from leakbound.storage.seals import file_size
 from leakbound.training.request import TrainingRequest
 
 logger = logging.getLogger("leakbound")
@@ -42,19 +42,39 @@ def fingerprint(request: TrainingRequest) -> str:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
             arrays["channel_basis"] = channel.basis
-    return settings_hash(
+    return identity_hash(
+        dataset,
+        arrays,
         {
-            "arrays": records_hash(dataset, arrays, request.privacy_noise),
             "classes": len(dataset.classes),
-            "drawing": asdict(dataset.drawing),
             "learning_rates": request.candidates,
             "lengths": request.lengths,
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
             "training": request.config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),
-            "versions": [__version__, torch.__version__, _FORM],
             "device": torch.device(request.device).type,
             **{name: getattr(request, name) for name in _SCALARS},
+        },
+    )
+
+
+def identity_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> str:
+    """Hash of all that the course of a training depends on.
+
+    Args:
+        dataset: Images; its drawing of splits counts.
+        arrays: Arrays that the training reads.
+        settings: Everything else, plain values; ``privacy_noise`` among them.
+
+    Raises:
+        ValueError: As :func:`records_hash`.
+    """
+    return settings_hash(
+        {
+            "arrays": records_hash(dataset, arrays, settings["privacy_noise"]),
+            "drawing": asdict(dataset.drawing),
+            "versions": [__version__, torch.__version__, _FORM],
+            **settings,
         }
     )
 
@@ -95,7 +115,7 @@ class Checkpoint:
         sweep(self._path)
         if not self._path.exists():
             return None
-        storage.limits.check(self._path, "bytes", size_of(self._path), storage.limits.ARRAYS)
+        storage.limits.check_limit(self._path, "bytes", file_size(self._path), storage.limits.ARRAYS)
         with self._path.open("rb") as file:
             identity, digest, payload = file.read(len(self._identity)), file.read(_DIGEST_BYTES), file.read()
         if hashlib.sha256(payload).digest() != digest:

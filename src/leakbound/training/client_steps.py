@@ -24,12 +24,12 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, GradientCompression
 from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
-from leakbound.registry import load
+from leakbound.registry import load_attribute
 from leakbound.training import memory
 from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs, Members
 
 Gradients = dict[str, Tensor]
-Images = Float[Tensor, "*lead colors height width"]
+_Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
 Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
 
@@ -94,11 +94,11 @@ class ClientStep:
         problem = self.defense.level_problem(self.level, math.prod(image_shape))
         return [] if problem is None else [f"level = {self.level}: {problem}"]
 
-    def released(self, images: Images, source: NoiseSource) -> Images:
-        """Images that the gradients are computed on."""
+    def released(self, images: _Images, source: NoiseSource) -> _Images:
+        """_Images that the gradients are computed on."""
         return images
 
-    def inputs(self, images: Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
+    def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Members, ``rows`` of the images, as the networks of a stack see them; each has a source of noise."""
         return Inputs(self.released(images, sources[0]), rows)
 
@@ -195,12 +195,12 @@ class ChannelStep(ClientStep):
         """Copies of all members, or a block of noise beside the numbers that it is made of, twice as long if secure."""
         return members if self.keeps_copies else 4 * block
 
-    def released(self, images: Images, source: NoiseSource) -> Images:
+    def released(self, images: _Images, source: NoiseSource) -> _Images:
         """One use of the channel for each image."""
         return self._sampler(images, source).apply(images, source)
 
-    def inputs(self, images: Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """Images with noise drawn at each use, or noisy copies."""
+    def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
+        """_Images with noise drawn at each use, or noisy copies."""
         kind = FrozenInputs if self.keeps_copies else FreshInputs
         return kind(images, rows, self._sampler(images, sources[0], many_draws=True), sources)
 
@@ -209,7 +209,7 @@ class ChannelStep(ClientStep):
         channel = self.channel
         return super().event(shape=channel.shape, capacity=channel.capacity, noise=self.defense.noise, **counted)
 
-    def _sampler(self, images: Images, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
+    def _sampler(self, images: _Images, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
         """The channel on the images' device."""
         shape = (images.shape[-3], images.shape[-2], images.shape[-1])
         return ChannelSampler(self.channel, shape, images.device, on_grid=source.secure, many_draws=many_draws)
@@ -225,8 +225,8 @@ class DroppedDirectionStep(ClientStep):
             raise ValueError(f"{self.defense.mechanism} drops a principal direction: give the moments of the records")
         return principal_direction(self.moments(), int(self.level))
 
-    def released(self, images: Images, source: NoiseSource) -> Images:
-        """Images without the direction."""
+    def released(self, images: _Images, source: NoiseSource) -> _Images:
+        """_Images without the direction."""
         flat = self.dropped.removed_from(images.reshape(-1, *images.shape[-3:]).cpu().numpy())
         return torch.from_numpy(flat).to(images.device).view(images.shape)
 
@@ -332,7 +332,7 @@ def client_step(
     moments: Callable[[], Moments] | None = None,
 ) -> ClientStep:
     """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
-    kind: type[ClientStep] = load(defense.client_step, f"client step of {defense.mechanism!r}")
+    kind: type[ClientStep] = load_attribute(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
 
 

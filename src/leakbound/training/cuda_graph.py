@@ -12,8 +12,8 @@ from torch import Tensor
 
 logger = logging.getLogger("leakbound")
 _WARM_UP = 3  # calls before a capture, in which libraries choose their kernels and buffers are made
-Step = Callable[..., None]
-Capture = Callable[[Step, Sequence[Tensor]], Step]
+TensorStep = Callable[..., None]
+Capture = Callable[[TensorStep, Sequence[Tensor]], TensorStep]
 
 
 class Replayed:
@@ -25,11 +25,11 @@ class Replayed:
             itself. Where it raises a ``RuntimeError``, the step itself is called from then on.
     """
 
-    def __init__(self, step: Step, capture: Capture | None = None) -> None:
+    def __init__(self, step: TensorStep, capture: Capture | None = None) -> None:
         self._step = step
         self._capture = capture
         self._calls = 0
-        self._replay: Step | None = None
+        self._replay: TensorStep | None = None
 
     def __call__(self, *tensors: Tensor) -> None:
         """Do the step once."""
@@ -46,7 +46,7 @@ class Replayed:
 class _Captured:
     """A CUDA graph and everything that it reads: a graph keeps nothing alive."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, step: Step, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, step: TensorStep, inputs: Sequence[Tensor]) -> None:
         self._graph = graph
         self._step = step
         self._inputs = inputs
@@ -58,7 +58,7 @@ class _Captured:
         self._graph.replay()
 
 
-def cuda_graph(step: Step, tensors: Sequence[Tensor]) -> Step:
+def cuda_graph(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
     """Capture a step as a CUDA graph, as :class:`Replayed` takes it.
 
     Args:

@@ -22,11 +22,11 @@ from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest
 from leakbound.training.sgd import StackLearner
 from leakbound.training.stack_training import Learner
-from leakbound.training.trainers import check
+from leakbound.training.trainers import check_request
 
 BASELINE = "none"
 """The defense that all times are compared with."""
-COLUMNS = [
+TIME_COLUMNS = [
     *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate", "chosen"),
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 ]
@@ -59,7 +59,7 @@ def measure_steps(
     if steps < 1 or steps % NOISE_BATCHES:
         raise ValueError(f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once")
     for request in requests.values():
-        check(request)
+        check_request(request)
     learners = {name: _learner(request) for name, request in requests.items()}
     found = []
     with one_thread():
@@ -169,4 +169,4 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     )
     table = pd.concat([shared.assign(metric=metric, value=value) for metric, value in values.items()])
     order = ["dataset", "model", "defense", "level", "metric", "replica"]
-    return table.sort_values(order, ignore_index=True)[COLUMNS]
+    return table.sort_values(order, ignore_index=True)[TIME_COLUMNS]

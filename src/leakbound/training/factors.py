@@ -1,13 +1,13 @@
-"""Gradients of single records in factored form: each layer's inputs, and the slopes of the loss at its outputs.
+"""Per-record gradients in factored form: each layer's inputs, and the slopes of the loss at its outputs.
 
-Of a linear layer, a convolution or a group normalisation the gradient is the outer product of both, and one backward
-pass by the layers' outputs tells the slopes of all records. Only the forward pass depends on the weights, so records of
+For a linear layer, a convolution or a group normalisation the gradient is the outer product of both, and one backward
+pass to the layers' outputs gives the slopes of all records. Only the forward pass depends on the weights, so records of
 several networks of one architecture, which are written out (:mod:`leakbound.training.stacked_layers`), go side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from leakbound.training import stack
 from leakbound.training.client_steps import Gradients
+from leakbound.training.known_layers import ImageTensor, factorable, own_parameters, windows
 from leakbound.training.stacked_layers import WrittenOut, written_out
 
-Images = Float[Tensor, "n colors height width"]
 Labels = Int[Tensor, " n"] | Float[Tensor, "n classes"]
 """Classes, or fractions of all classes."""
 
@@ -32,8 +32,8 @@ class Factor(NamedTuple):
     Attributes:
         name: The layer's.
         layer: The layer.
-        inputs: What it was given, a record in each row.
-        slopes: Of the sum of the losses by its outputs.
+        inputs: What it was called on, a record in each row.
+        slopes: Gradient of the sum of the losses with respect to its outputs.
     """
 
     name: str
@@ -41,41 +41,49 @@ class Factor(NamedTuple):
     inputs: Tensor
     slopes: Tensor
 
+    def named(self, weight: Tensor, bias: Tensor) -> Gradients:
+        """Values for weight and bias by the names of the network's parameters."""
+        values = {"weight": weight, "bias": bias}
+        return {f"{self.name}.{own}" if self.name else own: values[own] for own in own_parameters(self.layer)}
+
     def gradients(self) -> Gradients:
         """Parameter name to gradients (n, ...)."""
         if isinstance(self.layer, nn.Linear):
             weight = self.slopes[:, :, None] * self.inputs[:, None]
         else:
-            weight = self._summed().view(-1, *self.layer.weight.shape)
-        found = {"weight": weight, "bias": self._at_bias()}
-        return {f"{self.name}.{own}": found[own] for own, _ in own_parameters(self.layer)}
+            weight = self.at_weight().view(-1, *self.layer.weight.shape)
+        return self.named(weight, self.at_bias())
 
     def compared(self, observed: Gradients) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Inner product with the layer's own part of observed gradients, and squared norm, of each record.
 
         Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming it.
+
+        Args:
+            observed: Parameter name to gradients (n, ...).
         """
-        known = {own: observed[f"{self.name}.{own}"] for own, _ in own_parameters(self.layer)}
+        target = {own: observed[f"{self.name}.{own}"] for own in own_parameters(self.layer)}
         if isinstance(self.layer, nn.Linear):
-            product = (torch.bmm(self.slopes[:, None], known["weight"])[:, 0] * self.inputs).sum(1)
+            product = (torch.bmm(self.slopes[:, None], target["weight"])[:, 0] * self.inputs).sum(1)
             square = self.slopes.square().sum(1) * self.inputs.square().sum(1)
         else:
-            gradient = self._summed()
-            product, square = (gradient * known["weight"].flatten(1)).sum(1), gradient.square().sum(1)
-        if "bias" in known:
-            at_bias = self._at_bias()
-            product = product + (at_bias * known["bias"]).sum(1)
+            gradient = self.at_weight()
+            product = (gradient * target["weight"].flatten(1)).sum(1)
+            square = gradient.square().sum(1)
+        if "bias" in target:
+            at_bias = self.at_bias()
+            product = product + (at_bias * target["bias"]).sum(1)
             square = square + at_bias.square().sum(1)
         return product, square
 
-    def _at_bias(self) -> Tensor:
-        """Gradients of the bias, (n, outputs)."""
+    def at_bias(self) -> Float[Tensor, "n outputs"]:
+        """Gradients of the bias."""
         return self.slopes if isinstance(self.layer, nn.Linear) else self.slopes.flatten(2).sum(2)
 
-    def _summed(self) -> Float[Tensor, "n values"]:
+    def at_weight(self) -> Float[Tensor, "n values"]:
         """Gradients of weights that act at many positions: the sum of δ aᵀ over them.
 
-        Of a convolution a is the patch below, of a group normalisation the normalised input.
+        For a convolution a is the patch below, for a group normalisation the normalised input.
         """
         if isinstance(self.layer, nn.GroupNorm):
             normalised = F.group_norm(self.inputs, self.layer.num_groups, eps=self.layer.eps)
@@ -84,19 +92,35 @@ class Factor(NamedTuple):
         return torch.bmm(self.slopes.flatten(2), patches.transpose(1, 2)).flatten(1)
 
 
+class _Call(NamedTuple):
+    """One call of a layer, with the number of changes in place that its input and output had by then."""
+
+    name: str
+    layer: nn.Module
+    inputs: Tensor
+    outputs: Tensor
+    versions: tuple[int, int]
+
+    def sound(self, records: int) -> bool:
+        """True if there is one row for each record, and neither tensor was changed in place afterwards."""
+        rows = len(self.inputs) == records and (self.inputs.ndim == 2 or not isinstance(self.layer, nn.Linear))
+        return rows and self.outputs.requires_grad and self.versions == (self.inputs._version, self.outputs._version)
+
+
 class Factors:
     """Factored gradients of a network, or of several whose records lie side by side.
 
     Args:
         forward: Logits of images.
-        layers: Layers that it calls, and their names; those that are not known here do not count.
+        layers: Name to layer, for all layers with parameters; their gradients are outer products
+            (:func:`~leakbound.training.known_layers.factorable`).
     """
 
-    def __init__(self, forward: Callable[[Images], Tensor], layers: Iterable[tuple[str, nn.Module]]) -> None:
+    def __init__(self, forward: Callable[[ImageTensor], Tensor], layers: Mapping[str, nn.Module]) -> None:
         self._forward = forward
-        self._layers = {layer: name for name, layer in layers if _factorable(layer)}
+        self._layers = layers
 
-    def __call__(self, images: Images, labels: Labels) -> list[Factor]:
+    def __call__(self, images: ImageTensor, labels: Labels) -> list[Factor]:
         """Factors of the gradient of each record's cross-entropy, in the order of calls, differentiable in the images.
 
         Args:
@@ -105,39 +129,59 @@ class Factors:
         """
         logits, calls = self._recorded(images)
         loss = F.cross_entropy(logits, labels, reduction="sum")
-        slopes = torch.autograd.grad(loss, [output for _, _, output in calls], create_graph=True)
-        return [
-            Factor(self._layers[layer], layer, inputs, slope)
-            for (layer, inputs, _), slope in zip(calls, slopes, strict=True)
-        ]
+        slopes = torch.autograd.grad(loss, [call.outputs for call in calls], create_graph=True)
+        return [Factor(call.name, call.layer, call.inputs, slope) for call, slope in zip(calls, slopes, strict=True)]
 
-    def gradients(self, images: Images, labels: Labels) -> Gradients:
-        """Parameter name to gradients (n, ...); arguments are those of a call."""
-        found: Gradients = {}
-        for factor in self(images, labels):
-            found |= factor.gradients()
-        return found
-
-    def cover(self, names: Collection[str], example: Images) -> bool:
-        """True if all parameters lie in known layers, each called once and, if linear, on vectors.
+    def constant(self, images: ImageTensor, labels: Labels) -> list[Factor] | None:
+        """Factors as of a call, but not differentiable; None if the images are not covered (:meth:`cover`).
 
         Args:
-            names: Of the parameters.
-            example: Images of the shape that will be asked for.
+            images: A record in each row.
+            labels: Their classes, or fractions of all classes.
         """
-        if {f"{name}.{own}" for layer, name in self._layers.items() for own, _ in own_parameters(layer)} != {*names}:
-            return False
-        _, calls = self._recorded(example)
-        once = len(calls) == len(self._layers) == len({layer for layer, _, _ in calls})
-        return once and all(inputs.ndim == 2 for layer, inputs, _ in calls if isinstance(layer, nn.Linear))
-
-    def _recorded(self, images: Images) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]]:
-        """Logits, and each known layer with its input and output in the order of calls."""
-        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-        handles = [
-            layer.register_forward_hook(lambda module, inputs, output: calls.append((module, inputs[0], output)))
-            for layer in self._layers
+        with torch.enable_grad():
+            logits, calls = self._recorded(images.detach().requires_grad_())
+            loss = F.cross_entropy(logits, labels, reduction="sum")
+        if not self._sound(calls, len(labels)):
+            return None
+        slopes = torch.autograd.grad(loss, [call.outputs for call in calls], materialize_grads=True)
+        return [
+            Factor(call.name, call.layer, call.inputs.detach(), slope)
+            for call, slope in zip(calls, slopes, strict=True)
         ]
+
+    def gradients(self, images: ImageTensor, labels: Labels) -> Gradients:
+        """Parameter name to gradients (n, ...); arguments are those of a call."""
+        gradients: Gradients = {}
+        for factor in self(images, labels):
+            gradients |= factor.gradients()
+        return gradients
+
+    def cover(self, example: ImageTensor) -> bool:
+        """True if each layer is called once, on a row for each record, and no call is changed in place afterwards.
+
+        Args:
+            example: ImageTensor of the shape that will be asked for.
+        """
+        with torch.enable_grad():
+            _, calls = self._recorded(example.detach().requires_grad_())
+        return self._sound(calls, len(example))
+
+    def _sound(self, calls: Sequence[_Call], records: int) -> bool:
+        """True if each layer was called once, and soundly."""
+        return sorted(call.name for call in calls) == sorted(self._layers) and all(
+            call.sound(records) for call in calls
+        )
+
+    def _recorded(self, images: ImageTensor) -> tuple[Tensor, list[_Call]]:
+        """Logits, and the calls of the layers in their order."""
+        calls: list[_Call] = []
+
+        def record(name: str, layer: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
+            """Keep a call."""
+            calls.append(_Call(name, layer, inputs[0], outputs, (inputs[0]._version, outputs._version)))
+
+        handles = [layer.register_forward_hook(partial(record, name)) for name, layer in self._layers.items()]
         try:
             return self._forward(images), calls
         finally:
@@ -159,12 +203,12 @@ class Stack:
 
     def factors(self, slots: Sequence[int]) -> Factors:
         """Factored gradients of some networks, whose rows lie record by record with the networks side by side."""
-        own = {name: torch.stack([value[slot] for slot in slots]) for name, value in self.params.items()}
-        return Factors(partial(self.network.of_rows, own), self.network.layers.items())
+        chosen = {name: torch.stack([value[slot] for slot in slots]) for name, value in self.params.items()}
+        return Factors(partial(self.network.of_rows, chosen), self.network.layers)
 
 
 def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> Stack | None:
-    """Networks side by side; None where their architecture cannot be written out, or its gradients not be factored.
+    """Put networks side by side; None where their architecture cannot be written out, or its gradients not be factored.
 
     Args:
         models: Networks of one architecture on one device, in evaluation mode; their weights are copied.
@@ -173,47 +217,8 @@ def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> 
     device = next(models[0].parameters()).device
     params = {name: value.detach() for name, value in stack.stacked(models, device).items()}
     example = next(iter(params.values())).new_zeros((len(models), 1, *image_shape))
-    network = written_out(models[0], params, example, twice=True)
+    network = written_out(models[0], params, example, twice=True) if factorable(models[0]) else None
     if network is None:
         return None
-    found = Stack(network, params)
-    return found if found.factors(range(len(models))).cover(params, example.flatten(0, 1)) else None
-
-
-def windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
-    """Inputs of a convolution's kernel at each place, channels outermost, differentiable.
-
-    On a GPU ``F.unfold`` takes a kernel for each image. On a CPU it stays, so that gradients add up in the order in
-    which they always have.
-    """
-    if inputs.device.type == "cuda":
-        return strided_windows(inputs, layer)
-    return F.unfold(inputs, layer.kernel_size, layer.dilation, _padding(layer), layer.stride)
-
-
-def strided_windows(inputs: Images, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
-    """The same as views of the padded inputs that are copied at once: a few kernels, however many images."""
-    (high, wide), (down, right), (far, apart) = layer.kernel_size, layer.stride, layer.dilation
-    vertical, horizontal = _padding(layer)
-    if vertical or horizontal:
-        inputs = F.pad(inputs, (horizontal, horizontal, vertical, vertical))
-    seen = inputs.unfold(2, far * (high - 1) + 1, down).unfold(3, apart * (wide - 1) + 1, right)
-    seen = seen[..., ::far, ::apart]  # n, channels, rows, columns, high, wide
-    return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(inputs), inputs.shape[1] * high * wide, -1)
-
-
-def own_parameters(layer: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Parameters of a layer itself."""
-    return list(layer.named_parameters(recurse=False))
-
-
-def _padding(layer: nn.Conv2d) -> tuple[int, int]:
-    """Rows and columns of zeros on each side; layers that name their padding are not among those known here."""
-    return int(layer.padding[0]), int(layer.padding[1])
-
-
-def _factorable(layer: nn.Module) -> bool:
-    """True if a layer's gradient is an outer product that this module knows."""
-    if isinstance(layer, nn.Conv2d):
-        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    return isinstance(layer, nn.Linear) or (isinstance(layer, nn.GroupNorm) and layer.affine)
+    stacked = Stack(network, params)
+    return stacked if stacked.factors(range(len(models))).cover(example.flatten(0, 1)) else None

@@ -11,9 +11,9 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import memory
+from leakbound.training.known_layers import ImageTensor
 from leakbound.training.stacked_layers import by_record
 
-Images = Float[Tensor, "n colors height width"]
 Members = Int[Tensor, "slots members"]
 Chosen = Int[Tensor, "slots batch"]
 Batches = Float[Tensor, "slots batch colors height width"]
@@ -22,7 +22,7 @@ _CHUNK = 1024  # images per product where all members are transformed at once
 
 
 class Inputs:
-    """Images of chosen members, as the client lets its networks see them: here as they are given.
+    """ImageTensor of chosen members, as the client lets its networks see them: here as they are given.
 
     Args:
         images: Members of all slots, on the device of the stack.
@@ -31,11 +31,11 @@ class Inputs:
         sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
     """
 
-    def __init__(self, images: Images, rows: Members) -> None:
+    def __init__(self, images: ImageTensor, rows: Members) -> None:
         self._images, self._rows = images, rows
 
     def take(self, indices: Chosen) -> Batches:
-        """Images for one step of every slot; ``indices`` count each slot's own members."""
+        """ImageTensor for one step of every slot; ``indices`` count each slot's own members."""
         return self.seen(indices, self.noise(indices.shape[1]))
 
     def noise(self, batch_size: int) -> Tensor | None:
@@ -43,7 +43,7 @@ class Inputs:
         return None
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """Images for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
+        """ImageTensor for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
         return by_record(self._images, self._rows.gather(1, indices))
 
     def state(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Inputs:
 class FrozenInputs(Inputs):
     """One noisy copy of every member per slot, drawn at the start: one use of the channel in all."""
 
-    def __init__(self, images: Images, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
+    def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         drawn = [as_source(source) for source in sources]
         self._again = not any(source.secure for source in drawn)
         self._copies = images.new_empty((*rows.shape, *images.shape[1:]))
@@ -82,7 +82,7 @@ class FrozenInputs(Inputs):
 class FreshInputs(Inputs):
     """Members with noise that is drawn anew at each use, independently for every slot."""
 
-    def __init__(self, images: Images, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
+    def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         # A gain acts on the image alone, so it is applied once and not at each use.
         if sampler.channel.gain is not None:
             images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
@@ -106,7 +106,7 @@ class FreshInputs(Inputs):
         return self._noise[self._used - 1]
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """Images with noise."""
+        """ImageTensor with noise."""
         taken = super().seen(indices, None)
         if noise is None:
             raise ValueError("images under fresh noise need it: give that of the step")

@@ -10,7 +10,7 @@ import torch
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training.checkpoint import Checkpoint, fingerprint
-from leakbound.training.progress import Progress, progress
+from leakbound.training.progress_log import Progress, progress
 from leakbound.training.rates import chosen_rates, rates_of_lengths
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.stack_training import CURVE_TYPES, Learner, StackTraining

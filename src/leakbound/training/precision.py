@@ -1,14 +1,10 @@
 """Full float32 precision on a GPU: without TF32, as a CPU computes."""
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 
 import torch
-
-_Arguments = ParamSpec("_Arguments")
-_Returned = TypeVar("_Returned")
 
 
 @contextmanager
@@ -38,14 +34,3 @@ def full_precision(device: str | torch.device) -> Iterator[None]:
             flag.allow_tf32 = allowed
         for flag, value in zip(flags, before, strict=True):
             flag.fp32_precision = value
-
-
-def in_full_precision(function: Callable[_Arguments, _Returned]) -> Callable[_Arguments, _Returned]:
-    """Wrap a function so that it computes on its keyword ``device`` within :func:`full_precision`."""
-
-    @functools.wraps(function)
-    def computed(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned:
-        with full_precision(cast(str, kwargs.get("device", "cpu"))):
-            return function(*args, **kwargs)
-
-    return computed

@@ -8,7 +8,7 @@ import pandas as pd
 from leakbound.config.training import Length
 from leakbound.training.request import Slot
 
-COLUMNS = ("replica", "learning_rate", "validation_accuracy", "validation_loss", "diverged", "chosen", "at_edge")
+RATE_COLUMNS = ("replica", "learning_rate", "validation_accuracy", "validation_loss", "diverged", "chosen", "at_edge")
 
 
 def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
@@ -23,7 +23,7 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
         diverged: Whether each slot diverged.
 
     Returns:
-        One row per slot with the columns ``COLUMNS``; accuracy and loss (nats) are NaN for a diverged one, and
+        One row per slot with the columns ``RATE_COLUMNS``; accuracy and loss (nats) are NaN for a diverged one, and
         ``at_edge`` says of the chosen one that it is the smallest or the largest candidate.
     """
     last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
@@ -33,7 +33,7 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
         keys = [(slot.replica, slot.learning_rate, f"validation_{name}") for name in ("accuracy", "loss")]
         values = (np.nan, np.nan) if failed else (float(ends[key]) for key in keys)
         rows.append((slot.replica, slot.learning_rate, *values, failed))
-    table = pd.DataFrame(rows, columns=list(COLUMNS[:-2]))
+    table = pd.DataFrame(rows, columns=list(RATE_COLUMNS[:-2]))
     ranked = table.sort_values(
         ["replica", "diverged", "validation_accuracy", "validation_loss", "learning_rate"],
         ascending=[True, True, False, True, True],
@@ -57,14 +57,15 @@ def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.Da
         ends: Points of the others, with the columns of curves and ``length``.
 
     Returns:
-        The columns ``COLUMNS`` and ``length``. No length but the full one is ``chosen``; one without a point diverged.
+        The columns ``RATE_COLUMNS`` and ``length``. Only the full length is ``chosen``; a length without a point
+        diverged.
     """
     slot = ["replica", "learning_rate"]
     points = ends.set_index([*slot, "length", "metric"])["value"]
     rows = []
     for row in rates.to_dict("records"):
         for length in lengths[:-1]:
-            keys = {name: (row["replica"], row["learning_rate"], length, name) for name in COLUMNS[2:4]}
+            keys = {name: (row["replica"], row["learning_rate"], length, name) for name in RATE_COLUMNS[2:4]}
             values = {name: float(points.get(key, np.nan)) for name, key in keys.items()}
             diverged = bool(np.isnan([*values.values()]).any())
             rows.append({**row, **values, "diverged": diverged, "chosen": False, "at_edge": False, "length": length})

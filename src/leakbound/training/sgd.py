@@ -52,7 +52,7 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
         networks = [initial_network(request, slot.replica) for slot in slots]
-        self._weights = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
+        self._weights = stack.StackWeights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
         self._optimizer = sgd_optimizer(request, self._weights.leaves, 1.0)
         images, rows, self._labels = members_of(request, slots)

@@ -32,7 +32,7 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
     return {name: torch.stack([slot[name].detach().to(device) for slot in named]).requires_grad_() for name in named[0]}
 
 
-class Weights:
+class StackWeights:
     """Parameters of some slots that are trained side by side, several slots in one row of memory.
 
     The row holds parameter by parameter, each with its values of all slots, so that a gradient of all is one tensor,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import stack
-from leakbound.training.progress import Progress
+from leakbound.training.progress_log import Progress
 from leakbound.training.request import Slot, TrainingRequest
 
 logger = logging.getLogger("leakbound")

@@ -22,6 +22,8 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 from torch.nn.grad import conv2d_input
 
+from leakbound.training.known_layers import parameter_layers, stackable
+
 _TRIED = 3  # records that a network written out is compared on
 _CLOSE = 1e-2  # largest difference of a logit, over the largest logit: any rounding, no mixture of records
 _known: WeakKeyDictionary[nn.Module, "dict[bool, WrittenOut | None]"] = WeakKeyDictionary()
@@ -51,7 +53,7 @@ def written_out(
     """
     known = _known.setdefault(model, {})
     if twice not in known:
-        network = WrittenOut(model, twice=twice) if _divisible(model, params) else None
+        network = WrittenOut(model, twice=twice) if stackable(model) else None
         known[twice] = network if network is not None and _agrees(network, model, params, images) else None
     return known[twice]
 
@@ -70,7 +72,7 @@ class WrittenOut:
     def __init__(self, model: nn.Module, *, twice: bool = False) -> None:
         shapes = {id(value): nn.Parameter(torch.empty_like(value, device="meta")) for value in model.parameters()}
         self._network = copy.deepcopy(model, dict(shapes))
-        self.layers = {name: layer for name, layer in self._network.named_modules() if _own_names(layer)}
+        self.layers = parameter_layers(self._network)
         self._own: dict[str, dict[str, Tensor]] = {}
         forms = _TWICE if twice else _FORMS
         for name, layer in self.layers.items():
@@ -231,23 +233,6 @@ _TWICE: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Linear: partial(_linear, products=_ProductsTwice),
     nn.Conv2d: partial(convolution, convolved=_Convolved.apply),
 }
-
-
-def _divisible(model: nn.Module, params: Mapping[str, Tensor]) -> bool:
-    """True if every parameter belongs to one layer alone, of a kind that is known here."""
-    owned = []
-    for name, layer in model.named_modules():
-        names = _own_names(layer)
-        padded = isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros"
-        if names and (type(layer) not in _FORMS or padded):
-            return False
-        owned += [f"{name}.{own}" if name else own for own in names]
-    return sorted(owned) == sorted(params)
-
-
-def _own_names(layer: nn.Module) -> list[str]:
-    """Names of the parameters that a layer has itself."""
-    return [name for name, _ in layer.named_parameters(recurse=False)]
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.registry import load
+from leakbound.registry import load_attribute
 from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest, TrainingResult
 from leakbound.training.sgd import initial_network
@@ -28,13 +28,13 @@ def train(request: TrainingRequest) -> TrainingResult:
         UntrainableError: Before the first step, if the defense cannot train this network, on these images, so.
         UnknownNameError: If the model or the trainer is not registered.
     """
-    trainer = load(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
-    check(request)
+    trainer = load_attribute(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
+    check_request(request)
     with full_precision(request.device):
         return cast(TrainingResult, trainer(request))
 
 
-def check(request: TrainingRequest) -> None:
+def check_request(request: TrainingRequest) -> None:
     """Refuse a run that cannot be trained as asked.
 
     Raises:

@@ -4,12 +4,12 @@ The network is untrained and labels are known: the attacker's best case. Reporte
 attacker's own records: recovery of what the gradient was computed on
 (:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise and all, and from it an estimate of the records by an
 attacker who knows the channel; or the published attack (:mod:`leakbound.attacks.gradient_inversion.published`), which
-stands beside it.
+is reported in addition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -22,45 +22,24 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from leakbound import metrics
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Problem, Recovering, Recovery, Way, ways
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, Recovery, methods
 from leakbound.attacks.gradient_inversion.oracle import oracle
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
-from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
-from leakbound.attacks.learned_estimate.estimator import Estimator
-from leakbound.attacks.status import DIVERGED, GRID_EDGE, NO_RESULT
+from leakbound.attacks.images import LARGEST_PIXEL
+from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
 from leakbound.channels.channel import GaussianChannel
-from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.defenses import Defense
-from leakbound.datasets import ImageDataset, Split
-from leakbound.models import build
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.randomness.sources import NoiseSource, noise_source
-from leakbound.training.client_steps import ClientStep, Upload, client_step
-from leakbound.training.precision import in_full_precision
+from leakbound.datasets import Split
+from leakbound.training.client_steps import ClientStep, Upload
+
+_PURPOSE = "gradient_inversion"
 
 
 @in_full_precision
-def attack(
-    *,
-    model: str,
-    dataset: ImageDataset,
-    channel: GaussianChannel | None,
-    moments: Moments,
-    defense: Defense,
-    level: float | None,
-    config: GradientInversionConfig,
-    seed: int,
-    slug: str,
-    replicas: int = 1,
-    batch_size: int = 1,
-    estimator: Estimator | None = None,
-    privacy_noise: PrivacyNoise = "seeded",
-    device: str | torch.device = "cpu",
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
     """Reconstruct members, or batches of them, from the gradients that a defended client uploads.
 
     Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is removed by
@@ -75,10 +54,8 @@ def attack(
     batch holds the smaller one, as long as there are records; errors of mean images fall with the batch size whatever a
     defense does: ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can.
 
-    Args, beside those of :mod:`leakbound.attacks`:
-        moments: For linear estimates; without a channel of the members.
-        batch_size: Records whose gradients are averaged; a large batch multiplies it.
-        estimator: Learned estimate of the dataset's images, trained on auxiliary records; None for none.
+    Args:
+        request: Arguments of the attack, of which the weights and what belongs to them stay unused.
 
     Returns:
         Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with ``truth`` and
@@ -91,26 +68,23 @@ def attack(
     Source:
         Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
     """
-    client, size = client_step(defense, level, channel, lambda: moments), defense.records_in_step(level, batch_size)
-    colors, height, width = dataset.aux.images.shape[1:]
-    if problems := client.problems((colors, height, width)):
-        raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
-    law = _LazyLaw(dataset.aux.images, channel)
-    make = partial(build, model, dataset.colors, len(dataset.classes), side=dataset.side)
+    client = request.client()
+    if problems := client.problems(request.image_shape):
+        raise ValueError("\n".join(f"{request.slug}: {problem}" for problem in problems))
+    aux = request.dataset.aux.images
+    prior = torch.from_numpy(aux.mean(axis=0)).to(request.device)
+    law = _LazyLaw(aux, request.channel)
 
-    def attacker(replica: int) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
+    def attacker(replica: int) -> Attacker[Attacked]:
         """Rows and pictures of a replica."""
-        words = (dataset.name, "gradient_inversion", replica)
-        network = make(torch_generator(seed, *words, model, "network")).to(device).eval()
-        prior = torch.from_numpy(dataset.aux.images.mean(axis=0)).to(device)
-        noise = partial(noise_source, privacy_noise, seed, *words, device=device)
-        knowledge = (config, partial(numpy_generator, seed, *words), noise, law, moments, estimator)
-        scene = _Scene(network, prior, client, size, len(dataset.classes), *knowledge)
-        table, pictures = yield from scene.reconstruct(dataset.members(replica), dataset.aux)
+        network = request.untrained(_PURPOSE, replica)
+        table, pictures = yield from _Replica(request, replica, network, prior, client, law).reconstruct()
         return table.assign(replica=replica), pictures
 
-    uploads, like = config.images + config.tuning_images, partial(make, torch.Generator())
-    tables, pictures = zip(*attacked([attacker(one) for one in range(replicas)], device, like, uploads), strict=True)
+    uploads = request.config.images + request.config.tuning_images
+    like = partial(request.network, torch.Generator())
+    attackers = [attacker(replica) for replica in request.replicas]
+    tables, pictures = zip(*attacked(attackers, request.device, like, uploads), strict=True)
     return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
 
 
@@ -170,26 +144,40 @@ class _Limit:
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """Network, client and attacker of one replica, whose searches others do; generators and noise by purpose."""
+class _Replica:
+    """Attacker on the untrained network of one replica, whose searches others do.
 
+    Attributes:
+        request: Arguments of the attack.
+        replica: Number of the replica.
+        network: The network.
+        prior: Mean of the attacker's records.
+        client: Step that the uploads come from.
+        law: Law of released images.
+    """
+
+    request: AttackRequest[GradientInversionConfig]
+    replica: int
     network: nn.Module
     prior: Tensor
     client: ClientStep
-    size: int
-    classes: int
-    config: GradientInversionConfig
-    generator: Callable[[str], np.random.Generator]
-    noise: Callable[[str], NoiseSource]
     law: _LazyLaw
-    moments: Moments
-    estimator: Estimator | None
 
-    def reconstruct(self, members: Split, aux: Split) -> Attacker[tuple[pd.DataFrame, dict[str, np.ndarray]]]:
+    @property
+    def config(self) -> GradientInversionConfig:
+        """Settings of the attack."""
+        return self.request.config
+
+    @property
+    def size(self) -> int:
+        """Records whose gradients are averaged in an upload."""
+        return self.request.defense.records_in_step(self.request.level, self.request.batch_size)
+
+    def reconstruct(self) -> Attacker[Attacked]:
         """Rows and pictures."""
-        own = self.observe(aux, self.config.tuning_images, "tuning")
-        observed = self.observe(members, self.config.images, "images")
-        published = Geiping(self.network, self.prior, self.config, self.generator)
+        own = self.observe(self.request.dataset.aux, self.config.tuning_images, "tuning")
+        observed = self.observe(self.request.dataset.members(self.replica), self.config.images, "images")
+        published = Geiping(self.network, self.prior, self.config, self.request.generators(_PURPOSE, self.replica))
         chosen, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
         weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
@@ -216,16 +204,16 @@ class _Scene:
     def limits(
         self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
     ) -> Attacker[dict[str, _Limit | None]]:
-        """Findings of the way that is best on the attacker's own batches, by variant; None of the published attack."""
+        """Findings of the best method on the attacker's own batches, by variant; None for the published attack."""
         if self.size > self.config.most_records:
             return {"attack": None}
-        best = yield from self.best_ways(own.first(max(2, len(own.units) // self.size)), published)
-        found: dict[Way | None, _Limit | None] = {None: None}
-        for way in dict.fromkeys(best.values()):
-            if way is not None:
-                recovery: Recovery = yield self.recovering(observed, way)
-                found[way] = self.limit(observed, recovery)
-        return {variant: found[way] for variant, way in best.items()}
+        best = yield from self.best_methods(own.first(max(2, len(own.units) // self.size)), published)
+        found: dict[Method | None, _Limit | None] = {None: None}
+        for method in dict.fromkeys(best.values()):
+            if method is not None:
+                recovery: Recovery = yield self.recovering(observed, method)
+                found[method] = self.limit(observed, recovery)
+        return {variant: found[method] for variant, method in best.items()}
 
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
         """Findings from what was recovered."""
@@ -241,24 +229,24 @@ class _Scene:
         statuses = np.where(lost, DIVERGED, "").astype(object)
         return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
 
-    def best_ways(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Way | None]]:
-        """Way with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
+    def best_methods(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Method | None]]:
+        """Method with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
 
-        A way that explains the gradients is not bettered by another one; of equations two batches show that. Variant
-        ``unstaged`` is the best way but for ``staged``, which is tried last.
+        A method that explains the gradients is not bettered by another one; of equations two batches show that. Variant
+        ``unstaged`` is the best method but for ``staged``, which is tried last.
         """
-        best: dict[str, Way | None] = {"attack": None}
+        best: dict[str, Method | None] = {"attack": None}
         least = float(published[: len(own.units)].mean())
-        for way in ways(self.problem(own), self.config):
-            if way.name == "staged":
+        for method in methods(self.problem(own), self.config):
+            if method.name == "staged":
                 best["unstaged"] = best["attack"]
-            for tried in (own.first(2), own) if way.name == "recursive" else (own,):
-                recovery: Recovery = yield self.recovering(tried, way)
+            for tried in (own.first(2), own) if method.name == "recursive" else (own,):
+                recovery: Recovery = yield self.recovering(tried, method)
                 errors = self.mean_errors(tried, recovery)
-                if recovery.solved and way.name != "staged" and errors.mean() < published[: len(errors)].mean():
-                    return {"attack": way}
+                if recovery.solved and method.name != "staged" and errors.mean() < published[: len(errors)].mean():
+                    return {"attack": method}
             if errors.mean() < least:
-                best["attack"], least = way, float(errors.mean())
+                best["attack"], least = method, float(errors.mean())
             if recovery.solved:
                 break
         return best
@@ -268,26 +256,28 @@ class _Scene:
         means = self.estimated(recovery)["attack"].mean(axis=1)
         return metrics.mse(observed.truth, np.nan_to_num(means, nan=LARGEST_PIXEL))
 
-    def recovering(self, observed: _Observed, way: Way) -> Recovering:
-        """Search for images in one way."""
-        law = None if way.name == "recursive" else self.law.law
-        return Recovering(self.problem(observed), way, law, self.config.search_iterations)
+    def recovering(self, observed: _Observed, method: Method) -> Recovering:
+        """Search for images by one method."""
+        law = None if method.name == "recursive" else self.law.law
+        return Recovering(self.problem(observed), method, law, self.config.search_iterations)
 
     def problem(self, observed: _Observed) -> Problem:
         """Uploads as the family of recoveries takes them."""
-        shape = (self.prior.shape[0], self.prior.shape[1], self.prior.shape[2])
-        return Problem(self.network, self.client, observed.sent.gradients, observed.labels, shape)
+        sent = observed.sent.gradients
+        return Problem(self.network, self.client, sent, observed.labels, self.request.image_shape)
 
     def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
         """Records estimated from what was recovered, inside the range of pixels: ``attack``, and ``linear``."""
         images = recovery.images
-        channel, found = self.client.channel, {"attack": images}
+        channel = self.client.channel
+        estimator = self.request.estimator
+        found = {"attack": images}
         if channel is not None:
             sound = np.isfinite(recovery.residuals)
             flat = images[sound].reshape(-1, *images.shape[2:])
-            estimates = {"linear": linear_estimate(flat, channel, self.moments)}
-            if self.estimator is not None:
-                estimates["attack"] = self.estimator.estimate(flat, channel, self.moments)
+            estimates = {"linear": linear_estimate(flat, channel, self.request.known_moments())}
+            if estimator is not None:
+                estimates["attack"] = estimator.estimate(flat, channel, self.request.known_moments())
             else:
                 estimates = {"attack": estimates["linear"]}
             for name, values in estimates.items():
@@ -297,10 +287,12 @@ class _Scene:
 
     def oracles(self, released: Float[np.ndarray, "n colors height width"]) -> dict[str, np.ndarray]:
         """Estimates by who knows what gradients were computed on."""
-        best = oracle(self.client, released, self.moments)
+        moments = self.request.known_moments()
+        estimator = self.request.estimator
+        best = oracle(self.client, released, moments)
         found = {} if best is None else {"oracle": best}
-        if self.estimator is not None and self.client.channel is not None and self.size == 1:
-            learned = self.estimator.estimate(released, self.client.channel, self.moments)
+        if estimator is not None and self.client.channel is not None and self.size == 1:
+            learned = estimator.estimate(released, self.client.channel, moments)
             found["learned_oracle"] = np.clip(learned, -LARGEST_PIXEL, LARGEST_PIXEL)
         return found
 
@@ -309,7 +301,8 @@ class _Scene:
 
         First records are the same for all sizes of a batch, and ascend.
         """
-        order, size = self.generator(purpose).permutation(len(records.labels)), self.size
+        size = self.size
+        order = self.request.generators(_PURPOSE, self.replica)(purpose).permutation(len(records.labels))
         if size > len(order):
             raise ValueError(
                 f"a batch of {size} records for {purpose}: there are only {len(order)}; take a smaller one"
@@ -320,13 +313,14 @@ class _Scene:
         images, labels = (
             torch.from_numpy(array[batches]).to(self.prior.device) for array in (records.images, records.labels)
         )
-        sent = self.client.upload(self.network, images, labels, self.noise(purpose))
+        noise = self.request.noise(_PURPOSE, self.replica)(purpose)
+        sent = self.client.upload(self.network, images, labels, noise)
         return _Observed(first, images.cpu().numpy(), labels, sent)
 
     def known(self, observed: _Observed) -> Tensor:
         """Classes of batches of one record, (n); fractions of classes in larger ones, (n, classes)."""
         labels = observed.labels
-        return labels[:, 0] if self.size == 1 else F.one_hot(labels, self.classes).float().mean(1)
+        return labels[:, 0] if self.size == 1 else F.one_hot(labels, len(self.request.dataset.classes)).float().mean(1)
 
 
 def _matched(
@@ -350,7 +344,7 @@ def _table(
     """Rows of all variants.
 
     The unit is the index of a member, of the first one in a batch; values are NaN where the status is of
-    ``validity.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all but the
+    ``rows.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all but the
     prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of the prior). Of
     ``attack``, where it recovers images: ``residual``, the relative difference of gradients, ``released_mse``, the
     distance to what the gradient was computed on, and for a batch ``matched_mse``, the mean error of its records in the

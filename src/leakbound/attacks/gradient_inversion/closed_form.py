@@ -9,8 +9,8 @@ several networks of one architecture are solved for at once, each by the weights
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,54 +20,18 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
+from leakbound.attacks.gradient_inversion.layer_chain import INSIDE, Activation, Link, chain_of
 from leakbound.attacks.gradient_inversion.searches import Part, in_parts
 from leakbound.training import memory, stack
-from leakbound.training.factors import windows
+from leakbound.training.known_layers import windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold
-_INSIDE = 1e-12  # distance that activations keep from the ends of their range
 _LEAST = 1e-300  # in place of a denominator of 0
-_SAME = 1e-5  # relative difference up to which a layer's input is an activation of the output below
-
-
-class _Activation(NamedTuple):
-    """Elementwise function, its inverse (None: it has none), and its slope by its value."""
-
-    function: Callable[[Tensor], Tensor]
-    inverse: Callable[[Tensor], Tensor] | None
-    slope: Callable[[Tensor], Tensor]
-
-
-_ACTIVATIONS = (
-    _Activation(lambda x: x, lambda a: a, torch.ones_like),
-    _Activation(torch.sigmoid, lambda a: a.clamp(_INSIDE, 1 - _INSIDE).logit(), lambda a: (a * (1 - a)).clamp(min=0)),
-    _Activation(torch.tanh, lambda a: a.clamp(_INSIDE - 1, 1 - _INSIDE).atanh(), lambda a: (1 - a * a).clamp(min=0)),
-    _Activation(F.relu, None, lambda a: (a > 0).to(a.dtype)),
-)
 
 
 @dataclass(frozen=True)
-class _Link:
-    """Layer of a chain.
-
-    Attributes:
-        name: Its name.
-        layer: The layer.
-        output_shape: Shape of its output for one record.
-        input_shape: Shape of its input for one record.
-        activation: Function of the layer below that its input is, reshaped; None below the last link of the chain.
-    """
-
-    name: str
-    layer: nn.Linear | nn.Conv2d
-    output_shape: tuple[int, ...]
-    input_shape: tuple[int, ...]
-    activation: _Activation | None
-
-
-@dataclass(frozen=True)
-class Descent:
+class Solution:
     """Result of the way down.
 
     Attributes:
@@ -83,13 +47,13 @@ class Descent:
     complete: bool
 
 
-def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]) -> Descent | None:
+def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]) -> Solution | None:
     """Find the inputs of a network's layers from gradients of single records, as far down as equations lead.
 
     Linear layers and convolutions are passed where their input is an invertible activation of the layer below; a ReLU
-    is passed above a linear layer, whose gradient alone tells its input. Pooling, normalisation and branches end the
+    is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation and branches end the
     way. Convolutions are solved by least squares over both kinds of equations, outputs weighted by how well float32
-    holds them: of a saturated activation the output tells little.
+    holds them: the output of a saturated activation says little.
 
     Args:
         model: Network that the gradients come from, its last layer linear with a bias.
@@ -106,7 +70,7 @@ def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tupl
     if not chain:
         return None
     weights = {name: value.detach() for name, value in model.named_parameters()}
-    return Descent(chain[-1].name, *_bottom(chain, weights, gradients), complete)
+    return Solution(chain[-1].name, *_bottom(chain, weights, gradients), complete)
 
 
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
@@ -159,9 +123,9 @@ class Solving:
         searches = [self, *others]
         models = list(dict.fromkeys(one.model for one in searches))
         chains = [chain_of(model, self.image_shape) for model in models]
-        ways = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
+        traces = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
         chain, complete = chains[0]
-        if len(ways) > 1 or not complete:
+        if len(traces) > 1 or not complete:
             return [one.alone() for one in searches]
         counts = [len(one.gradients[f"{chain[0].name}.bias"]) for one in searches]
         gradients = {name: torch.cat([one.gradients[name] for one in searches]) for name in self.gradients}
@@ -184,100 +148,12 @@ class Solving:
 class _Outputs(NamedTuple):
     """Known values of an invertible activation of a layer's output."""
 
-    activation: _Activation
+    activation: Activation
     values: Tensor
 
 
-class Called(NamedTuple):
-    """Layer with parameters that a network called.
-
-    Attributes:
-        name: Its name.
-        layer: The layer.
-        inputs: What it was given.
-        output: What it made of it.
-    """
-
-    name: str
-    layer: nn.Module
-    inputs: Tensor
-    output: Tensor
-
-
-def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tensor, list[Called]]:
-    """An image of normal noise, and the layers with parameters that a network calls on it.
-
-    Args:
-        model: The network.
-        image_shape: (colors, height, width).
-
-    Returns:
-        The image, (1, ...), and the calls in their order; none of a network whose last layer does not make the logits,
-        or that calls a layer twice.
-    """
-    calls: list[Called] = []
-    handles = [
-        module.register_forward_hook(
-            lambda layer, inputs, output, name=name: calls.append(Called(name, layer, inputs[0], output))
-        )
-        for name, module in model.named_modules()
-        if next(module.parameters(recurse=False), None) is not None
-    ]
-    parameter = next(model.parameters())
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(1, *image_shape, generator=generator).to(parameter.device, parameter.dtype)
-    try:
-        with torch.no_grad():
-            logits = model(probe)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not calls or not torch.equal(calls[-1].output, logits) or len({one.layer for one in calls}) < len(calls):
-        return probe, []
-    return probe, calls
-
-
-def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[_Link], bool]:
-    """Layers from the logits down as far as each one's input is an activation of the next; whether images are below."""
-    probe, calls = calls_of(model, image_shape)
-    links: list[_Link] = []
-    inverse: Callable[[Tensor], Tensor] | None = None  # of the activation of the layer's output
-    for position in range(len(calls) - 1, -1, -1):
-        name, layer, inputs, output = calls[position]
-        if not passable(layer, inputs) or (isinstance(layer, nn.Conv2d) and inverse is None):
-            break
-        if not links and (isinstance(layer, nn.Conv2d) or layer.bias is None):
-            break
-        source = calls[position - 1].output if position else probe
-        activation = _activation(source, inputs) if position else None
-        links.append(_Link(name, layer, tuple(output.shape[1:]), tuple(inputs.shape[1:]), activation))
-        if activation is None:
-            return links, position == 0 and equal(source, inputs)
-        inverse = activation.inverse
-    if links:  # the layer below is not passed
-        links[-1] = replace(links[-1], activation=None)
-    return links, False
-
-
-def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
-    """True if a layer's input can be sought."""
-    if isinstance(layer, nn.Conv2d):
-        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    return isinstance(layer, nn.Linear) and inputs.ndim == 2
-
-
-def _activation(source: Tensor, inputs: Tensor) -> _Activation | None:
-    """Function that makes a layer's input from the output below; None if it is none of those known."""
-    return next((one for one in _ACTIVATIONS if equal(one.function(source), inputs)), None)
-
-
-def equal(first: Tensor, second: Tensor) -> bool:
-    """True if, up to rounding, two tensors have the same values up to their shape."""
-    return first.numel() == second.numel() and torch.allclose(first.flatten(), second.flatten(), rtol=_SAME, atol=_SAME)
-
-
 def _bottom(
-    chain: Sequence[_Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
+    chain: Sequence[Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Inputs of the lowest layer of a chain, and slopes of the loss by its outputs, float64, (n, ...).
 
@@ -304,7 +180,7 @@ def _bottom(
     return inputs, slopes
 
 
-def _pulled(link: _Link, weight: Tensor, slopes: Tensor) -> Tensor:
+def _pulled(link: Link, weight: Tensor, slopes: Tensor) -> Tensor:
     """Slopes of the loss by a layer's inputs from those by its outputs."""
     if isinstance(link.layer, nn.Linear):
         return slopes @ weight if weight.ndim == 2 else torch.bmm(slopes[:, None], weight)[:, 0]
@@ -321,7 +197,7 @@ def _geometry(layer: nn.Conv2d) -> tuple[Any, Any, Any]:
 
 
 def _deconvolved(
-    link: _Link, weight: Tensor, bias: Tensor | None, gradient: Tensor, slopes: Tensor, outputs: _Outputs
+    link: Link, weight: Tensor, bias: Tensor | None, gradient: Tensor, slopes: Tensor, outputs: _Outputs
 ) -> Tensor:
     """Least-squares input of a convolution, by conjugate gradients on all records at once.
 
@@ -334,7 +210,7 @@ def _deconvolved(
     kernel, size = layer.kernel_size, link.input_shape[1:]
     before = cast(Callable[[Tensor], Tensor], outputs.activation.inverse)(outputs.values)
     held = outputs.activation.slope(outputs.values)
-    held = held / _norms(held).clamp(min=_INSIDE) * held[0].numel() ** 0.5
+    held = held / _norms(held).clamp(min=INSIDE) * held[0].numel() ** 0.5
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
     held, flat, taps = held.flatten(2), (factor * slopes).flatten(2), weight.flatten(-3)
 
@@ -349,13 +225,13 @@ def _deconvolved(
         return F.fold(patches, size, kernel, dilation, padding, stride)
 
     squares = taps.mT.square() @ held.square() + flat.square().sum(1, keepdim=True)
-    columns = F.fold(squares, size, kernel, dilation, padding, stride).clamp(min=_INSIDE).rsqrt()
+    columns = F.fold(squares, size, kernel, dilation, padding, stride).clamp(min=INSIDE).rsqrt()
     first, second = held * (before - shift).flatten(2), factor[:, 0] * gradient.flatten(2)
     found = torch.zeros_like(columns)
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()
     enough = _TOLERANCE**2 * energy
-    glance = memory.CHECK_EVERY.on(slopes.device)
+    check_every = memory.CHECK_EVERY.on(slopes.device)
     for iteration in range(1, _ITERATIONS + 1):
         moved = forward(columns * direction)
         step = energy / (_norms(moved[0]).square() + _norms(moved[1]).square()).clamp(min=_LEAST)
@@ -363,7 +239,7 @@ def _deconvolved(
         first, second = first - step[:, 0] * moved[0], second - step[:, 0] * moved[1]
         residual = columns * backward(first, second)
         before_step, energy = energy, _norms(residual).square()
-        if iteration % glance == 0 and bool((energy <= enough).all()):
+        if iteration % check_every == 0 and bool((energy <= enough).all()):
             break
         direction = residual + energy / before_step.clamp(min=_LEAST) * direction
     return columns * found

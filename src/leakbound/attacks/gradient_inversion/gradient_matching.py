@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from leakbound.training import memory
 from leakbound.training.client_steps import record_gradients
-from leakbound.training.factors import Factors, Images, Labels
+from leakbound.training.factors import Factors, Labels
+from leakbound.training.known_layers import ImageTensor, factorable, parameter_layers
 
 
 class Matching:
@@ -31,7 +32,7 @@ class Matching:
         self._observed = dict(observed)
         self._norms = torch.stack([tensor.flatten(1).square().sum(1) for tensor in observed.values()]).sum(0).sqrt()
 
-    def distances(self, candidates: Images, labels: Labels) -> Float[Tensor, " n"]:
+    def distances(self, candidates: ImageTensor, labels: Labels) -> Float[Tensor, " n"]:
         """1 - cos(gradient of the candidate, observed gradient), in [0, 2], differentiable in the candidates.
 
         Args:
@@ -41,7 +42,7 @@ class Matching:
         products, squares = self._compared(candidates, labels)
         return 1.0 - products / (squares.sqrt() * self._norms)
 
-    def _compared(self, candidates: Images, labels: Labels) -> tuple[Tensor, Tensor]:
+    def _compared(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
         """Inner product of each candidate's gradient with the observed one, and its squared norm."""
         pairs = [factor.compared(self._observed) for factor in self._factors(candidates, labels)]
         products, squares = zip(*pairs, strict=True)
@@ -68,11 +69,11 @@ class GradientMatching(Matching):
         if sorted(names) != sorted(observed):
             raise ValueError(f"gradients of {sorted(observed)}: the model has the parameters {sorted(names)}")
         self._model = copy.deepcopy(model).requires_grad_(False).eval()
-        super().__init__(Factors(self._model, self._model.named_modules()), observed)
+        super().__init__(Factors(self._model, parameter_layers(self._model)), observed)
         example = next(iter(observed.values())).new_zeros((1, *image_shape))
-        self.factored = self._factors.cover(names, example)
+        self.factored = factorable(self._model) and self._factors.cover(example)
 
-    def _compared(self, candidates: Images, labels: Labels) -> tuple[Tensor, Tensor]:
+    def _compared(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
         """By factors or by vmap."""
         if self.factored:
             return super()._compared(candidates, labels)

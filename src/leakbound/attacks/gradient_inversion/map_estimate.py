@@ -79,7 +79,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Problem:
-    """Uploads of some batches, and all that the attacker knows beside them.
+    """Uploads of some batches, and all that the attacker knows besides.
 
     Attributes:
         network: The network that they come from, in evaluation mode.
@@ -165,7 +165,7 @@ class StackedProblem(Problem):
         return rows.unflatten(0, labels.shape).mean(1).flatten(0, 1)
 
 
-class Way(NamedTuple):
+class Method(NamedTuple):
     """Member of the family, with the weight of the gradient against the law."""
 
     name: str
@@ -190,7 +190,7 @@ class Recovery:
         return bool(np.median(self.residuals) < SOLVED)
 
 
-def ways(problem: Problem, config: GradientInversionConfig) -> Iterator[Way]:
+def methods(problem: Problem, config: GradientInversionConfig) -> Iterator[Method]:
     """Members of the family that suit an upload, the surest one first.
 
     Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s². A network
@@ -199,20 +199,20 @@ def ways(problem: Problem, config: GradientInversionConfig) -> Iterator[Way]:
     size = problem.labels.shape[1]
     noise = problem.client.noise_std(size)
     if noise:
-        yield Way("adam", float(problem.flat.square().sum(1).mean()) / (2 * noise**2))
+        yield Method("adam", float(problem.flat.square().sum(1).mean()) / (2 * noise**2))
         return
     if not problem.client.defense.changes_gradients:
         if size == 1 and solvable(problem.network, problem.image_shape):
-            yield Way("recursive", _EXACT_WEIGHT)
-        yield Way("quasi_newton", _EXACT_WEIGHT)
-    yield from (Way("adam", weight) for weight in sorted(config.gradient_weights))
+            yield Method("recursive", _EXACT_WEIGHT)
+        yield Method("quasi_newton", _EXACT_WEIGHT)
+    yield from (Method("adam", weight) for weight in sorted(config.gradient_weights))
     if size == 1 and not problem.client.defense.changes_gradients:
         try:
             staged.stages_of(problem.network, problem.image_shape)
         except ValueError as reason:
             logger.info("No staged search of %s: %s", type(problem.network).__name__, reason)
         else:
-            yield Way("staged", staged.WEIGHT)
+            yield Method("staged", staged.WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -221,20 +221,20 @@ class Recovering:
 
     Attributes:
         problem: The uploads.
-        way: One of :func:`ways`.
+        method: One of :func:`methods`.
         law: Law of what was released; may be missing for ``recursive``.
         iterations: Steps of a search.
     """
 
     problem: Problem
-    way: Way
+    method: Method
     law: Law | None
     iterations: int
 
     @property
     def kind(self) -> Hashable:
-        """Searches of one attack in one way go together, whatever their weights."""
-        return Recovering, self.way.name
+        """Searches of one attack by one method go together, whatever their weights."""
+        return Recovering, self.method.name
 
     def alone(self) -> Recovery:
         """Images.
@@ -242,13 +242,13 @@ class Recovering:
         Raises:
             ValueError: If a search has no law, or no equations lead to the images.
         """
-        if self.way.name == "recursive":
+        if self.method.name == "recursive":
             return _checked(self.problem, self._solving().alone()[:, None])
         if self.law is None:
-            raise ValueError(f"{self.way.name} needs a law of the released images")
-        if self.way.name == "quasi_newton":
-            return _checked(self.problem, _quasi_newton(self.problem, self.law, self.way.weight, self.iterations))
-        if self.way.name == "staged":
+            raise ValueError(f"{self.method.name} needs a law of the released images")
+        if self.method.name == "quasi_newton":
+            return _checked(self.problem, _quasi_newton(self.problem, self.law, self.method.weight, self.iterations))
+        if self.method.name == "staged":
             return self._staged([self], self.law)[0]
         return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
 
@@ -256,13 +256,13 @@ class Recovering:
         """Images of this search and of others in one stack; L-BFGS, a search of SciPy, takes one after another."""
         searches = [self, *others]
         problems = [one.problem for one in searches]
-        if self.way.name == "recursive":
+        if self.method.name == "recursive":
             first, *rest = (one._solving() for one in searches)
             return [_checked(one, images[:, None]) for one, images in zip(problems, first.together(rest), strict=True)]
-        if self.way.name == "staged" and self.law is not None:
+        if self.method.name == "staged" and self.law is not None:
             return self._staged(searches, self.law)
         stack = stack_of([one.network for one in problems], self.problem.image_shape)
-        if self.way.name != "adam" or self.law is None or stack is None:
+        if self.method.name != "adam" or self.law is None or stack is None:
             return [one.alone() for one in searches]
         return self._adam(searches, self.law, lambda part: StackedProblem.of(problems, stack, part))
 
@@ -275,7 +275,7 @@ class Recovering:
 
         def climbed(part: Part) -> Tensor:
             """Images of some batches of each."""
-            weights = [searches[place].way.weight for place in part.searches] * len(part.rows[0])
+            weights = [searches[place].method.weight for place in part.searches] * len(part.rows[0])
             return _climbed(batches(part), law, weights, self.iterations)
 
         return self._in_parts(searches, climbed)

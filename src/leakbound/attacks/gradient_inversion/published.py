@@ -1,9 +1,9 @@
 """Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
 
 A batch of several records is restored as one image. The weight of the total variation decides how good the attack is,
-and noise asks for more of it, so it is chosen anew at each level on the attacker's own records; an attacker who keeps
+and noise asks for more of it, so it is chosen at each level on the attacker's own records; an attacker who keeps
 one weight flatters the defense. The search keeps to smooth images in the range of pixels, which a noisy image leaves:
-behind a channel it fails for that reason, whatever the gradient tells.
+behind a channel it fails for that reason, whatever the gradient reveals.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,24 +21,15 @@ from torch import Tensor, nn
 from leakbound import metrics
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching, problems_at_once
 from leakbound.attacks.gradient_inversion.searches import Attacker, Part, beside, in_parts
-from leakbound.attacks.images import LARGEST_PIXEL, total_variation
-from leakbound.attacks.status import (
-    DIVERGED,
-    EXTENSIONS,
-    NO_RESULT,
-    NOT_CONVERGED,
-    RESTARTS,
-    STUCK,
-    jittered,
-    largest_binds,
-)
+from leakbound.attacks.images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds, total_variation
+from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import Gradients
 from leakbound.training.factors import Labels, stack_of
 
 
-def invert(
+def reconstruct(
     matching: Matching,
     labels: Labels,
     start: Float[Tensor, "n colors height width"],
@@ -84,8 +76,17 @@ _Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
 """Images, and their statuses (n)."""
 
 
+class _Problems(NamedTuple):
+    """Observed gradients, each with its labels, start and weight of the total variation."""
+
+    gradients: Gradients
+    labels: Tensor
+    starts: Tensor
+    tv_weights: Tensor
+
+
 @dataclass(frozen=True)
-class Inversion:
+class Reconstruction:
     """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
 
     Attributes:
@@ -109,7 +110,7 @@ class Inversion:
     @property
     def kind(self) -> Hashable:
         """Inversions of one attack go together."""
-        return Inversion
+        return Reconstruction
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -120,7 +121,7 @@ class Inversion:
         """Images and statuses."""
         return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[0]
 
-    def together(self, others: Sequence[Inversion]) -> list[_Solved]:
+    def together(self, others: Sequence[Reconstruction]) -> list[_Solved]:
         """Images and statuses of this search and of others, with the problems of all networks in one stack."""
         searches = [self, *others]
         stack = stack_of([one.network for one in searches], self.image_shape)
@@ -128,18 +129,22 @@ class Inversion:
             return [one.alone() for one in searches]
         return self._inverted(searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients))
 
-    def _inverted(self, searches: list[Inversion], matching: Callable[[Part, Gradients], Matching]) -> list[_Solved]:
+    def _inverted(
+        self, searches: list[Reconstruction], matching: Callable[[Part, Gradients], Matching]
+    ) -> list[_Solved]:
         """Images and statuses of searches, as many problems at once as memory holds."""
         ends = [torch.empty_like(one.starts) for one in searches]
         statuses = [np.empty(len(one.starts), dtype=object) for one in searches]
 
         def solve(part: Part) -> None:
             """Some problems of each."""
-            own = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
-            gradients = {name: beside(problem[0][name] for problem in own) for name in own[0][0]}
-            labels, starts, weights = (beside(values) for values in list(zip(*own, strict=True))[1:])
+            chosen = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+            gradients = {name: beside(one.gradients[name] for one in chosen) for name in chosen[0].gradients}
+            labels = beside(one.labels for one in chosen)
+            starts = beside(one.starts for one in chosen)
+            weights = beside(one.tv_weights for one in chosen)
             problem = matching(part, gradients), labels, starts, weights
-            images = invert(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
+            images = reconstruct(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
             part.put(images, ends)
             part.put(_statuses(*problem, images), statuses)
 
@@ -147,11 +152,11 @@ class Inversion:
         in_parts([len(one) for one in ends], size, self.starts.device, solve)
         return list(zip(ends, statuses, strict=True))
 
-    def _chosen(self, problems: Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
-        """Gradients, labels, starts and weights of some problems."""
+    def _chosen(self, problems: Int[Tensor, " k"]) -> _Problems:
+        """Some problems."""
         record = self.record[problems]
         gradients = {name: tensor[record] for name, tensor in self.observed.items()}
-        return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
+        return _Problems(gradients, self.labels[record], self.starts[problems], self.tv_weights[problems])
 
 
 @dataclass(frozen=True)
@@ -229,7 +234,7 @@ class Geiping:
                 break
             rows = torch.from_numpy(unsolved).to(device)
             problems = (record[rows], starts[rows], weights[rows], self.config)
-            images[rows], statuses[unsolved] = yield Inversion(self.network, observed, labels, *problems)
+            images[rows], statuses[unsolved] = yield Reconstruction(self.network, observed, labels, *problems)
         shape = (len(tv_weights), count)
         return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
 

@@ -14,42 +14,26 @@ from torch import Tensor, nn
 
 from leakbound import metrics
 from leakbound.accounting.gaussian import linear_mmse_from_covariances
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
-from leakbound.attacks.images import LARGEST_PIXEL, rows
+from leakbound.attacks.images import LARGEST_PIXEL
+from leakbound.attacks.rows import rows
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import UsesConfig
-from leakbound.config.defenses import Defense
-from leakbound.datasets import ImageDataset
-from leakbound.models import build
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.randomness.sources import NoiseSource, noise_source
-from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.precision import in_full_precision
+from leakbound.randomness.sources import NoiseSource
+from leakbound.training.client_steps import ClientStep
 
 _SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
-_SHUT = 1e12  # noise over signal of an axis that tells nothing
+_SHUT = 1e12  # noise over signal of an axis that reveals nothing
+
+_PURPOSE = "uses"
 
 
 @in_full_precision
-def attack(
-    *,
-    model: str,
-    dataset: ImageDataset,
-    channel: GaussianChannel | None,
-    moments: Moments,
-    defense: Defense,
-    level: float | None,
-    config: UsesConfig,
-    seed: int,
-    slug: str,
-    replicas: int = 1,
-    privacy_noise: PrivacyNoise = "seeded",
-    device: str | torch.device = "cpu",
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     """Estimate members from the gradients of their first k uses of a channel.
 
     Each upload is solved for the noisy image; the images are averaged, and the best linear estimate is taken from a
@@ -67,46 +51,46 @@ def attack(
     Source:
         The joint bound of k uses; errata to Tan et al. 2024, Sec. 5.
     """
-    client, uses = client_step(defense, level, channel), sorted(config.uses)
-    shape = (dataset.colors, *dataset.aux.images.shape[2:])
-    problems = client.problems(shape) if channel is not None else [f"{defense.mechanism} is no channel; uses are its"]
-    if problems or channel is None:
-        raise ValueError("\n".join(f"{slug}: {problem}" for problem in problems))
-    frozen = client.keeps_copies
-    line = _line(channel, moments, [1 if frozen else count for count in uses])
-    scenes, looks = [], 1 if frozen else max(uses)
-    for replica in range(replicas):
-        words = (dataset.name, "uses", replica)
-        network = build(
-            model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"), dataset.side
-        )
-        if not solvable(network, shape):
-            raise ValueError(f"{slug}: gradients of {model} cannot be solved for images; take lenet_sigmoid or mlp")
-        members = dataset.members(replica)
-        chosen = np.sort(numpy_generator(seed, *words, "images").permutation(len(members))[: config.images])
-        images, labels = (torch.from_numpy(one[chosen])[:, None] for one in (members.images, members.labels))
-        source = noise_source(privacy_noise, seed, *words, "noise", device=device)
-        scenes.append(_Scene(network.to(device).eval(), client, images.to(device), labels.to(device), source))
-    attackers = [scene.look() for scene in scenes for _ in range(looks)]
-    like = partial(build, model, dataset.colors, len(dataset.classes), torch.Generator(), dataset.side)
-    found = attacked(attackers, device, like, config.images)
+    config = request.config
+    channel = request.channel
+    if channel is None:
+        raise ValueError(f"{request.slug}: {request.defense.mechanism} is no channel; uses are its")
+    client = request.client()
+    if problems := client.problems(request.image_shape):
+        raise ValueError("\n".join(f"{request.slug}: {problem}" for problem in problems))
+    uses = sorted(config.uses)
+    counts = [1] * len(uses) if client.keeps_copies else uses
+    moments = request.known_moments()
+    line = _line(channel, moments, counts)
+    records = [_Records.of(request, replica, client) for replica in request.replicas]
+    attackers = [one.use() for one in records for _ in range(max(counts))]
+    like = partial(request.network, torch.Generator())
+    found = attacked(attackers, request.device, like, config.images)
+    prior = request.dataset.aux.images.mean(axis=0)
     tables, errors = [], []
-    for replica, scene in enumerate(scenes):
-        truth, prior = scene.images[:, 0].cpu().numpy(), dataset.aux.images.mean(axis=0)
-        seen = np.stack(found[replica * looks : (replica + 1) * looks])
+    for place, replica in enumerate(request.replicas):
+        truth = records[place].images[:, 0].cpu().numpy()
+        first = place * max(counts)
+        seen = np.stack(found[first : first + max(counts)])
         own = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
         known = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
-        for variant, values in (("attack", own.mean(axis=0)), ("line", line), ("prior", np.full(len(uses), known))):
+        variants = {"attack": own.mean(axis=0), "line": line, "prior": np.full(len(uses), known)}
+        for variant, values in variants.items():
             tables.append(rows(replica, variant, uses, {"mse": np.asarray(values, dtype=np.float64)}))
         errors.append(own)
     return pd.concat(tables, ignore_index=True), {"errors": np.stack(errors)}
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """Network, client and records of one replica, and the source of all its noise.
+class _Records:
+    """Attacked records of one replica, and the client whose uploads are attacked.
 
-    Images (n, 1, colors, height, width) and labels (n, 1) are batches of one record.
+    Attributes:
+        network: Untrained network of the replica.
+        client: Step that the uploads come from.
+        images: The records, each a batch of its own.
+        labels: Their classes.
+        source: Source of all noise.
     """
 
     network: nn.Module
@@ -115,7 +99,27 @@ class _Scene:
     labels: Int[Tensor, "n 1"]
     source: NoiseSource
 
-    def look(self) -> Attacker[Float[np.ndarray, "n colors height width"]]:
+    @classmethod
+    def of(cls, request: AttackRequest[UsesConfig], replica: int, client: ClientStep) -> _Records:
+        """Records of a replica.
+
+        Raises:
+            ValueError: If no equations lead from the network's gradients to the image.
+        """
+        network = request.untrained(_PURPOSE, replica)
+        if not solvable(network, request.image_shape):
+            raise ValueError(
+                f"{request.slug}: gradients of {request.model} cannot be solved for images; take lenet_sigmoid or mlp"
+            )
+        members = request.dataset.members(replica)
+        order = request.generators(_PURPOSE, replica)("images").permutation(len(members))
+        chosen = np.sort(order[: request.config.images])
+        images = torch.from_numpy(members.images[chosen])[:, None]
+        labels = torch.from_numpy(members.labels[chosen])[:, None]
+        source = request.noise(_PURPOSE, replica)("noise")
+        return cls(network, client, images.to(request.device), labels.to(request.device), source)
+
+    def use(self) -> Attacker[Float[np.ndarray, "n colors height width"]]:
         """Attacker on one use of each record, whose noise is drawn as it begins: noisy images."""
         sent = self.client.upload(self.network, self.images, self.labels, self.source)
         colors, height, width = self.images.shape[2:]
@@ -136,7 +140,7 @@ def _errors(
 
 
 def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
-    """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts tell nothing."""
+    """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts reveal nothing."""
     covariance = moments.covariance
     if channel.basis is not None:
         covariance = channel.basis.T @ covariance @ channel.basis

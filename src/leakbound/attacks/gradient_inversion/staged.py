@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.gradient_inversion.closed_form import calls_of, chain_of, descend, equal, passable
+from leakbound.attacks.gradient_inversion.closed_form import descend
+from leakbound.attacks.gradient_inversion.layer_chain import calls_of, chain_of, equal, passable
 from leakbound.training.client_steps import Gradients
-from leakbound.training.factors import own_parameters, windows
+from leakbound.training.known_layers import own_parameters, windows
 from leakbound.training.stacked_layers import Pulled, convolution
 
 STARTS = 2
@@ -174,7 +175,7 @@ class Encoder:
 
     def _own(self, stage: Stage) -> dict[str, Tensor]:
         """Parameters of a convolution in all networks."""
-        return {own: self.weights[f"{stage.name}.{own}"] for own, _ in own_parameters(stage.layer)}
+        return {own: self.weights[f"{stage.name}.{own}"] for own in own_parameters(stage.layer)}
 
     def _pulled(self, stage: Stage, slopes: Tensor, given: Tensor) -> Tensor:
         """Slopes by the inputs of a convolution, from those by its outputs."""

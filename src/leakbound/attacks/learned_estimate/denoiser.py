@@ -1,4 +1,4 @@
-"""Network that corrects the best linear estimate of an image, and what it is told of the channel."""
+"""Network that corrects the best linear estimate of an image, and its inputs about the channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class View:
+class ChannelView:
     """Channels as the network sees them: what a Gaussian law of the images would leave unknown of them.
 
     Attributes:
@@ -33,9 +33,9 @@ class View:
     posterior: Float[Tensor, "n d"]
     context: Float[Tensor, "n bands"]
 
-    def chosen(self, rows: Tensor) -> View:
+    def chosen(self, rows: Tensor) -> ChannelView:
         """Some of the channels."""
-        return View(self.noise[rows], self.posterior[rows], self.context[rows])
+        return ChannelView(self.noise[rows], self.posterior[rows], self.context[rows])
 
 
 class Denoiser(nn.Module):
@@ -76,7 +76,7 @@ class Denoiser(nn.Module):
     def _draw(self, generator: torch.Generator) -> None:
         """First weights, with which the network is one hidden layer: what lies deeper is added as it learns.
 
-        All else would start with random deep features, which tell next to nothing of the error of a linear estimate.
+        All else would start with random deep features, which are hardly related to the error of a linear estimate.
         """
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
@@ -89,7 +89,9 @@ class Denoiser(nn.Module):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
 
-    def forward(self, linear: Float[Tensor, "n d"], released: Float[Tensor, "n d"], view: View) -> Float[Tensor, "n d"]:
+    def forward(
+        self, linear: Float[Tensor, "n d"], released: Float[Tensor, "n d"], view: ChannelView
+    ) -> Float[Tensor, "n d"]:
         """Corrected estimates of images, not clipped.
 
         Args:

@@ -17,7 +17,7 @@ from scipy import linalg
 from scipy.fft import dctn
 
 from leakbound.attacks.images import LARGEST_PIXEL
-from leakbound.attacks.learned_estimate.denoiser import BANDS, Denoiser, View, band_of, in_bands, relative
+from leakbound.attacks.learned_estimate.denoiser import BANDS, ChannelView, Denoiser, band_of, in_bands, relative
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, stored_array
 from leakbound.channels.estimation import linear_estimate
@@ -74,7 +74,7 @@ class Estimator:
     image_shape: tuple[int, int, int]
     network: Mapping[str, np.ndarray]
     families: tuple[Family, ...]
-    _views: dict[tuple[int, int], tuple[GaussianChannel, Moments, View, float]] = field(
+    _views: dict[tuple[int, int], tuple[GaussianChannel, Moments, ChannelView, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -121,7 +121,7 @@ class Estimator:
         learned = found.clamp(-LARGEST_PIXEL, LARGEST_PIXEL).view(released.shape).numpy()
         return np.asarray(plain + weight * (learned - plain), np.float32)
 
-    def _seen(self, channel: GaussianChannel, moments: Moments) -> tuple[View, float]:
+    def _seen(self, channel: GaussianChannel, moments: Moments) -> tuple[ChannelView, float]:
         """View of a channel, and the part of the variance that it leaves unknown; computed once, it takes seconds."""
         key = (id(channel), id(moments))
         if key not in self._views:
@@ -140,7 +140,7 @@ class Estimator:
         return found
 
     def metadata(self) -> dict[str, str]:
-        """Strings for storage beside the arrays."""
+        """Strings for storage with the arrays."""
         return {"shapes": " ".join(family.shape for family in self.families)}
 
     @classmethod
@@ -175,10 +175,10 @@ def profile_of(channel: GaussianChannel) -> Float[np.ndarray, " d"] | None:
     return None if channel.basis is not None else channel.variances / channel.variances.mean()
 
 
-def view_of(channel: GaussianChannel, moments: Moments, image_shape: tuple[int, int, int]) -> tuple[View, float]:
+def view_of(channel: GaussianChannel, moments: Moments, image_shape: tuple[int, int, int]) -> tuple[ChannelView, float]:
     """View of a channel for Gaussian images with some moments, and the part of their variance that it leaves unknown.
 
-    The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ; with Cov(D̃) = LLᵀ what the channel tells is XᵀX, X = L⁻¹AΣ.
+    The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ; with Cov(D̃) = LLᵀ the channel reveals XᵀX, X = L⁻¹AΣ.
     """
     basis, noise, signal = channel.basis, channel.variances, moments.covariance
     turned = signal if basis is None else basis.T @ signal
@@ -186,15 +186,15 @@ def view_of(channel: GaussianChannel, moments: Moments, image_shape: tuple[int, 
     total = gain[:, None] * (turned if basis is None else turned @ basis) * gain + np.diag(noise)
     live = np.diag(total) > 1e-12 * np.diag(total).max()
     factor = linalg.cholesky(total[np.ix_(live, live)], lower=True)
-    told = linalg.solve_triangular(factor, gain[live, None] * turned[live], lower=True).T
+    revealed = linalg.solve_triangular(factor, gain[live, None] * turned[live], lower=True).T
     prior = np.diag(signal)
-    posterior = np.maximum(prior - np.square(told).sum(axis=1), 0.0)
+    posterior = np.maximum(prior - np.square(revealed).sum(axis=1), 0.0)
     along = noise if basis is None else np.square(basis) @ noise
     before = _band_variances(signal, image_shape)
-    after = before - in_bands(told, image_shape).sum(axis=1)
+    after = before - in_bands(revealed, image_shape).sum(axis=1)
     context = relative(after, before)
     tensors = (torch.from_numpy(one.astype(np.float32))[None] for one in (np.sqrt(along), np.sqrt(posterior), context))
-    return View(*tensors), float(posterior.sum() / prior.sum())
+    return ChannelView(*tensors), float(posterior.sum() / prior.sum())
 
 
 def _band_variances(

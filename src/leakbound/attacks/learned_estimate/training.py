@@ -17,7 +17,7 @@ from torch import Tensor
 
 from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.attacks.images import LARGEST_PIXEL
-from leakbound.attacks.learned_estimate.denoiser import Denoiser, View, in_bands, relative
+from leakbound.attacks.learned_estimate.denoiser import ChannelView, Denoiser, in_bands, relative
 from leakbound.attacks.learned_estimate.estimator import Estimator, Family, profile_of
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments, estimate_moments
@@ -114,7 +114,7 @@ class Scene:
     gain: Tensor
     noise: Tensor
     weight: Tensor
-    view: View
+    view: ChannelView
     families: tuple[Family, ...]
 
     def draw(
@@ -161,7 +161,7 @@ def scene_of(moments: Moments, shape: tuple[int, int, int], groups: Sequence[Seq
         for group, part in zip(groups, np.split(unknown, len(groups)), strict=True)
     )
     mean, factor, turn = (torch.from_numpy(array.astype(np.float32)) for array in (moments.mean, scale, axes))
-    return Scene(mean, factor, turn, gain, noise, weight, View(*view), families)
+    return Scene(mean, factor, turn, gain, noise, weight, ChannelView(*view), families)
 
 
 @dataclass(frozen=True)

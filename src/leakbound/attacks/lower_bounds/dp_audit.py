@@ -17,40 +17,19 @@ from torch import Tensor, nn
 
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
-from leakbound.attacks.images import COLUMNS
-from leakbound.channels.channel import GaussianChannel
-from leakbound.channels.covariance import Moments
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.rows import row, table_of
 from leakbound.config.attacks import AuditConfig
-from leakbound.config.defenses import Defense
-from leakbound.datasets import ImageDataset
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import numpy_generator
-from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.precision import in_full_precision
 
 _CLASSES = 2
 _BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound, so that clipping decides its length
 
 
 @in_full_precision
-def audit(
-    *,
-    model: str,
-    dataset: ImageDataset,
-    channel: GaussianChannel | None,
-    moments: Moments,
-    defense: Defense,
-    level: float | None,
-    config: AuditConfig,
-    seed: int,
-    slug: str,
-    replicas: int = 1,
-    batch_size: int = 1,
-    privacy_noise: PrivacyNoise = "seeded",
-    device: str | torch.device = "cpu",
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Lower limits of ε that the uploads of defended clients demonstrate, beside the accountant's ε for these steps.
+def audit(request: AttackRequest[AuditConfig]) -> Attacked:
+    """Lower limits of ε that the uploads of defended clients demonstrate, with the accountant's ε for these steps.
 
     Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson sampling. Its
     score is the logarithm of the likelihood ratio of all uploads along its clipped gradient. The coins of the clearest
@@ -58,11 +37,9 @@ def audit(
     of one mechanism. Variants: ``one_run`` holds for any mechanism; ``gaussian``, where nothing is subsampled, speaks
     against accountants of the Gaussian mechanism, and is far tighter; ``bound`` is the accountant's.
 
-    Args, beside those of :mod:`leakbound.attacks`:
-        channel, moments, model, batch_size: Not used: the server sends its own network, and batches are sampled.
-        defense: ``dpsgd`` or ``dppsac``, which says δ and accountant.
-        level: Its noise multiplier, > 0.
-        replicas: Repetitions.
+    Args:
+        request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier. The server
+            sends its own network and samples batches, so that the model and the batch size stay unused.
 
     Returns:
         Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of variant
@@ -76,21 +53,24 @@ def audit(
         Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run"; Mahloujifar, Melis and Chaudhuri
         2024, "Auditing f-differential privacy in one run"; Nasr et al. 2023, "Tight auditing", for malicious gradients.
     """
-    if not defense.clips or not level:
-        raise ValueError(f"{slug}: uploads are audited for dpsgd and dppsac with noise, not at level {level}")
-    client, tables, scores, coins = client_step(defense, level), [], [], []
-    for replica in range(replicas):
-        words = (dataset.name, "audit", replica)
-        clients = _Clients(client, config, tuple(dataset.aux.images.shape[1:]), torch.device(device))
-        included = numpy_generator(seed, *words, "coins").random((config.clients, config.canaries)) < 0.5
-        source = noise_source(privacy_noise, seed, *words, "noise", device=device)
-        scored = clients.scores(included, numpy_generator(seed, *words, "batches"), source)
-        found = pd.DataFrame(list(_rows(client, config, scored, included)))
-        tables.append(found.assign(replica=replica, unit=-1, low=math.nan, high=math.nan, status=""))
+    config = request.config
+    if not request.defense.clips or not request.level:
+        raise ValueError(
+            f"{request.slug}: uploads are audited for dpsgd and dppsac with noise, not at level {request.level}"
+        )
+    client = request.client()
+    clients = _Clients(client, config, request.image_shape, torch.device(request.device))
+    tables, scores, coins = [], [], []
+    for replica in request.replicas:
+        generators = request.generators("audit", replica)
+        included = generators("coins").random((config.clients, config.canaries)) < 0.5
+        source = request.noise("audit", replica)("noise")
+        scored = clients.scores(included, generators("batches"), source)
+        tables.append(table_of(replica, _rows(client, config, scored, included)))
         scores.append(scored)
         coins.append(included)
     arrays = {"scores": np.stack(scores), "included": np.stack(coins).astype(np.int64)}
-    return pd.concat(tables, ignore_index=True)[list(COLUMNS)], arrays
+    return pd.concat(tables, ignore_index=True), arrays
 
 
 def guess(scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float) -> tuple[int, int]:
@@ -163,6 +143,5 @@ def _rows(
     if config.sample_rate == 1:
         mu = one_run_gaussian(scores.size, guesses, correct, config.confidence)
         limits["gaussian"] = gaussian_epsilon(mu, delta)
-    yield from ({"variant": variant, "metric": "epsilon", "value": value} for variant, value in limits.items())
-    told = {**counts, "delta": delta}
-    yield from ({"variant": "coins", "metric": name, "value": float(value)} for name, value in told.items())
+    yield from (row(variant, "epsilon", value) for variant, value in limits.items())
+    yield from (row("coins", name, float(value)) for name, value in {**counts, "delta": delta}.items())

@@ -1,29 +1,25 @@
 """Capacity of one step of DP training, by the gradients that a trained network really has.
 
 Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and is used to match noise multipliers with
-capacities. Real gradients of clipped length lie in few directions, so the same noise lets less through.
+capacities. Real gradients of clipped length lie in few directions, so that the same noise leaks less.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from leakbound.accounting.dp import dp_capacity
-from leakbound.attacks.images import rows
-from leakbound.attacks.status import DIVERGED
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.rows import DIVERGED, rows
 from leakbound.config.attacks import GradientCapacityConfig
-from leakbound.config.defenses import Defense
-from leakbound.datasets import ImageDataset
-from leakbound.models import build
+from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import memory
-from leakbound.training.client_steps import client_step, record_gradients
-from leakbound.training.precision import in_full_precision
+from leakbound.training.client_steps import ClientStep, record_gradients
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once, fewer of a large network
@@ -31,31 +27,18 @@ _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was tra
 
 
 @in_full_precision
-def measure(
-    weights: Mapping[str, Tensor],
-    *,
-    replicas: Sequence[int],
-    model: str,
-    dataset: ImageDataset,
-    config: GradientCapacityConfig,
-    defense: Defense,
-    level: float | None,
-    batch_size: int,
-    seed: int,
-    slug: str,
-    device: str | torch.device = "cpu",
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
     """Capacity of one DP step at the weights that a training ended with.
 
     The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter. Of all
-    distributions with the gradients' covariance Σ the Gaussian one tells most: ½ Σ ln(1 + B λ_i / (m²S²)).
+    distributions with the gradients' covariance Σ the Gaussian one reveals most: ½ Σ ln(1 + B λ_i / (m²S²)).
     Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members of each replica, the same
     ones at all levels, and falls short where there are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it;
     ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
 
-    Args, beside those of :mod:`leakbound.attacks`:
-        defense: ``dpsgd`` or ``dppsac``, at a ``level`` of noise m > 0: how gradients are clipped.
-        batch_size: Expected number B of records in a step.
+    Args:
+        request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier m > 0, and
+            the expected number B of records in a step.
 
     Returns:
         Rows with unit −1 and metric ``capacity`` in nats per step, NaN where weights are not finite; and
@@ -67,31 +50,27 @@ def measure(
     Source:
         Tan et al. 2024, Theorem 4, with its factor ½ restored.
     """
-    client = client_step(defense, level)
-    if not defense.clips or not level:
-        raise ValueError(f"{slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}")
-    generator = torch_generator(seed, dataset.name, "capacity")  # its weights are replaced
-    network = build(model, dataset.colors, len(dataset.classes), generator, dataset.side).to(device)
-    ratio = batch_size / (level * client.defense.max_grad_norm) ** 2
+    level = request.level
+    if not request.defense.clips or not level:
+        raise ValueError(
+            f"{request.slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}"
+        )
+    client = request.client()
+    network = request.network(torch_generator(request.seed, request.dataset.name, "capacity"))  # weights are replaced
+    ratio = request.batch_size / (level * client.defense.max_grad_norm) ** 2
     parameters = sum(one.numel() for one in network.parameters())
-    size = max(1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * parameters)))
     bounds = {
-        "corrected": dp_capacity(level, batch_size, parameters),
-        "printed": dp_capacity(level, batch_size, as_printed=True),
+        "corrected": dp_capacity(level, request.batch_size, parameters),
+        "printed": dp_capacity(level, request.batch_size, as_printed=True),
     }
     tables, spectra = [], []
-    for row, (replica, finite) in enumerate(zip(replicas, finite_slots(weights), strict=True)):
-        members = dataset.pool.chosen(dataset.parts(replica).members[: config.records])
-        images, labels = torch.from_numpy(members.images), torch.from_numpy(members.labels)
-        spectrum = np.full(len(labels), np.nan)
+    for place, (replica, finite) in enumerate(zip(request.replicas, finite_slots(request.weights), strict=True)):
+        members = request.dataset.pool.chosen(request.dataset.parts(replica).members[: request.config.records])
+        spectrum = np.full(len(members), np.nan)
         if finite:
-            network.load_state_dict({name: tensor[row].to(device) for name, tensor in weights.items()})
-            pieces = []  # kept in float32 on the CPU
-            for some, targets in zip(images.split(size), labels.split(size), strict=True):
-                gradients = record_gradients(network, some.to(device), targets.to(device))
-                flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
-                pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
-            spectrum = covariance_spectrum(torch.cat(pieces))
+            weights = {name: tensor[place].to(request.device) for name, tensor in request.weights.items()}
+            network.load_state_dict(weights)
+            spectrum = covariance_spectrum(_clipped_gradients(network, client, members))
         found = {
             "measured": 0.5 * float(np.log1p(ratio * spectrum).sum()),
             "trace": 0.5 * ratio * float(spectrum.sum()),
@@ -101,6 +80,21 @@ def measure(
             tables.append(rows(replica, name, [-1], {"capacity": np.array([value])}, "" if finite else DIVERGED))
         spectra.append(spectrum)
     return pd.concat(tables, ignore_index=True), {"eigenvalues": np.stack(spectra)}
+
+
+def _clipped_gradients(network: nn.Module, client: ClientStep, records: Split) -> Float[Tensor, "n parameters"]:
+    """Gradients of records as a client weighs them, float32 on the CPU, some at a time."""
+    parameters = list(network.parameters())
+    size = max(1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * sum(one.numel() for one in parameters))))
+    device = parameters[0].device
+    images = torch.from_numpy(records.images)
+    labels = torch.from_numpy(records.labels)
+    pieces = []
+    for some, targets in zip(images.split(size), labels.split(size), strict=True):
+        gradients = record_gradients(network, some.to(device), targets.to(device))
+        flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
+        pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
+    return torch.cat(pieces)
 
 
 def covariance_spectrum(samples: Float[Tensor, "n d"]) -> Float[np.ndarray, " n"]:

@@ -1,7 +1,7 @@
-"""Naming: which one of M candidates is the record whose noisy version, or whose gradient, was released?
+"""Identification: which one of M candidates is the record whose noisy version, or whose gradient, was released?
 
-Success is the plainest proof of leakage: how often the true one is named demonstrates nats, whatever the attacker does
-(:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise anew, so that
+Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever means
+(:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise again, so that
 trials of a replica are independent; different numbers of uses and candidates share them. The lists of a replica are
 drawn from one sample of the pool.
 
@@ -15,7 +15,6 @@ leave labels clean.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -36,24 +35,21 @@ from leakbound.accounting.naming import (
     stated_gains,
 )
 from leakbound.accounting.reconstruction import whiten
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
-from leakbound.attacks.images import COLUMNS
-from leakbound.channels.channel import GaussianChannel, signal_to_noise
-from leakbound.channels.covariance import Moments, estimate_moments
+from leakbound.attacks.rows import row, table_of
+from leakbound.channels.channel import signal_to_noise
+from leakbound.channels.covariance import estimate_moments
 from leakbound.config.attacks import NamingConfig
-from leakbound.config.defenses import Defense
-from leakbound.datasets import ImageDataset, Split
+from leakbound.datasets import Split
 from leakbound.metrics import proportion_interval
-from leakbound.models import build
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep, Upload, client_step
-from leakbound.training.precision import in_full_precision
 
 _SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
 _ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise
 _SKETCH = 512  # numbers that stand for a gradient where its law is learned from draws
+_PURPOSE = "naming"  # of random draws
 
 Kind = Literal["exact", "approximate", "nearest"]
 """Scores are log-likelihoods, such of an approximate law, or distances that are compared alone."""
@@ -61,23 +57,8 @@ Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
 
 
 @in_full_precision
-def attack(
-    *,
-    model: str,
-    dataset: ImageDataset,
-    channel: GaussianChannel | None,
-    moments: Moments,
-    defense: Defense,
-    level: float | None,
-    config: NamingConfig,
-    seed: int,
-    slug: str,
-    replicas: int = 1,
-    batch_size: int = 1,
-    privacy_noise: PrivacyNoise = "seeded",
-    device: str | torch.device = "cpu",
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
-    """Name the true one of M records of the private pool from k uploads, for all M and k of the settings.
+def attack(request: AttackRequest[NamingConfig]) -> Attacked:
+    """Identify the true one of M records of the private pool from k uploads, for all M and k of the settings.
 
     Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood. ``gradients`` sees
     those of an untrained network and knows all but the record. ``exact_images`` and ``exact_gradients`` are, where the
@@ -86,10 +67,11 @@ def attack(
     (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming probability that they
     allow, for DP that of Hayes et al.
 
-    Args, beside those of :mod:`leakbound.attacks`:
-        moments: Of the client's records, for a defense that needs them. Bounds of a channel are computed from the pool:
-            candidates come from there, and capacities hold for the law that has the covariance they are made from.
-        batch_size: One: other records of a batch would have to be known as well.
+    Args:
+        request: Arguments of the attack. Moments are those of the client's records, for a defense that needs them;
+            bounds of a channel are computed from the pool: candidates come from there, and capacities hold for the law
+            that has the covariance they are made from. The batch size is one: other records of a batch would have to be
+            known as well.
 
     Returns:
         Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean and
@@ -103,30 +85,20 @@ def attack(
     Source:
         Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD".
     """
-    client = client_step(defense, level, channel, lambda: moments)
-    colors, height, width = dataset.aux.images.shape[1:]
-    found = [*client.problems((colors, height, width)), *_problems(dataset, defense, level, batch_size, config)]
-    if found:
-        raise ValueError("\n".join(f"{slug}: {problem}" for problem in found))
+    config, dataset = request.config, request.dataset
+    client = request.client()
+    if problems := [*client.problems(request.image_shape), *_problems(request)]:
+        raise ValueError("\n".join(f"{request.slug}: {problem}" for problem in problems))
     allowed = list(_allowed(client, dataset.pool, config))
     tables, hits = [], []
-    for replica in range(replicas):
-        words = (dataset.name, "naming", replica)
-        network = build(
-            model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, model, "network"), dataset.side
-        )
-        generator = partial(numpy_generator, seed, *words)
-        noise = partial(noise_source, privacy_noise, seed, *words, device=device)
-        scene = _Scene(network.to(device).eval(), client, dataset.pool, config, generator, noise)
-        outcomes = {"gradients": scene.named_gradients()}
-        if channel is not None:
-            outcomes["images"] = scene.named_images()
-        tables.append(pd.DataFrame([*_rows(outcomes, config), *allowed]).assign(replica=replica, status=""))
+    for replica in request.replicas:
+        attacker = _Replica(request, replica, request.untrained(_PURPOSE, replica), client)
+        outcomes = {"gradients": attacker.identified_by_gradients()}
+        if request.channel is not None:
+            outcomes["images"] = attacker.identified_by_images()
+        tables.append(table_of(replica, [*_rows(outcomes, config), *allowed]))
         hits.append({variant: one.hits for variant, one in outcomes.items()})
-    return (
-        pd.concat(tables, ignore_index=True)[list(COLUMNS)],
-        {name: np.stack([one[name] for one in hits]) for name in hits[0]},
-    )
+    return pd.concat(tables, ignore_index=True), {name: np.stack([one[name] for one in hits]) for name in hits[0]}
 
 
 @dataclass(frozen=True)
@@ -135,7 +107,7 @@ class _Outcome:
 
     Attributes:
         candidates: Numbers of candidates M.
-        hits: (M, k) trials in which the true one was named.
+        hits: (M, k) trials in which the true one was identified.
         rates: (M, k) mean of the largest posterior probability; None where no likelihood is known.
         information: (k,) exact nats about the index for the largest M; None as well.
         gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where no
@@ -150,34 +122,57 @@ class _Outcome:
 
     def limits(self, trials: int, confidence: float) -> Float[np.ndarray, " uses"]:
         """Lower limits in nats for each number of uses: of the best M, by names or by stated probabilities."""
-        ways = 1 if self.gains is None else 2
-        each = 1.0 - (1.0 - confidence) / (ways * len(self.candidates))
+        kinds = 1 if self.gains is None else 2
+        each = 1.0 - (1.0 - confidence) / (kinds * len(self.candidates))
         shown = []
-        for row, count in enumerate(self.candidates):
-            shown.append([demonstrated_information(int(hits), trials, count, each) for hits in self.hits[row]])
+        for place, count in enumerate(self.candidates):
+            shown.append([demonstrated_information(int(hits), trials, count, each) for hits in self.hits[place]])
             if self.gains is not None:
-                pairs = zip(*self.gains[:, row], strict=True)
+                pairs = zip(*self.gains[:, place], strict=True)
                 shown.append([gained_information(float(m), float(v), trials, count, each) for m, v in pairs])
         return np.max(shown, axis=0)
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """Network, client and attacker of one replica; generators and sources of noise by purpose."""
+class _Replica:
+    """Attacker on the client of one replica.
 
+    Attributes:
+        request: Arguments of the attack.
+        replica: Number of the replica.
+        network: Its untrained network.
+        client: Step that the uploads come from.
+    """
+
+    request: AttackRequest[NamingConfig]
+    replica: int
     network: nn.Module
     client: ClientStep
-    pool: Split
-    config: NamingConfig
-    generator: Callable[[str], np.random.Generator]
-    noise: Callable[[str], NoiseSource]
+
+    @property
+    def config(self) -> NamingConfig:
+        """Settings of the attack."""
+        return self.request.config
+
+    @property
+    def pool(self) -> Split:
+        """Records that candidates are drawn from."""
+        return self.request.dataset.pool
+
+    def generator(self, name: str) -> np.random.Generator:
+        """Generator of the attacker's own draws."""
+        return self.request.generators(_PURPOSE, self.replica)(name)
+
+    def noise(self, name: str) -> NoiseSource:
+        """Source of the client's noise."""
+        return self.request.noise(_PURPOSE, self.replica)(name)
 
     @property
     def looks(self) -> list[int]:
         """Looks with independent noise in each number of uses: frozen noise is the same at all."""
         return [1 if self.client.keeps_copies else uses for uses in self.config.uses]
 
-    def named_images(self) -> _Outcome:
+    def identified_by_images(self) -> _Outcome:
         """Trials of who sees the noisy images."""
         count = min(_SPARE * max(self.config.candidates), len(self.pool))
         known = self.pool.chosen(self.generator("images").permutation(len(self.pool))[:count])
@@ -187,7 +182,7 @@ class _Scene:
         return self.judged(lambda: law(self.client.released(records, source)), truth, lists, kind="exact")
 
     def image_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
-        """Log-likelihoods of candidates given noisy images, up to a constant; what is not finite tells nothing."""
+        """Log-likelihoods of candidates given noisy images, up to a constant; values that are not finite count as 0."""
         channel = self.client.channel
         gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
         centre = 0.0 if channel.mean is None else channel.mean
@@ -201,7 +196,7 @@ class _Scene:
 
         return scores
 
-    def named_gradients(self) -> _Outcome:
+    def identified_by_gradients(self) -> _Outcome:
         """Trials of who sees gradients."""
         order = self.generator("gradients").permutation(len(self.pool))
         if self.client.channel is not None:
@@ -245,14 +240,14 @@ class _Scene:
         for look in range(1, max(looks) + 1):
             total = total + scores()
             for column in (column for column, asked in enumerate(looks) if asked == look):
-                for row, (count, listed) in enumerate(lists.items()):
+                for place, (count, listed) in enumerate(lists.items()):
                     own = total[rows, listed]  # the true one is the first
-                    hits[row, column] = int((own[:, 1:].max(axis=1) < own[:, 0]).sum())
+                    hits[place, column] = int((own[:, 1:].max(axis=1) < own[:, 0]).sum())
                     logs = own - logsumexp(own, axis=1, keepdims=True)
-                    rates[row, column] = np.exp(logs.max(axis=1)).mean()
+                    rates[place, column] = np.exp(logs.max(axis=1)).mean()
                     information[column] = math.log(count) + float((np.exp(logs) * logs).sum(axis=1).mean())
                     gained = stated_gains(np.exp(logs[:, 0]), count)
-                    gains[:, row, column] = gained.mean(), gained.var(ddof=1)
+                    gains[:, place, column] = gained.mean(), gained.var(ddof=1)
         exact, stated = kind == "exact", kind != "nearest"
         return _Outcome(
             [*lists], hits, rates if exact else None, information if exact else None, gains if stated else None
@@ -322,11 +317,10 @@ class _Scene:
         return next(self.network.parameters()).device
 
 
-def _problems(
-    dataset: ImageDataset, defense: Defense, level: float | None, batch_size: int, config: NamingConfig
-) -> Iterator[str]:
-    """Reasons why there is nothing to name."""
-    if (size := defense.records_in_step(level, batch_size)) != 1:
+def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
+    """Reasons why there is nothing to identify."""
+    config, dataset = request.config, request.dataset
+    if (size := request.defense.records_in_step(request.level, request.batch_size)) != 1:
         yield f"batch_size = {size}: naming takes uploads of single records; set batch_sizes: [1]"
     if (most := max(config.candidates)) > len(dataset.pool):
         yield f"attacks.naming.candidates = {most}: the pool of {dataset.name} has only {len(dataset.pool)} records"
@@ -351,35 +345,28 @@ def _allowed(client: ClientStep, pool: Split, config: NamingConfig) -> Iterator[
             event = client.event(sampling="poisson", population=1, batch_size=1, steps=uses, uses=uses)
             nats = record_information(event)
             rates = [dp_naming_bound(client.level, 1.0, uses, count) for count in config.candidates]
-        yield _row("bound", -1, f"nats_{uses}", nats)
+        yield row("bound", f"nats_{uses}", nats)
         for count, rate in zip(config.candidates, rates, strict=True):
-            yield _row("bound", count, f"rate_{uses}", rate)
+            yield row("bound", f"rate_{uses}", rate, unit=count)
 
 
 def _rows(outcomes: Mapping[str, _Outcome], config: NamingConfig) -> Iterator[dict[str, object]]:
     """Rows of all variants of one replica."""
     for variant, one in outcomes.items():
-        yield _row(variant, -1, "trials", float(config.trials))
+        yield row(variant, "trials", float(config.trials))
         limits = one.limits(config.trials, config.confidence)
         for column, uses in enumerate(config.uses):
-            yield _row(variant, -1, f"nats_{uses}", float(limits[column]))
-            for row, count in enumerate(one.candidates):
-                found = proportion_interval(int(one.hits[row, column]), config.trials)
-                yield _row(variant, count, f"rate_{uses}", found.value, found.low, found.high)
+            yield row(variant, f"nats_{uses}", float(limits[column]))
+            for place, count in enumerate(one.candidates):
+                found = proportion_interval(int(one.hits[place, column]), config.trials)
+                yield row(variant, f"rate_{uses}", found.value, unit=count, low=found.low, high=found.high)
                 if one.gains is not None:
-                    yield _row(variant, count, f"gain_{uses}", float(one.gains[0, row, column]))
-                    yield _row(variant, count, f"gain_variance_{uses}", float(one.gains[1, row, column]))
+                    yield row(variant, f"gain_{uses}", float(one.gains[0, place, column]), unit=count)
+                    yield row(variant, f"gain_variance_{uses}", float(one.gains[1, place, column]), unit=count)
                 if one.rates is not None:
-                    yield _row(f"exact_{variant}", count, f"rate_{uses}", float(one.rates[row, column]))
+                    yield row(f"exact_{variant}", f"rate_{uses}", float(one.rates[place, column]), unit=count)
             if one.information is not None:
-                yield _row(f"exact_{variant}", -1, f"nats_{uses}", float(one.information[column]))
-
-
-def _row(
-    variant: str, unit: int, metric: str, value: float, low: float = math.nan, high: float = math.nan
-) -> dict[str, object]:
-    """One row without its replica."""
-    return {"variant": variant, "unit": unit, "metric": metric, "value": value, "low": low, "high": high}
+                yield row(f"exact_{variant}", f"nats_{uses}", float(one.information[column]))
 
 
 def _flat(images: np.ndarray) -> Float[np.ndarray, "n d"]:

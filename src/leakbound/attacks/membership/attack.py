@@ -2,12 +2,12 @@
 
 The attacker knows the membership of some of the records, learns from them, and is scored on the others. It compares the
 target with reference networks, which were trained by the same defense on other draws from the pool, and if it knows the
-channel of a defense, it looks at each record through noise of its own.
+channel of a defense, it views at each record through noise of its own.
 """
 
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -17,30 +17,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound import models
-from leakbound.attacks.images import COLUMNS
-from leakbound.attacks.membership.known_records import Asked, Group, asked_records
-from leakbound.attacks.membership.network import Lesson, white_box_scores
-from leakbound.attacks.membership.reference_scores import (
-    Compared,
-    References,
-    lira_offline,
-    lira_online,
-    rmia,
-    shared_laws,
-)
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
+from leakbound.attacks.membership.network import AttackData, white_box_scores
+from leakbound.attacks.membership.reference_scores import Confidences, lira_offline, lira_online, rmia, shared_laws
 from leakbound.attacks.membership.signals import Queries, Signals, read_signals
+from leakbound.attacks.rows import DIVERGED, row, table_of
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.status import DIVERGED
-from leakbound.attacks.trained_networks import load
-from leakbound.channels.channel import GaussianChannel
+from leakbound.attacks.trained_networks import load_weights
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
 from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, standard_errors, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.memory import slots_that_fit
-from leakbound.training.precision import in_full_precision
 from leakbound.training.stack import finite_slots
 
 ALONE = ("white_box", "loss_threshold")
@@ -63,7 +53,7 @@ Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
 
 
 @dataclass(frozen=True)
-class Look:
+class View:
     """View of some records that the attacker has.
 
     Attributes:
@@ -72,37 +62,23 @@ class Look:
     """
 
     signals: Signals
-    compared: Compared | None = None
+    compared: Confidences | None = None
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A replica, the records that it is attacked with, and looks at them in the way that promises most."""
+    """A replica, the records that it is attacked with, and views of them by the most promising method."""
 
     replica: int
-    asked: Asked
-    looks: list[Look]
-    way: Queries
+    records: AttackedRecords
+    views: list[View]
+    method: Queries
     sound: bool
     generator: torch.Generator
 
 
 @in_full_precision
-def attack(
-    weights: Mapping[str, Tensor],
-    *,
-    replicas: Sequence[int],
-    model: str,
-    dataset: ImageDataset,
-    config: MembershipConfig,
-    seed: int,
-    slug: str,
-    device: str = "cpu",
-    channel: GaussianChannel | None = None,
-    references: References | None = None,
-    learning_rates: Sequence[float] = (),
-    lengths: Sequence[str] = (),
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
     """Attack every replica of a run in all ways, and by each metric in the :func:`strongest`.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
@@ -110,10 +86,8 @@ def attack(
     are scored on their own: their members against their non-members together with the scored non-members under wrong
     labels, which are drawn by the same law and are many.
 
-    Args, beside those of :mod:`leakbound.attacks`:
-        channel: Of the defense, if it has one.
-        references: Networks to compare with; None for none.
-        learning_rates: That of each network, needed with references; ``lengths`` those of their trainings, or ``full``.
+    Args:
+        request: Arguments of the attack; with references, learning rates are needed.
 
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, the same
@@ -128,36 +102,48 @@ def attack(
     Raises:
         ValueError: If there are too few records to learn from or to score.
     """
-    generator = torch_generator(seed, dataset.name, "membership_architecture")  # the target's weights replace its own
-    network = models.build(model, dataset.colors, len(dataset.classes), generator, dataset.side).to(device).eval()
-    ways = list(_ways(channel, config, dataset, seed, device))
-    variants = ALONE if references is None else ALONE + COMPARING
-    rows, kept = list[dict[str, object]](), list[dict[str, np.ndarray]]()
-
-    def case(row: int, replica: int, sound: bool) -> _Case:
-        """Look at the records of a replica."""
-        division = numpy_generator(seed, dataset.name, replica, "membership_division")
-        asked = asked_records(dataset, replica, config.known_fraction, division)
-        load(network, {name: values[row] for name, values in weights.items()})
-        recipe = (learning_rates[row], lengths[row] if lengths else "full") if references is not None else None
-        look = partial(_look, network, dataset, references, recipe)
-        known, way = max(((look(way, asked.known), way) for way in ways), key=lambda seen: _promise(seen[0]))
-        looks = [known, *(look(way, group) for group in asked.groups)]
-        sound = sound and all(seen.signals.finite for seen in looks)
-        drawn = torch_generator(seed, dataset.name, replica, "membership_network")
-        return _Case(replica, asked, looks, way, sound, drawn)
-
-    numbered = list(zip(range(len(replicas)), replicas, finite_slots(weights), strict=True))
-    size = _replicas_at_once(network, dataset)
-    for first in range(0, len(replicas), size):
-        cases = [case(*one) for one in numbered[first : first + size]]
-        attackers = [scores_of(one.looks, one.generator) for one in cases if one.sound]
-        found = iter(side_by_side(attackers, partial(white_box_scores, config=config)))
+    # The target's weights replace its own.
+    network = request.network(torch_generator(request.seed, request.dataset.name, "membership_architecture"))
+    methods = list(_methods(request))
+    variants = ALONE if request.references is None else ALONE + COMPARING
+    sound = finite_slots(request.weights)
+    places = range(len(request.replicas))
+    size = _replicas_at_once(network, request.dataset)
+    tables, kept = [], []
+    for first in range(0, len(places), size):
+        cases = [_case(request, place, network, methods, sound[place]) for place in places[first : first + size]]
+        attackers = [scores_of(one.views, one.generator) for one in cases if one.sound]
+        found = iter(side_by_side(attackers, partial(white_box_scores, config=request.config)))
         for one in cases:
-            table, arrays = _told(one, next(found) if one.sound else {}, variants)
-            rows += table
+            rows, arrays = _results(one, next(found) if one.sound else {}, variants)
+            tables.append(rows)
             kept.append(arrays)
-    return pd.DataFrame(rows), {name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]}
+    return pd.concat(tables, ignore_index=True), {name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]}
+
+
+def _case(
+    request: AttackRequest[MembershipConfig], place: int, network: nn.Module, methods: Sequence[Queries], sound: bool
+) -> _Case:
+    """Read the signals of one network about the records of its replica.
+
+    Args:
+        request: Arguments of the attack.
+        place: Number of the network among those attacked.
+        network: Architecture, whose parameters are replaced.
+        methods: Ways of showing a record to the network, of which the most promising is taken.
+        sound: Whether the weights are finite.
+    """
+    replica, dataset = request.replicas[place], request.dataset
+    division = numpy_generator(request.seed, dataset.name, replica, "membership_division")
+    records = attacked_records(dataset, replica, request.config.known_fraction, division)
+    load_weights(network, {name: values[place] for name, values in request.weights.items()})
+    view = partial(_view, request, place, network)
+    tried = [(view(method, records.known), method) for method in methods]
+    known, method = max(tried, key=lambda pair: _promise(pair[0]))
+    views = [known, *(view(method, group) for group in records.groups)]
+    sound = sound and all(seen.signals.finite for seen in views)
+    drawn = torch_generator(request.seed, dataset.name, replica, "membership_network")
+    return _Case(replica, records, views, method, sound, drawn)
 
 
 def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
@@ -169,26 +155,34 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
     return slots_that_fit(needed, device)
 
 
-def _told(case: _Case, found: Scores, variants: Sequence[str]) -> tuple[list[dict[str, object]], dict[str, np.ndarray]]:
-    """Rows and arrays of a replica; there are no scores if it is not sound."""
-    unknown = [np.full(len(group), np.nan) for group in case.asked.groups]
-    named = {name: case.asked.named(*found.get(name, (None, *unknown))[1:]) for name in variants}
+def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
+    """Rows and arrays of a replica.
+
+    Args:
+        case: The replica.
+        found: Scores of each attacker; none if the replica is not sound.
+        variants: Attackers that have rows, sound or not.
+    """
+    records = case.records
+    unknown = [np.full(len(group), np.nan) for group in records.groups]
+    named = {name: records.named(*(found[name][1:] if name in found else unknown)) for name in variants}
     known = {name: scores[0] for name, scores in found.items()}
     choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
     best = named[choices["auc"] or variants[0]]
     kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
-    choice = list(variants).index(choices["auc"]) if known else -1
-    kept |= {"strongest_choice": np.array(choice), "noisy_queries": np.array(case.way.count > 0)}
-    kept |= {"canaries_inserted": case.asked.inserted} if len(case.asked.inserted) else {}
-    target = case.looks[1].signals if case.sound else None
-    return _rows(case.replica, named, choices, case.asked, target), kept
+    kept["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if known else -1)
+    kept["noisy_queries"] = np.array(case.method.count > 0)
+    if len(records.inserted):
+        kept["canaries_inserted"] = records.inserted
+    target = case.views[1].signals if case.sound else None
+    return table_of(case.replica, _rows(named, choices, records, target)), kept
 
 
-def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Lesson, list[Tensor], Scores]:
-    """Score records by every attacker, without touching the model; those that learn ask for lessons.
+def scores_of(views: Sequence[View], generator: torch.Generator) -> Generator[AttackData, list[Tensor], Scores]:
+    """Score records by every attacker, without touching the model; those that learn yield what they learn from.
 
     Args:
-        looks: At the records whose membership the attacker knows, the first half members; then at groups to score.
+        views: At the records whose membership the attacker knows, the first half members; then at groups to score.
         generator: On the CPU; draws what the trained attackers need.
 
     Returns:
@@ -196,23 +190,23 @@ def scores_of(looks: Sequence[Look], generator: torch.Generator) -> Generator[Le
         for the few that none did), and of each other group.
     """
     found: dict[str, list[np.ndarray]] = {
-        "white_box": (yield from _learned(looks, (), generator)),
-        "loss_threshold": [look.signals.confidence.cpu().numpy() for look in looks],
+        "white_box": (yield from _learned(views, (), generator)),
+        "loss_threshold": [view.signals.confidence.cpu().numpy() for view in views],
     }
-    if looks[0].compared is not None:
-        found |= _comparing(looks, looks[0].compared)
-        evidence = [_evidence(found, number, look) for number, look in enumerate(looks)]
-        found["white_box_references"] = yield from _learned(looks, evidence, generator)
+    if views[0].compared is not None:
+        found |= _comparing(views, views[0].compared)
+        evidence = [_evidence(found, number, view) for number, view in enumerate(views)]
+        found["white_box_references"] = yield from _learned(views, evidence, generator)
     return found
 
 
-def _comparing(looks: Sequence[Look], known: Compared) -> dict[str, list[np.ndarray]]:
-    """Scores of all looks by attackers that compare the target's confidence with that of reference networks.
+def _comparing(views: Sequence[View], known: Confidences) -> dict[str, list[np.ndarray]]:
+    """Scores of all views by attackers that compare the target's confidence with that of reference networks.
 
     What the laws share, and RMIA's a, comes from the known records.
     """
     laws = shared_laws(known)
-    pairs = [(look.signals.confidence.cpu().numpy(), look.compared) for look in looks if look.compared is not None]
+    pairs = [(view.signals.confidence.cpu().numpy(), view.compared) for view in views if view.compared is not None]
     offline = max(_OFFLINE, key=lambda a: _area(rmia(*pairs[0], a)))
     return {
         "lira_offline": [lira_offline(*pair, laws) for pair in pairs],
@@ -221,61 +215,56 @@ def _comparing(looks: Sequence[Look], known: Compared) -> dict[str, list[np.ndar
     }
 
 
-def _evidence(found: Scores, number: int, look: Look) -> Float[np.ndarray, "n inputs"]:
+def _evidence(found: Scores, number: int, view: View) -> Float[np.ndarray, "n inputs"]:
     """Inputs of an attack network from reference networks: scores, that of RMIA first, and what references know."""
     scores = [found[name][number] for name in ("rmia", "lira_offline", "lira_online")]
-    if look.compared is None:
+    if view.compared is None:
         return np.stack(scores, axis=1)
-    known = look.compared.mean, np.log(np.maximum(look.compared.probability, np.finfo(np.float64).tiny))
+    known = view.compared.mean, np.log(np.maximum(view.compared.probability, np.finfo(np.float64).tiny))
     return np.stack([*scores, *known], axis=1)
 
 
 def _learned(
-    looks: Sequence[Look], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
-) -> Generator[Lesson, list[Tensor], list[np.ndarray]]:
-    """Scores of all looks by an attack network that learns from the first of them, and from evidence if any."""
-    known, *others = (look.signals for look in looks)
+    views: Sequence[View], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
+) -> Generator[AttackData, list[Tensor], list[np.ndarray]]:
+    """Scores of all views by an attack network that learns from the first of them, and from evidence if any."""
+    known, *others = (view.signals for view in views)
     device = known.labels.device
     members = torch.arange(len(known.labels), device=device) < len(known.labels) // 2
     more = [torch.from_numpy(one).to(device) for one in evidence]
-    learned = yield Lesson(known, members, others, generator, more)
+    learned = yield AttackData(known, members, others, generator, more)
     return [one.double().cpu().numpy() for one in learned]
 
 
-def _ways(
-    channel: GaussianChannel | None, config: MembershipConfig, dataset: ImageDataset, seed: int, device: str
-) -> Iterator[Queries]:
+def _methods(request: AttackRequest[MembershipConfig]) -> Iterator[Queries]:
     """Ways of showing a record to a network: as it is, and through the channel that it was trained behind."""
     yield Queries()
-    if channel is not None and config.draws:
-        colors, height, width = dataset.pool.images.shape[1:]
-        sampler = ChannelSampler(channel, (colors, height, width), device)
-        generator = torch_generator(seed, dataset.name, "membership_queries", device=device)
-        yield Queries(sampler, config.draws, generator)
+    draws = request.config.draws
+    if request.channel is not None and draws:
+        sampler = ChannelSampler(request.channel, request.image_shape, request.device)
+        name = request.dataset.name
+        generator = torch_generator(request.seed, name, "membership_queries", device=request.device)
+        yield Queries(sampler, draws, generator)
 
 
-def _look(
-    network: nn.Module,
-    dataset: ImageDataset,
-    references: References | None,
-    recipe: tuple[float, str] | None,
-    queries: Queries,
-    group: Group,
-) -> Look:
+def _view(
+    request: AttackRequest[MembershipConfig], place: int, network: nn.Module, queries: Queries, group: Group
+) -> View:
     """View of some records through a network and the references of its learning rate and length."""
-    device = next(network.parameters()).device
-    images, labels = torch.from_numpy(dataset.pool.images[group.rows]), torch.from_numpy(group.labels)
-    signals = read_signals(network, images.to(device), labels.to(device), queries)
-    if references is None or recipe is None:
-        return Look(signals)
-    return Look(signals, references.compared(recipe[0], queries, group.rows, group.labels, recipe[1]))
+    images = torch.from_numpy(request.dataset.pool.images[group.rows]).to(request.device)
+    signals = read_signals(network, images, torch.from_numpy(group.labels).to(request.device), queries)
+    if request.references is None:
+        return View(signals)
+    length = request.lengths[place] if request.lengths else "full"
+    rate = request.learning_rates[place]
+    return View(signals, request.references.compared(rate, queries, group.rows, group.labels, length))
 
 
-def _promise(look: Look) -> float:
+def _promise(view: View) -> float:
     """AUC on the known records of an attacker that need not learn, by which ways of looking are compared."""
-    confidence = look.signals.confidence.cpu().numpy()
+    confidence = view.signals.confidence.cpu().numpy()
     return _area(
-        confidence if look.compared is None else lira_offline(confidence, look.compared, shared_laws(look.compared))
+        confidence if view.compared is None else lira_offline(confidence, view.compared, shared_laws(view.compared))
     )
 
 
@@ -309,34 +298,44 @@ def _area(known: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
 
 
 def _rows(
-    replica: int,
     named: Mapping[str, Mapping[str, np.ndarray]],
     choices: Mapping[str, str],
-    asked: Asked,
+    records: AttackedRecords,
     target: Signals | None,
-) -> list[dict[str, object]]:
-    """One row per estimate, NaN where there is none; none belongs to a unit of its own."""
-    found: dict[tuple[str, str], Interval] = {}
-    for variant, scores in named.items():
-        compared = {"": (scores["members"], scores["nonmembers"])}
-        if len(asked.inserted):
-            place = np.arange(len(asked.inserted))
-            others = scores["canaries"][place, 1 - asked.inserted], scores["mislabelled"]
-            compared["canary_"] = scores["canaries"][place, asked.inserted], np.concatenate(others)
-        for kind, halves in compared.items():
-            unknown = not all(np.isfinite(half).all() for half in halves)
-            for metric, at in _FALSE_POSITIVE_RATES.items():
-                one = _UNKNOWN if unknown else auc_interval(*halves) if at is None else tpr_at_fpr(*halves, at)
-                found[variant, f"{kind}{metric}"] = one
-    kinds = ("", "canary_") if len(asked.inserted) else ("",)
+) -> Iterator[dict[str, object]]:
+    """One row per estimate, NaN where there is none; none belongs to a unit of its own.
+
+    Args:
+        named: Scores of each attacker, as :meth:`AttackedRecords.named` names them.
+        choices: Metric to the strongest attacker by it; empty names where none was chosen.
+        records: Records that were scored.
+        target: Signals of the scored records; None for a network that is not sound.
+    """
+    found = {(variant, metric): one for variant in named for metric, one in _estimates(named[variant], records).items()}
+    kinds = ("", "canary_") if len(records.inserted) else ("",)
     for kind, (metric, name) in product(kinds, choices.items()):
         found[STRONGEST, f"{kind}{metric}"] = found.get((name, f"{kind}{metric}"), _UNKNOWN)
-    hits = np.full(len(asked.scored), np.nan) if target is None else target.correct.cpu().numpy()
+    hits = np.full(len(records.scored), np.nan) if target is None else target.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
         found["target", metric] = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
-    shared = {"replica": replica, "unit": -1}
-    rows: list[dict[str, object]] = []
     for (variant, metric), one in found.items():
         status = DIVERGED if math.isnan(one.value) else ""
-        rows.append({**shared, "variant": variant, "metric": metric, **asdict(one), "status": status})
-    return [{column: row[column] for column in COLUMNS} for row in rows]
+        yield row(variant, metric, one.value, low=one.low, high=one.high) | {"status": status}
+
+
+def _estimates(scores: Mapping[str, np.ndarray], records: AttackedRecords) -> dict[str, Interval]:
+    """AUC and true-positive rates of one attacker by metric, on scored records, and on canaries if there are some."""
+    compared = {"": (scores["members"], scores["nonmembers"])}
+    if len(records.inserted):
+        pairs = np.arange(len(records.inserted))
+        left_out = np.concatenate([scores["canaries"][pairs, 1 - records.inserted], scores["mislabelled"]])
+        compared["canary_"] = scores["canaries"][pairs, records.inserted], left_out
+    found = {}
+    for (kind, (members, others)), (metric, fpr) in product(compared.items(), _FALSE_POSITIVE_RATES.items()):
+        if not (np.isfinite(members).all() and np.isfinite(others).all()):
+            found[f"{kind}{metric}"] = _UNKNOWN
+        elif fpr is None:
+            found[f"{kind}{metric}"] = auc_interval(members, others)
+        else:
+            found[f"{kind}{metric}"] = tpr_at_fpr(members, others, fpr)
+    return found

@@ -56,14 +56,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttackedRecords:
     """Records that one network is attacked with.
 
     Attributes:
         known: Those whose membership the attacker knows, the first half members.
         scored: Others, the first half members.
         canaries: With canaries both of each pair, pair by pair, and after them the scored non-members once more, with
-            wrong labels that were drawn alike: what canaries are told from. Else nobody.
+            wrong labels that were drawn alike: which canaries are compared with. Else nobody.
         inserted: Place, 0 or 1, of the member in each pair.
     """
 
@@ -88,7 +88,9 @@ class Asked:
         return found
 
 
-def asked_records(dataset: ImageDataset, replica: int, known_fraction: float, generator: np.random.Generator) -> Asked:
+def attacked_records(
+    dataset: ImageDataset, replica: int, known_fraction: float, generator: np.random.Generator
+) -> AttackedRecords:
     """Part the members and as many others of a replica; canaries are neither known nor among the scored.
 
     Args:
@@ -107,7 +109,7 @@ def asked_records(dataset: ImageDataset, replica: int, known_fraction: float, ge
     others = parts.nonmembers[drawn.scored_nonmembers]
     scored = np.concatenate([parts.members[drawn.scored_members], others])
     planted = np.concatenate([canaries.rows.ravel(), others if pairs else others[:0]])
-    return Asked(
+    return AttackedRecords(
         Group(known, labels[known]),
         Group(scored, labels[scored]),
         Group(planted, dataset.wrong_labels(replica)[planted]),

@@ -30,7 +30,7 @@ _FARTHEST = 10.0
 
 
 @dataclass(frozen=True)
-class Lesson:
+class AttackData:
     """Records that an attacker learns from, and those that it is asked about then.
 
     Attributes:
@@ -49,19 +49,19 @@ class Lesson:
     evidence: Sequence[Float[Tensor, "_ inputs"]] = ()
 
 
-def white_box_scores(lessons: Sequence[Lesson], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+def white_box_scores(tasks: Sequence[AttackData], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
     """Learn from records of known membership how likely others are members.
 
     For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its own
-    held-out fold is lowest; the learning rate with the lowest mean of these is taken. Lessons of equal shapes are one
+    held-out fold is lowest; the learning rate with the lowest mean of these is taken. Tasks of equal shapes are one
     stack; each has its own draws, and learns what it learns alone.
 
     Args:
-        lessons: Of one attacker or more.
+        tasks: Of one attacker or more.
         config: Passes, learning rates and batch size.
 
     Returns:
-        For each lesson log-odds of membership, higher means member: of the known records by the network that held each
+        For each task log-odds of membership, higher means member: of the known records by the network that held each
         out, NaN for the few that none did; then of each group.
 
     Raises:
@@ -70,8 +70,8 @@ def white_box_scores(lessons: Sequence[Lesson], config: MembershipConfig) -> lis
     Source:
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
-    pupils, learn = [_pupil(lesson) for lesson in lessons], partial(_learned, config=config)
-    return by_kind(pupils, lambda pupil: (pupil.held_out.shape, pupil.inputs.shape, pupil.widths), learn)
+    learners, learn = [_encoded(task) for task in tasks], partial(_learned, config=config)
+    return by_kind(learners, lambda learner: (learner.held_out.shape, learner.inputs.shape, learner.widths), learn)
 
 
 class AttackNetwork(nn.Module):
@@ -124,8 +124,8 @@ class _StackedLinear(nn.Module):
 
 
 @dataclass(frozen=True)
-class _Pupil:
-    """A lesson as networks take it: encoded, with the records that each of them learns from and holds out."""
+class _Encoded:
+    """A task as networks take it: encoded, with the records that each of them learns from and holds out."""
 
     inputs: Float[Tensor, "n inputs"]
     labels: Float[Tensor, " n"]
@@ -137,56 +137,59 @@ class _Pupil:
     state: Tensor  # of the generator, so that what memory did not hold is drawn again
 
 
-def _pupil(lesson: Lesson) -> _Pupil:
-    """Encode a lesson, and draw its folds."""
-    learning, held_out = _folds(lesson.membership.cpu(), lesson.generator)
-    signals = (lesson.known, *lesson.targets)
+def _encoded(task: AttackData) -> _Encoded:
+    """Encode a task, and draw its folds."""
+    learning, held_out = _folds(task.membership.cpu(), task.generator)
+    signals = (task.known, *task.targets)
     groups, *asked = (
         (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(one))
-        for one, more in zip(signals, lesson.evidence or repeat(None, len(signals)), strict=True)
+        for one, more in zip(signals, task.evidence or repeat(None, len(signals)), strict=True)
     )
-    inputs, device = _encode(groups, groups), lesson.membership.device
-    return _Pupil(
+    inputs, device = _encode(groups, groups), task.membership.device
+    return _Encoded(
         inputs,
-        lesson.membership.float(),
+        task.membership.float(),
         learning.to(device),
         held_out.to(device),
         [_encode(group, groups) for group in asked],
         tuple(group.shape[1] for group in groups),
-        lesson.generator,
-        lesson.generator.get_state(),
+        task.generator,
+        task.generator.get_state(),
     )
 
 
-def _learned(pupils: Sequence[_Pupil], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
-    """Scores of pupils of equal shapes."""
-    count, device = len(pupils[0].labels), pupils[0].labels.device
-    # The known records of all pupils are one table, of which the networks of each see their own rows.
-    starts = count * torch.arange(len(pupils), device=device)[:, None, None]
-    inputs, labels = _joined([pupil.inputs for pupil in pupils]), _joined([pupil.labels for pupil in pupils])
+def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+    """Scores of learners of equal shapes."""
+    count, device = len(learners[0].labels), learners[0].labels.device
+    # The known records of all learners are one table, of which the networks of each see their own rows.
+    starts = count * torch.arange(len(learners), device=device)[:, None, None]
+    inputs, labels = (
+        _joined([learner.inputs for learner in learners]),
+        _joined([learner.labels for learner in learners]),
+    )
     learning, held_out = (
         (torch.stack(parts) + starts).flatten(0, 1)
-        for parts in ([pupil.learning for pupil in pupils], [pupil.held_out for pupil in pupils])
+        for parts in ([learner.learning for learner in learners], [learner.held_out for learner in learners])
     )
-    generators = [pupil.generator.set_state(pupil.state) for pupil in pupils]
+    generators = [learner.generator.set_state(learner.state) for learner in learners]
     fits = []
     for learning_rate in config.learning_rates:
-        network = AttackNetwork(pupils[0].widths, generators).to(device)
+        network = AttackNetwork(learners[0].widths, generators).to(device)
         fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generators), network))
     found = []
-    for place, pupil in enumerate(pupils):
+    for place, learner in enumerate(learners):
         _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
         own = slice(place * FOLDS, (place + 1) * FOLDS)
-        found.append(_scores(pupil, best, {name: value[own] for name, value in best.named_parameters()}))
+        found.append(_scores(learner, best, {name: value[own] for name, value in best.named_parameters()}))
     return found
 
 
 @torch.no_grad()
-def _scores(pupil: _Pupil, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
+def _scores(learner: _Encoded, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
     """Scores by networks of a stack."""
-    own = torch.full_like(pupil.labels, torch.nan)
-    own[pupil.held_out] = functional_call(network, params, (pupil.inputs[pupil.held_out],))
-    shown = (group.expand(FOLDS, -1, -1) for group in pupil.asked)
+    own = torch.full_like(learner.labels, torch.nan)
+    own[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
+    shown = (group.expand(FOLDS, -1, -1) for group in learner.asked)
     return [own, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
 
 
@@ -204,10 +207,10 @@ def _fit(
     learning_rate: float,
     config: MembershipConfig,
     generators: Sequence[torch.Generator],
-) -> Float[Tensor, "pupils folds"]:
+) -> Float[Tensor, "learners folds"]:
     """Train in place, each network up to its own best pass; held-out losses of these, nats, on the host.
 
-    A pupil whose networks have long found nothing better has learnt, and draws no more batches.
+    A learner whose networks have long found nothing better has learnt, and draws no more batches.
     """
     optimizer = torch.optim.AdamW(network.parameters(), learning_rate, fused=True)
     validation, truth = inputs[held_out], labels[held_out]
@@ -237,7 +240,7 @@ def _fit(
 
 
 def _order(records: int, generators: Sequence[torch.Generator], going: Sequence[bool]) -> Int[Tensor, "stack records"]:
-    """Order in which each network sees its records in a pass; of no meaning where a pupil has learnt."""
+    """Order in which each network sees its records in a pass; of no meaning where a learner has learnt."""
     unchanged = torch.arange(records)
     drawn = [
         torch.randperm(records, generator=generator) if more else unchanged

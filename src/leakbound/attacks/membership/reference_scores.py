@@ -16,9 +16,9 @@ from scipy.stats import norm
 from torch import nn
 
 from leakbound.attacks.membership.signals import Queries, read_confidences
-from leakbound.attacks.trained_networks import Networks, load
+from leakbound.attacks.trained_networks import Networks, load_weights
 from leakbound.datasets import ImageDataset
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 
 _LEAST = 2  # references that an attacker compares with
 _PRIOR_MODELS = 10.0  # references inside that weigh as much as the curve through those of all records
@@ -27,7 +27,7 @@ _FLOOR = 1e-6  # of variances
 
 
 @dataclass(frozen=True)
-class Compared:
+class Confidences:
     """Confidences of reference networks in some records.
 
     Attributes:
@@ -74,13 +74,13 @@ class Laws:
     curve: Polynomial | None
     spread: float
 
-    def deviation(self, references: Compared) -> Float[np.ndarray, " n"]:
+    def deviation(self, references: Confidences) -> Float[np.ndarray, " n"]:
         """Standard deviation outside of each record, its own variance drawn towards that of all."""
         degrees = references.outside.sum(0) - 1
         return np.sqrt((_PRIOR_DEGREES * self.variance + references.squares) / (_PRIOR_DEGREES + degrees))
 
 
-def shared_laws(references: Compared) -> Laws:
+def shared_laws(references: Confidences) -> Laws:
     """Laws that fit some records under their true classes."""
     degrees = (references.outside.sum(0) - 1).sum()
     variance = float(references.squares.sum() / max(degrees, 1)) + _FLOOR
@@ -92,7 +92,7 @@ def shared_laws(references: Compared) -> Laws:
     return Laws(variance, curve, float(np.sqrt(np.mean((inside - curve(outside)) ** 2) + _FLOOR)))
 
 
-def lira_offline(confidence: Float[np.ndarray, " n"], references: Compared, laws: Laws) -> Float[np.ndarray, " n"]:
+def lira_offline(confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws) -> Float[np.ndarray, " n"]:
     """Standard deviations by which a network is surer of a record than references that never saw it.
 
     Source:
@@ -102,7 +102,7 @@ def lira_offline(confidence: Float[np.ndarray, " n"], references: Compared, laws
     return (confidence - references.mean) / laws.deviation(references)
 
 
-def lira_online(confidence: Float[np.ndarray, " n"], references: Compared, laws: Laws) -> Float[np.ndarray, " n"]:
+def lira_online(confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws) -> Float[np.ndarray, " n"]:
     """Log-likelihood ratio of a record's being a member, from the normal laws of the confidence inside and outside.
 
     The mean inside is that of the references inside, drawn towards the curve of all records: one that no reference was
@@ -119,7 +119,7 @@ def lira_online(confidence: Float[np.ndarray, " n"], references: Compared, laws:
     return norm.logpdf(confidence, mean, laws.spread) - outside
 
 
-def rmia(confidence: Float[np.ndarray, " n"], references: Compared, offline: float) -> Float[np.ndarray, " n"]:
+def rmia(confidence: Float[np.ndarray, " n"], references: Confidences, offline: float) -> Float[np.ndarray, " n"]:
     """Logarithm of p(x|θ)/p(x), the network's probability of a record's class over that of all networks.
 
     RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. Of one network that
@@ -161,7 +161,7 @@ class References:
         rows: Int[np.ndarray, " n"],
         labels: Int[np.ndarray, " n"],
         length: str = "full",
-    ) -> Compared | None:
+    ) -> Confidences | None:
         """Confidences of the references of a recipe; None if fewer than two of them trained soundly.
 
         Of a record that all of them were trained on, all count as outside: no other estimate of its law is left.
@@ -186,7 +186,7 @@ class References:
         drawn = reference_dataset(self.dataset)
         trained = np.stack([np.isin(rows, drawn.parts(number).members) for number in own["replica"][sound]])
         trained &= ~trained.all(0)
-        return Compared(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
+        return Confidences(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
 
     def _asked(self, networks: list[int], queries: Queries) -> Float[np.ndarray, "references pool classes"]:
         """Confidences of some networks in every class of every record of the pool."""
@@ -194,6 +194,6 @@ class References:
         images = torch.from_numpy(self.dataset.pool.images).to(device)
         found = np.empty((len(networks), len(images), len(self.dataset.classes)), np.float32)
         for answers, number in zip(found, networks, strict=True):
-            load(self.network, {name: values[number] for name, values in self.networks.weights.items()})
+            load_weights(self.network, {name: values[number] for name, values in self.networks.weights.items()})
             answers[:] = read_confidences(self.network, images, queries).cpu().numpy()
         return found

@@ -3,7 +3,7 @@
 The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk farther on
 a noisier landscape. So every result stands beside its start, beside what the attacker knew without the model
 (``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time. What the
-network tells is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
+network reveals is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
 """
 
 import math
@@ -17,30 +17,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.images import LARGEST_PIXEL, image_values, rows
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
+from leakbound.attacks.model_inversion.gains import Prior, class_means, gains
 from leakbound.attacks.model_inversion.queries import Asked, Inversion, Query, Slopes
+from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.status import (
-    DIVERGED,
-    EXTENSIONS,
-    GRID_EDGE,
-    NO_RESULT,
-    NOT_CONVERGED,
-    RESTARTS,
-    STUCK,
-    jittered,
-    largest_binds,
-)
 from leakbound.config.attacks import ModelInversionConfig
-from leakbound.datasets import ImageDataset, Split
-from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.memory import stack_size
-from leakbound.training.precision import in_full_precision
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 256  # records whose slopes are computed at once
-_KEPT = 4  # copies of an image that a search holds beside those that it returns: Adam's two, gradient, first iterate
+_KEPT = 4  # copies of an image that a search holds besides those that it returns: Adam's two, gradient, first iterate
 _LONGER = 4  # times the steps for a tuned attack that would rather stop later
 
 Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
@@ -51,17 +40,7 @@ Asking = Generator[list[Query], list[Any], Result]
 
 
 @in_full_precision
-def attack(
-    weights: Mapping[str, Tensor],
-    *,
-    replicas: Sequence[int],
-    model: str,
-    dataset: ImageDataset,
-    config: ModelInversionConfig,
-    seed: int,
-    slug: str,
-    device: str | torch.device = "cpu",
-) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
     """Invert every class of every replica, from the mean auxiliary image.
 
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate). ``tuned`` adds
@@ -77,48 +56,52 @@ def attack(
     Weights are extended where the largest one is best, and the tuned attack goes on beyond the printed one's steps
     where the last moment is best; ``grid_edge`` if that was not enough.
 
-    The truth of a class is the mean of the replica's members of it. Arguments are those of :mod:`leakbound.attacks`;
-    the attack draws nothing but jitter.
+    The truth of a class is the mean of the replica's members of it. The attack draws nothing but jitter.
+
+    Args:
+        request: Arguments of the attack.
 
     Returns:
         Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
         for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the MSE of ``aux_mean``
         that they take away: what the network adds to what the attacker knew. ``gain_on_others`` is the same by the
-        means of the replica's non-members, a control: what a network tells of all records of a class is in both. NaN
-        where the status is of ``validity.NO_RESULT``, and all values of a replica with weights that are not finite. And
+        means of the replica's non-members, a control: what a network reveals about all records of a class is in both.
+        NaN where the status is of ``rows.NO_RESULT``, and all values of a replica with weights that are not finite. And
         the images of the first replica by variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
     """
+    dataset, config = request.dataset, request.config
     present = sorted(set(dataset.pool.labels.tolist()))
     known = class_means(dataset.aux, present)
     start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
     controls = {"start": start, "aux_mean": known}
-    prior, words = _Prior(dataset.aux, known, present, dataset.drawing.members), (seed, dataset.name, "model_inversion")
-    network = build(model, dataset.colors, len(dataset.classes), torch_generator(*words), dataset.side)
-    network = network.to(device).eval()
-    knowledge = torch.tensor(present, device=device), torch.from_numpy(start).to(device), known, config
+    prior = Prior(dataset.aux, known, present, dataset.drawing.members)
+    words = (request.seed, dataset.name, "model_inversion")
+    network = request.network(torch_generator(*words))
+    labels, first = torch.tensor(present, device=request.device), torch.from_numpy(start).to(request.device)
 
-    def attacker(slot: int, row: int) -> Asking[Found]:
+    def attacker(slot: int, place: int) -> Asking[Found]:
         """Attacker on a network, which asks it by its slot."""
-        return _Attacker(slot, *knowledge).attack(torch_generator(*words, replicas[row], "jitter"), prior)
+        jitter = torch_generator(*words, request.replicas[place], "jitter")
+        return _Attacker(slot, labels, first, known, config).attack(jitter, prior)
 
-    results = _results(network, weights, start, config, attacker)
+    results = _results(network, request.weights, start, config, attacker)
     tables, pictures = [], {}
-    for row, replica in enumerate(replicas):
+    for place, replica in enumerate(request.replicas):
         members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
         truth, held = class_means(members, present), np.isin(present, members.labels)
-        finite, (found, statuses) = row in results, results.get(row, _nothing(known))
+        finite, (found, statuses) = place in results, results.get(place, _nothing(known))
         for variant, restored in {**found, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
             if variant in found:
-                values |= _gains(truth, others, restored, controls)
+                values |= gains(truth, others, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
             own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
             tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
-        if row == 0:
+        if place == 0:
             pictures = {"truth": truth, **found, **controls}
     return pd.concat(tables, ignore_index=True), pictures
 
@@ -163,66 +146,11 @@ def stopping_times(iterations: int) -> list[int]:
     return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
 
 
-def _gains(
-    truth: np.ndarray, others: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
-) -> dict[str, Float[np.ndarray, " k"]]:
-    """Gains of restored images over the controls, by the class means of members (truth) and of non-members (others)."""
-    start, known = controls["start"], controls["aux_mean"]
-
-    def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
-        return image_values(mean, images, ["mse"])["mse"]
-
-    return {
-        "gain": error(truth, start) - error(truth, restored),
-        "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
-        "gain_on_others": 1.0 - error(others, restored) / error(others, known),
-    }
-
-
 def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
     """Findings of attacks on weights that are not finite."""
     nothing, diverged = np.full_like(known, np.nan), np.full(len(known), DIVERGED, dtype=object)
     attacks = ("printed", "tuned", "informed")
     return dict.fromkeys(attacks, nothing), dict.fromkeys(attacks, diverged)
-
-
-class _Prior:
-    """Knowledge of the means of a class's members that the attacker has beside the mean of its own records.
-
-    Members are drawn like the attacker's records. So the difference of the two means has the covariance of the records
-    of a class, over their numbers.
-
-    Args:
-        aux: The attacker's records.
-        known: Their class means.
-        classes: The classes, in the same order.
-        members: Number of members of all classes, which is no secret.
-    """
-
-    def __init__(
-        self, aux: Split, known: Float[np.ndarray, "k colors height width"], classes: list[int], members: int
-    ) -> None:
-        self.known = known
-        self.records = [_records(aux, label) for label in classes]
-        residuals = [records - mean for records, mean in zip(self.records, known, strict=True)]
-        self._residuals = np.concatenate(residuals).reshape(-1, known[0].size)
-        self._common = np.linalg.qr(known.reshape(len(known), -1).T.astype(np.float64))[0]
-        counts = np.array([len(records) for records in self.records])
-        variance = float(np.square(self._residuals).sum(dtype=np.float64)) / len(self._residuals)
-        self.lengths = np.sqrt(variance * (len(classes) / members + 1.0 / counts))
-
-    def deviations(self, slopes: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
-        """Unit vectors along which class means most likely deviate, by the slopes of a likelihood at the known ones.
-
-        To first order the most likely deviation is the prior's covariance times the slope. Slopes within the span of
-        the class means are left out: they tell one class from another, as those of any network of such classes do.
-        A vector is 0 where nothing is left.
-        """
-        spread = self._residuals.T @ (self._residuals @ slopes.T.astype(np.float32))
-        spread = spread.astype(np.float64).T / len(self._residuals)
-        rest = spread - (spread @ self._common) @ self._common.T
-        sizes = np.linalg.norm(rest, axis=1, keepdims=True)
-        return np.divide(rest, sizes, out=np.zeros_like(rest), where=sizes > 0)
 
 
 @dataclass(frozen=True)
@@ -245,7 +173,7 @@ class _Attacker:
     known: np.ndarray
     config: ModelInversionConfig
 
-    def attack(self, jitter: torch.Generator, prior: _Prior) -> Asking[Found]:
+    def attack(self, jitter: torch.Generator, prior: Prior) -> Asking[Found]:
         """Images and statuses of all attacks."""
         informed = yield from self.informed(prior)
         found, statuses = yield from self.restore(jitter)
@@ -286,7 +214,7 @@ class _Attacker:
         status = yield from self.status(starts, printed, dead)
         return {"printed": printed, "tuned": tuned}, {"printed": status, "tuned": statuses}
 
-    def informed(self, prior: _Prior) -> Asking[tuple[np.ndarray, np.ndarray]]:
+    def informed(self, prior: Prior) -> Asking[tuple[np.ndarray, np.ndarray]]:
         """Images and statuses of the attack that starts from the attacker's own class means.
 
         It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the share
@@ -361,22 +289,11 @@ class _Attacker:
     def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> Asking[np.ndarray]:
         """Statuses of the printed attack."""
         final = torch.from_numpy(ends).to(starts.device)
-        told = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
-        before, after = (losses.cpu().numpy() for losses, _ in told)
+        checked = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
+        before, after = (losses.cpu().numpy() for losses, _ in checked)
         found = np.full(len(ends), "", dtype=object)
         found[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
         found[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK
         found[~np.isfinite(ends).all(axis=(1, 2, 3))] = DIVERGED
         found[dead] = STUCK
         return found
-
-
-def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:
-    """Mean image of each class; that of the whole split for a class which has no record in it."""
-    return np.stack([_records(split, label).mean(axis=0) for label in classes])
-
-
-def _records(split: Split, label: int) -> Float[np.ndarray, "n colors height width"]:
-    """Images of a class; those of the whole split if it has none of it."""
-    images = split.images[split.labels == label]
-    return images if len(images) else split.images

@@ -1,1 +1,1 @@
-"""Start of the command line, the warm process of a run, and its screen."""
+"""Start of the command line, and the warm process of a run."""

@@ -47,7 +47,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
 _WAITING = 128  # callers at a time
 _PACKAGE = str(Path(__file__).parents[2])
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_MODULES = "modules"  # file beside the socket: names of what is loaded
+_MODULES = "modules"  # file next to the socket: names of what is loaded
 _LATER = {
     "torch": ("torch._dynamo", "torch.func"),  # the former is loaded by the first step of any optimizer
     "pandas": ("pyarrow.dataset", "pyarrow.parquet"),
@@ -241,7 +241,7 @@ class _Warm:
         return _confinement(caller) == _confinement(os.getpid()) and _sources() == self._sources and _has_devices()
 
     def _report(self, handle: int) -> None:
-        """Tell a caller how its job has ended."""
+        """Send a caller the status of its job."""
         job = self._jobs.pop(handle)
         _, status = os.waitpid(job.process, 0)
         self._poll.unregister(handle)

@@ -1,4 +1,4 @@
-"""Command: what a finished training tells of a record, added up anew from its provenance."""
+"""Command: what a finished training reveals about a record, added up again from its provenance."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.cli.inputs import read_channel
+from leakbound.cli.text_table import text_table
 from leakbound.config.messages import printable
 from leakbound.storage import seal_of
 from leakbound.storage.tables import read_record
@@ -16,7 +17,7 @@ from leakbound.storage.tables import read_record
 _WORDS = {
     "networks": "networks",
     "uses": "most uses of a record",
-    "looks": "looks with independent noise",
+    "looks": "releases with independent noise",
     "printed": "as printed, n steps (no bound for all records)",
     "linear": "uses added up",
     "joint": "precisions added up",
@@ -29,50 +30,50 @@ _WORDS = {
 
 def account(
     provenance: Annotated[Path, typer.Argument(help="Provenance of a training, JSON.")],
-    channel: Annotated[Path | None, typer.Option(help="Its channel, to compute the joint bound anew.")] = None,
+    channel: Annotated[Path | None, typer.Option(help="Its channel, to compute the joint bound again.")] = None,
     spectrum: Annotated[Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
-    """Show what a training tells of one record: as printed, added up, and the smallest valid bound."""
+    """Show what a training reveals about one record: as printed, added up, and the smallest valid bound."""
     record = _provenance(provenance)
-    found, source = read_channel(channel, spectrum)
+    noise, source = read_channel(channel, spectrum)
     ratios = None
-    if found is not None and source is not None:
+    if noise is not None and source is not None:
         from leakbound.channels.channel import signal_to_noise
 
-        ratios = signal_to_noise(found, source)
+        ratios = signal_to_noise(noise, source)
     from leakbound.engine.replay import replay
 
     try:
-        rows = [asdict(one) for one in replay(record, ratios)]
+        rows = [asdict(leakage) for leakage in replay(record, ratios)]
     except ValueError as error:
         raise typer.BadParameter(f"{provenance}: {printable(str(error))}") from error
     if as_json:
         sys.stdout.write(json.dumps({"provenance": str(provenance), "replay": rows}, indent=2) + "\n")
         return
-    lines = [f"{'nats':<48}{'one network':>14}{'all networks':>14}"]
-    for name, words in _WORDS.items():
-        if rows[0][name] is not None:
-            lines.append(f"{words:<48}" + "".join(f"{row[name]:>14.6g}" for row in rows))
-    checked = (
-        "computed again from events and channel; labels as stated"
-        if rows[0]["verified"]
-        else "as stated: give --channel and --spectrum"
+    cells = [["nats", "one network", "all networks"]]
+    cells += [
+        [words, *(f"{row[name]:.6g}" for row in rows)] for name, words in _WORDS.items() if rows[0][name] is not None
+    ]
+    joint = "as stated: give --channel and --spectrum"
+    if rows[0]["verified"]:
+        joint = "computed again from events and channel; labels as stated"
+    sys.stdout.write(
+        f"{text_table(cells)}joint bound: {joint}\n"
+        "events and the number of labels: as the file states them; `leakbound verify` says whether it was altered\n"
     )
-    stated = "events and the number of labels: as the file states them; `leakbound verify` tells if it was altered"
-    sys.stdout.write("\n".join([*lines, f"joint bound: {checked}", stated]) + "\n")
 
 
 def _provenance(path: Path) -> dict[str, Any]:
-    """The provenance of a training.
+    """Read the provenance of a training.
 
     Raises:
         BadParameter: If there is no such file, or no command wrote it.
-        DamagedFileError: If it is not as it was written.
+        DamagedFileError: If it has changed since it was written.
     """
     advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
     if not path.is_file():
         raise typer.BadParameter(f"{path}: there is no such file; {advice}")
     if not seal_of(path).exists():
-        raise typer.BadParameter(f"{path}: is no file that a training wrote, for it has no seal beside it; {advice}")
+        raise typer.BadParameter(f"{path}: is no file that a training wrote: it has no checksum file; {advice}")
     return read_record(path, "train")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
-from leakbound.cli.people.progress import counted
+from leakbound.cli.people.bars import counted
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
@@ -25,11 +23,8 @@ if TYPE_CHECKING:
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
-_WAYS = (
-    "--kappa NATS, --target-leakage NATS[:USES], --target-mse ERROR[:USES] or "
-    "--target-naming PROBABILITY:CANDIDATES[:USES]"
-)
-_BOX = re.compile(r"(\d{1,6}):(\d{1,6}),(\d{1,6}):(\d{1,6}),(.+)")
+MOST = 10**9
+"""Most candidates, or planned uses."""
 
 
 def path_of(text: str | Path) -> Path:
@@ -50,8 +45,8 @@ PublicOption = Annotated[
     typer.Option(
         metavar="PATH",
         parser=path_of,
-        help="Public records of the same law, of the same kinds, which the noise is calibrated to; calibrated to the "
-        "given records it is a statistic of these.",
+        help="Public records of the same distribution and form, which the noise is calibrated to; noise that is "
+        "calibrated to the given records is a statistic of these.",
     ),
 ]
 AcceptOption = Annotated[
@@ -59,105 +54,121 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept-capacity",
         metavar="NATS",
-        help="What all planned copies together may reveal of a record by the moments of the given records; by default "
-        "up to 25 % more than by those of the public ones.",
+        help="Most nats that all planned copies together may reveal about a record by the moments of the given "
+        "records; default: 25 % more than by those of the public ones.",
     ),
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
 KappaOption = Annotated[
-    str | None, typer.Option(metavar="NATS", help="Capacity: what one noisy copy tells of a record, at most.")
+    float | None, typer.Option(metavar="NATS", help="Most nats that one noisy copy reveals about a record (capacity).")
 ]
 LeakageOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target-leakage", metavar="NATS[:USES]", help="What so many noisy copies tell together of a record, at most."
-    ),
+    float | None,
+    typer.Option("--target-leakage", metavar="NATS", help="Most nats that all --uses reveal about a record together."),
 ]
 MseOption = Annotated[
-    str | None,
+    float | None,
     typer.Option(
         "--target-mse",
-        metavar="ERROR[:USES]",
-        help="Squared error per value that the best linear estimate of a record keeps at least: of images with pixels "
-        "from 0 to 1, of arrays in their own units.",
+        metavar="ERROR",
+        help="Least squared error per value of the best linear estimate from all --uses: for images with pixels "
+        "from 0 to 1, for arrays in their own units.",
     ),
 ]
-NamingOption = Annotated[
-    str | None,
+IdentificationOption = Annotated[
+    float | None,
     typer.Option(
-        "--target-naming",
-        metavar="PROBABILITY:CANDIDATES[:USES]",
-        help="Probability of naming the true one of so many equally likely records, at most.",
+        "--target-identification",
+        metavar="PROBABILITY",
+        help="Largest probability that all --uses identify a record among --candidates.",
     ),
+]
+CandidatesOption = Annotated[
+    int, typer.Option(min=2, max=MOST, help="Equally likely records, one of which is the true one.")
+]
+UsesOption = Annotated[
+    int, typer.Option(min=1, max=MOST, help="Planned noisy copies of each record, each with new noise.")
 ]
 BoxOption = Annotated[
-    str | None,
+    tuple[int, int, int, int, float] | None,
     typer.Option(
-        metavar="ROW:ROW,COLUMN:COLUMN,WEIGHT",
-        help="Rectangle of the personalized shape, first row and column from 0 and those after the last, and its noise "
-        "variance as a multiple of that elsewhere.",
+        metavar="TOP BOTTOM LEFT RIGHT WEIGHT",
+        help="Rectangle of the personalized shape: first row, row after the last, first column, column after the "
+        "last, and its noise variance as a multiple of the variance elsewhere.",
     ),
 ]
 
 
-def target_of(kappa: str | None, leakage: str | None, mse: str | None, naming: str | None) -> Target:
-    """The target that the one of four options names.
+def target_of(
+    kappa: float | None,
+    leakage: float | None,
+    mse: float | None,
+    identification: float | None,
+    candidates: int,
+    uses: int,
+) -> Target:
+    """Build the target that exactly one of four options gives.
+
+    Args:
+        kappa: Nats of one use.
+        leakage: Nats of all uses together.
+        mse: Squared error per value that is left after all uses.
+        identification: Probability of identifying a record after all uses.
+        candidates: Number of records that identification is among.
+        uses: Planned uses of each record.
 
     Raises:
-        BadParameter: If there is none or several, or its text or a number in it is wrong.
+        BadParameter: If none or several are given, or a number is out of range.
     """
     from leakbound.engine.refusals import GuaranteeError
-    from leakbound.engine.targets import Capacity, Leakage, Naming, Reconstruction
+    from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction
 
-    options = {"--kappa": kappa, "--target-leakage": leakage, "--target-mse": mse, "--target-naming": naming}
-    given = {name: text for name, text in options.items() if text is not None}
+    targets: dict[str, tuple[float | None, Callable[[float], Target]]] = {
+        "--kappa": (kappa, partial(Capacity, uses=uses)),
+        "--target-leakage": (leakage, partial(Leakage, uses=uses)),
+        "--target-mse": (mse, partial(Reconstruction, uses=uses)),
+        "--target-identification": (identification, partial(Identification, among=candidates, uses=uses)),
+    }
+    given = [option for option, (value, _) in targets.items() if value is not None]
     if len(given) != 1:
-        found = " and ".join(given) or "none"
-        raise typer.BadParameter(f"the target is given by {found}: give exactly one of {_WAYS}")
-    ((option, text),) = given.items()
-    form = next(way for way in re.split(", | or ", _WAYS) if way.startswith(option))
-    words = text.split(":")
-    least, most = {"--kappa": (1, 1), "--target-naming": (2, 3)}.get(option, (1, 2))
-    if not least <= len(words) <= most:
-        raise typer.BadParameter(f"{option} {text!r}: give {form}")
-    value = _number(option, text, words[0], form)
-    counts = [_count(option, text, word, form) for word in words[1:]]
+        raise typer.BadParameter(
+            f"the target is given by {' and '.join(given) or 'none'}: give exactly one of {', '.join(targets)}"
+        )
+    value, target = targets[given[0]]
     try:
-        if option == "--kappa":
-            return Capacity(value)
-        if option == "--target-naming":
-            return Naming(value, counts[0], *(counts[1:] or [1]))
-        return {"--target-leakage": Leakage, "--target-mse": Reconstruction}[option](value, *(counts or [1]))
+        return target(value)  # type: ignore[arg-type]
     except GuaranteeError as error:
-        raise typer.BadParameter(f"{option} {text!r}: {error}") from error
+        raise typer.BadParameter(f"{given[0]} {value:g}: {error}") from error
 
 
-def weights_of(box: str | None, shape: str, collection: Collection) -> Float[np.ndarray, " d"] | None:
-    """Weights of the personalized shape; None for any other one.
+def weights_of(
+    box: tuple[int, int, int, int, float] | None, shape: str, collection: Collection
+) -> Float[np.ndarray, " d"] | None:
+    """Compute the weights of the personalized shape; None for every other shape.
+
+    Args:
+        box: First row, row after the last, first column, column after the last, weight.
+        shape: Shape of the noise.
+        collection: Records that the noise is for.
 
     Raises:
-        BadParameter: If the shape and the box do not go together, or the box is none of the images.
+        BadParameter: If shape and box do not go together, or the box does not fit the images.
     """
     if (box is not None) != (shape == "personalized"):
         raise typer.BadParameter(
-            f"--shape {shape} and --box {box!r}: the shape personalized needs a box, and no other shape takes one"
+            f"--shape {shape} and --box {box}: the shape personalized needs a box, and no other shape takes one"
         )
     if box is None:
         return None
     from leakbound.channels.weights import box_weights
 
     if not collection.pictures:
-        raise typer.BadParameter(f"--box {box!r}: {collection.origin} holds no images; take another shape")
-    found = _BOX.fullmatch(box)
-    if found is None:
-        raise typer.BadParameter(f"--box {box!r}: give ROW:ROW,COLUMN:COLUMN,WEIGHT, e.g. 0:16,0:32,5")
-    top, bottom, left, right = map(int, found.groups()[:4])
-    colors, tall, wide = collection.values.shape[1:]
-    weight = _number("--box", box, found[5], "ROW:ROW,COLUMN:COLUMN,WEIGHT")
+        raise typer.BadParameter(f"--box: {collection.origin} holds no images; take another shape")
+    colors, height, width = collection.values.shape[1:]
     try:
-        return box_weights(colors, tall, wide, weight, (top, bottom), (left, right))
+        return box_weights(colors, height, width, box[4], rows=box[:2], columns=box[2:4])
     except ValueError as error:
-        raise typer.BadParameter(f"--box {box!r}: {error}") from error
+        raise typer.BadParameter(f"--box: {error}") from error
 
 
 def read_both(path: Path, public: Path | None, label: str) -> tuple[Collection, Collection | None]:
@@ -245,20 +256,48 @@ def _check_units(own: Collection, known: Collection) -> None:
         )
 
 
+def with_options(message: str) -> str:
+    """A message of the library with the names that the command line gives to its parameters."""
+    return message.replace("accept_capacity=", "--accept-capacity ")
+
+
 @contextmanager
 def warned() -> Iterator[None]:
-    """Say warnings about the records as the command's other ones."""
+    """Write warnings about the records like all other warnings of the command line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for one in caught:
-        text = str(one.message).replace("accept_capacity=", "--accept-capacity ")
-        sys.stderr.write(f"leakbound: warning: {text}\n")
+    for warning in caught:
+        sys.stderr.write(f"leakbound: warning: {with_options(str(warning.message))}\n")
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse an output folder that holds anything.
+
+    Raises:
+        BadParameter: If it does, or is no folder.
+    """
+    from leakbound.storage.replaced_folders import check_new
+
+    try:
+        check_new(folder)
+    except ValueError as error:
+        raise typer.BadParameter(f"--out {error}") from error
+
+
+def check_absent(path: Path) -> None:
+    """Refuse to overwrite a file.
+
+    Raises:
+        BadParameter: If it exists.
+    """
+    if path.exists():
+        raise typer.BadParameter(f"--out {path}: is there already; name another file, nothing is overwritten")
 
 
 @contextmanager
 def not_replaced(path: Path) -> Iterator[None]:
-    """Turn a file that appeared meanwhile into an error.
+    """Refuse a file that has appeared since :func:`check_absent`.
 
     Raises:
         BadParameter: If there is one.
@@ -271,9 +310,14 @@ def not_replaced(path: Path) -> Iterator[None]:
         ) from error
 
 
-def candidates(target: Target) -> int:
-    """Number of candidates that the probability of naming is told for: that of the target, or a thousand."""
-    return int(getattr(target, "candidates", 1000))
+def units(collection: Collection) -> str:
+    """Units of the values of some records."""
+    return SCALE if collection.pictures else "units of the array"
+
+
+def calibrated_to(public: Collection | None) -> str:
+    """Records that the noise is calibrated to."""
+    return "the records themselves" if public is None else "public records"
 
 
 def deviations(channel: GaussianChannel) -> dict[str, float]:
@@ -296,21 +340,3 @@ def _form(collection: Collection) -> str:
         return f"arrays of shape {shape}"
     colors, tall, wide = shape
     return f"images of {tall}×{wide} with {colors} {'color' if colors == 1 else 'colors'}"
-
-
-def _number(option: str, text: str, word: str, form: str) -> float:
-    """A finite number."""
-    try:
-        value = float(word) if word.isascii() else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise typer.BadParameter(f"{option} {text!r}: {word!r} is no finite number; give {form}")
-    return value
-
-
-def _count(option: str, text: str, word: str, form: str) -> int:
-    """A whole number of at least 1."""
-    if not (word.isascii() and word.isdigit() and len(word) <= 9 and int(word) >= 1):
-        raise typer.BadParameter(f"{option} {text!r}: {word!r} is no whole number from 1 to 999999999; give {form}")
-    return int(word)

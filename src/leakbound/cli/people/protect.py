@@ -1,4 +1,4 @@
-"""Command: noisy copies of one's own records, and the statement of what they tell."""
+"""Command: noisy copies of one's own records, and a statement of what they reveal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from leakbound.cli.people import own_records
-from leakbound.cli.people.progress import counted
+from leakbound.cli.people.bars import counted
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 STATEMENT = "protection.json"
 _BATCH = 256
 _ROUNDED = (
-    "pictures hold 256 levels: noisy values are clipped to black and white and rounded, after the release, so no bound "
-    "gets worse; but the noise that is left in them is no longer the channel's: take --values npy for what was released"
+    "images hold 256 levels: noisy values are clipped to black and white and rounded after the release, so no bound "
+    "gets worse; but the remaining noise is no longer the channel's: take --values npy for what was released"
 )
-
 _LAW = (
-    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, with which the noise is a "
-    "statistic of the given records and no bound holds against whoever knows the others of them"
+    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, which makes the noise a "
+    "statistic of the given records, so that no bound holds against whoever knows the other records"
 )
-_SEEDED = "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave --seed out to protect real records"
+_SEEDED = "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; omit --seed to protect real records"
 
 
 def protect(
@@ -41,7 +40,9 @@ def protect(
     kappa: own_records.KappaOption = None,
     leakage: own_records.LeakageOption = None,
     mse: own_records.MseOption = None,
-    naming: own_records.NamingOption = None,
+    identification: own_records.IdentificationOption = None,
+    candidates: own_records.CandidatesOption = 1000,
+    uses: own_records.UsesOption = 1,
     shape: Annotated[own_records.Shape, typer.Option(help="Shape of the noise.")] = "natural",
     box: own_records.BoxOption = None,
     public: own_records.PublicOption = None,
@@ -49,8 +50,8 @@ def protect(
         bool,
         typer.Option(
             "--calibrate-to-own",
-            help="Without public records: calibrate to the given ones. No bound holds then against whoever knows the "
-            "others of them.",
+            help="Without public records: calibrate to the given ones. Then no bound holds against whoever knows the "
+            "other records.",
         ),
     ] = False,
     accept_capacity: own_records.AcceptOption = None,
@@ -58,29 +59,26 @@ def protect(
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
-            help="Of images: pictures in the layout of the input, clipped and rounded to 256 levels, which tells "
-            "nothing more; or what the channel released, float32 arrays of images and labels."
+            help="For images: PNG in the layout of the input, clipped and rounded to 256 levels, which reveals nothing "
+            "more; or the values that the channel released, float32 arrays of images and labels."
         ),
     ] = "png",
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2**32 - 1, help="Of noise that can be repeated and protects nobody; else it is secure."
+            min=0, max=2**32 - 1, help="Seed for reproducible noise, which gives no protection. Default: secure noise."
         ),
     ] = None,
 ) -> None:
-    """Write a noisy copy of each record through a channel, and what the copies tell; give one of four targets."""
+    """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound import storage
     from leakbound.cli.inputs import check_outputs
-    from leakbound.storage.folders import check_new, created
+    from leakbound.storage.replaced_folders import created
 
-    target = own_records.target_of(kappa, leakage, mse, naming)
+    target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:
         raise typer.BadParameter(_LAW)
-    try:
-        check_new(out)
-    except ValueError as error:
-        raise typer.BadParameter(f"--out {error}") from error
+    own_records.check_new_folder(out)
     check_outputs(out / STATEMENT)
     if out.resolve().is_relative_to(path.resolve()):
         raise typer.BadParameter(f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere")
@@ -91,13 +89,13 @@ def protect(
     noisy = _released(engine, own)
     with created(out) as folder:
         written = _write(folder, own, noisy, values)
-        statement = {**_statement(engine, own, known), "written": written, "digest": _digest(folder)}
+        statement = {**_statement(engine, own, known, candidates), "written": written, "digest": _digest(folder)}
         storage.write_json(folder / STATEMENT, statement, sealed=False)
     sys.stdout.write(_text(statement, out))
     if known is not None and (found := engine.own_capacity) is not None:
         sys.stdout.write(
-            f"by the moments of the given records themselves {found.rounded:g} nats of their values, over all planned "
-            f"copies; this stands in no file, keep it to yourself\n"
+            f"by the moments of the given records all planned copies reveal {found.rounded:g} nats about the values of "
+            f"a record; this number is in no file, keep it to yourself\n"
         )
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
@@ -145,13 +143,13 @@ def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
                 at += len(batch)
                 each(len(batch))
         except GuaranteeError as error:
-            told = str(error).replace("accept_capacity=", "--accept-capacity ")
-            raise typer.BadParameter(f"{own.origin}: of records {at} to {at + _BATCH - 1}: {told}") from error
+            reason = own_records.with_options(str(error))
+            raise typer.BadParameter(f"{own.origin}: records {at} to {at + _BATCH - 1}: {reason}") from error
     return noisy
 
 
 def _write(folder: Path, own: Collection, noisy: np.ndarray, values: str) -> dict[str, Any]:
-    """Write the copies; what form they have, and how much of them was clipped."""
+    """Write the copies; return their form, and the share of values that were clipped."""
     from leakbound.datasets.collection import write_pictures
 
     if own.pictures and values == "png":
@@ -168,16 +166,15 @@ def _write(folder: Path, own: Collection, noisy: np.ndarray, values: str) -> dic
     return {"form": "array, float32", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
 
 
-def _statement(engine: ChannelEngine, own: Collection, known: Collection | None) -> dict[str, Any]:
-    """Facts of a protection: channel, target, leakage of each record, assumptions."""
+def _statement(engine: ChannelEngine, own: Collection, known: Collection | None, candidates: int) -> dict[str, Any]:
+    """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
     from leakbound.accounting.naming import naming_bound
     from leakbound.channels.observed import rounded_up
 
-    calibration, told = engine.calibration, engine.leakage()
+    calibration = engine.calibration
     channel, moments = calibration.channel, calibration.moments
-    deviations = own_records.deviations(channel)
-    target = engine.target
+    leakage = engine.leakage()
     # What is calibrated to the records is computed from them, and its digits would single out the true ones.
     shown = rounded_up if known is None else float
     return {
@@ -185,47 +182,48 @@ def _statement(engine: ChannelEngine, own: Collection, known: Collection | None)
         "channel": {
             "shape": channel.shape,
             "capacity": shown(calibration.information(1)),
-            "std": {name: shown(float(value)) for name, value in deviations.items()},
-            "units": own_records.SCALE if own.pictures else "those of the array",
-            "calibrated_to": "the records themselves" if known is None else "public records",
+            "std": {name: shown(float(value)) for name, value in own_records.deviations(channel).items()},
+            "units": own_records.units(own),
+            "calibrated_to": own_records.calibrated_to(known),
             "records": moments.count,
             "shrinkage": shown(moments.shrinkage),
         },
-        "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
+        "target": {"kind": type(engine.target).__name__, **asdict(engine.target)},  # type: ignore[call-overload]
         "noise": "secure" if engine.secure else "seeded",
         "uses": 1,
         "records": len(own),
         "shape": list(own.values.shape[1:]),
         "classes": len(own.classes),
         "leakage": {
-            "record": shown(told.record),
-            "values": shown(told.joint),
-            "label": told.labels or 0.0,
-            "all_records": shown(told.dataset),
+            "record": shown(leakage.record),
+            "values": shown(leakage.joint),
+            "label": leakage.labels or 0.0,
+            "all_records": shown(leakage.dataset),
             "mse_linear": shown(calibration.linear_error(1)),
             "mse_mean": shown(calibration.linear_error(0)),
-            "naming": shown(naming_bound(told.joint, own_records.candidates(target))),
-            "candidates": own_records.candidates(target),
+            "identification": shown(naming_bound(leakage.joint, candidates)),
+            "candidates": candidates,
         },
         "assumed": list(_assumed(engine, own, known)),
     }
 
 
 def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -> Iterator[str]:
-    """Conditions that the numbers rest on, one sentence each."""
-    count, target = engine.calibration.moments.count, engine.target
+    """State the conditions that the numbers rest on, one sentence each."""
+    count = engine.calibration.moments.count
+    uses = engine.target.uses or 1
     if known is None:
         yield (
             f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
-            "whoever knows the others of them; --public PATH takes records that an attacker may know"
+            "whoever knows the other records; --public PATH takes records that an attacker may know"
         )
     else:
-        yield f"the records have the covariance of the {count} public ones; the nats then hold for every attacker"
-    yield "the squared error is the least for Gaussian records alone; of images another one can err less"
-    planned = f"of the {target.uses} that are planned " if (target.uses or 1) > 1 else ""
+        yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
+    yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
+    planned = f"of the {uses} that are planned " if uses > 1 else ""
     yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
-    yield "each record is there once: what several pictures of one person tell adds up"
-    rest = "order, number and size of the records leave as they are"
+    yield "each record is there once: what several pictures of one person reveal adds up"
+    rest = "order, number and size of the records are not protected"
     yield {
         "folders": f"names of files and class folders, {rest}",
         "parquet": f"the column {own.column!r}, {rest}; all other columns are left out",
@@ -246,20 +244,20 @@ def _digest(folder: Path) -> str:
 
 def _text(statement: dict[str, Any], out: Path) -> str:
     """The statement for people."""
-    channel, leakage = statement["channel"], statement["leakage"]
-    count, std = statement["records"], channel["std"]
+    channel, leakage, written = statement["channel"], statement["leakage"], statement["written"]
+    std = channel["std"]
     lines = [
-        f"{out}: {count} noisy copies, {statement['written']['form']}; {STATEMENT} holds the numbers",
+        f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['root_mean_square']:.4g} "
         f"({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
-        f"told of a record {leakage['record']:.6g} nats: {leakage['values']:.6g} by its values, "
+        f"leakage          {leakage['record']:.6g} nats about a record: {leakage['values']:.6g} by its values, "
         f"{leakage['label']:.4g} by its label",
-        f"best linear estimate errs by {leakage['mse_linear']:.4g} squared per value; guessing the mean errs by "
-        f"{leakage['mse_mean']:.4g}",
-        f"the true one of {leakage['candidates']} equally likely records is named by its values with a probability of "
-        f"at most {leakage['naming']:.4g}",
-        f"clipped: {statement['written']['clipped']:.1%} of all values; {statement['written']['remark']}",
-        "assumed:",
-        *(f"  - {one}" for one in statement["assumed"]),
+        f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, guessing "
+        f"the mean by {leakage['mse_mean']:.4g}",
+        f"identification   among {leakage['candidates']} equally likely records by the values, with a probability of "
+        f"at most {leakage['identification']:.4g}",
+        f"clipped          {written['clipped']:.1%} of all values; {written['remark']}",
+        "assumed",
+        *(f"  - {assumption}" for assumption in statement["assumed"]),
     ]
     return "\n".join(lines) + "\n"

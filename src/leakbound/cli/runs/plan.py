@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from leakbound.cli.job_settings import ConfigOption, register_plugins
 from leakbound.cli.runs.power import REFERENCE, power_text
-from leakbound.cli.settings import ConfigOption, register_plugins
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
-from leakbound.jobs.plan.plan import Machine, plan_text
+from leakbound.jobs.plan.job_costs import Machine
+from leakbound.jobs.plan.plan_text import plan_text
+from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 
 
 def plan(

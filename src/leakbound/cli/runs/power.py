@@ -1,25 +1,28 @@
-"""Power of a configuration's claims, promised by the spread between blocks of results that are there already."""
+"""Power of a configuration's claims, estimated from the spread between blocks of earlier results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leakbound import storage
+from leakbound.cli.text_table import text_table
 from leakbound.config.catalogue import EFFICIENCY, ClaimConfig, FigureConfig
+from leakbound.config.settings import PlannedBlocks
+from leakbound.config.whole import Config
 from leakbound.jobs.table import RunTable, rows_file
 
 if TYPE_CHECKING:
     from leakbound.claims.design import Design
 
 REFERENCE = Path("results/reference/small")
-"""Results whose spreads count where a configuration has none of its own."""
+"""Results whose spreads are taken where a configuration has no results."""
 _COLUMNS = ("claim", "delta", "std", "blocks", "power at 2 delta", "at delta", "replicas for .8")
 _UNKNOWN = "–"
 _FACETS = ("dataset", "model")
+_SECTIONS = (EFFICIENCY, "federated", "consensus")  # of the configuration, with blocks of their own
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,9 @@ class Planned:
     Attributes:
         name: ``paper/figure/claim``.
         delta: Smallest effect of interest, with its unit.
-        settings: Datasets and networks that its blocks are of.
+        settings: Number of datasets and networks that its blocks are of.
         replicas: Replicas in each of them.
-        design: What is known of its spread; None if the results have no such rows.
+        design: Its spread; None if the results have no such rows.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Planned:
 
 
 def power_text(table: RunTable, root: Path) -> str:
-    """Power of every claim about an experiment with the blocks that a configuration will have, and what that decides.
+    """Estimate the power of every claim about an experiment with the blocks that a configuration will have.
 
     Args:
         table: Runs and figures of the configuration.
@@ -69,14 +72,13 @@ def power_text(table: RunTable, root: Path) -> str:
     from leakbound.claims.design import ENOUGH
 
     figures = table.claiming()
-    planned = [one for figure in figures for one in _planned(table, figure, root)]
+    planned = [claim for figure in figures for claim in _planned(table, figure, root)]
     exact = sum(claim.delta is None for figure in figures for claim in figure.claims)
-    known = [one for one in planned if one.design]
-    enough = sum(one.power(2.0) >= ENOUGH for one in known)
+    known = [claim for claim in planned if claim.design]
+    enough = sum(claim.power(2.0) >= ENOUGH for claim in known)
     lines = [f"Power of the claims of {table.config.preset} with the spread between the blocks of {root}", ""]
-    lines += _aligned([_COLUMNS, *(one.line() for one in planned)])
+    lines.append(text_table([_COLUMNS, *(claim.line() for claim in planned)], left=2))
     lines += [
-        "",
         f"{len(planned)} claims about experiments: {enough} see 2 delta with power {ENOUGH:g}, {len(known) - enough} "
         f"do not; of {len(planned) - len(known)} the spread is not known. {exact} closed forms hold or fail.",
         "* blocks: datasets and networks x replicas; std: standard deviation between blocks of one dataset and network",
@@ -102,7 +104,7 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
 
 
 def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float) -> Design | None:
-    """Spread of a claim by the rows of finished results; None if they have none."""
+    """Estimate the spread of a claim from the rows of finished results; None if they have none."""
     from leakbound.claims.evaluation import measured
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
@@ -114,37 +116,21 @@ def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Pat
     rows = storage.read_rows(path, sealed=False)
     try:
         found = measured(figure, claim, rows)
-    except SelectionError:  # of another version, with other columns
+    except SelectionError:  # e.g. kept results of an earlier protocol
         return None
     design = promised(found, claim.smallest_effect(), level) if isinstance(found, Blocks) else None
     return design if design and not any(map(math.isnan, design.spreads)) else None
 
 
 def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[int, int]:
-    """Datasets and networks, and replicas in each, that a claim's blocks will be of."""
+    """Count the datasets and networks that a claim's blocks will be of, and the replicas in each."""
     from leakbound.claims.evaluation import compared_by
 
-    config = table.config
-    pairs: list[tuple[str, str]] = [("", "")]
-    replicas = 1
-    if figure.study is not None:
-        study = config.studies[figure.study]
-        pairs = [(dataset, model) for dataset in study.datasets for model in study.models]
-        replicas = study.replicas or config.replicas
-    elif figure.illustration is not None:
-        replicas = config.illustrations[figure.illustration].replicas
-    elif figure.table == EFFICIENCY and config.efficiency is not None:
-        pairs = [(config.efficiency.dataset, model) for model in config.efficiency.models]
-        replicas = config.efficiency.repeats
-    elif (figure.table or "").startswith("federated/") and config.federated is not None:
-        pairs = list(config.federated.models.items())
-        replicas = config.federated.replicas or config.replicas
-    elif (figure.table or "").startswith("consensus/") and config.consensus is not None:
-        replicas = config.consensus.averaging.batches
+    pairs, replicas = _planned_blocks(table.config, figure)
+    compared = compared_by(claim)
     shown = {
         column: set(figure.admitted(column, {pair[place] for pair in pairs})) for place, column in enumerate(_FACETS)
     }
-    compared = compared_by(claim)
     kept = {
         tuple("" if column in compared else name for column, name in zip(_FACETS, pair, strict=True))
         for pair in pairs
@@ -153,13 +139,12 @@ def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[
     return max(1, len(kept)), replicas
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines of a table, the first two columns to the left."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            text.ljust(width) if place < 2 else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+def _planned_blocks(config: Config, figure: FigureConfig) -> PlannedBlocks:
+    """Blocks of the section that a figure's rows come from; a single one for closed forms."""
+    if figure.study is not None:
+        return config.studies[figure.study].blocks(config.replicas)
+    if figure.illustration is not None:
+        return config.illustrations[figure.illustration].blocks(config.replicas)
+    name = (figure.table or "").partition("/")[0]
+    section = getattr(config, name) if name in _SECTIONS else None
+    return ([("", "")], 1) if section is None else section.blocks(config.replicas)

@@ -1,4 +1,4 @@
-"""Commands: keep results of a finished configuration in the repository; write the pages that show what is kept."""
+"""Commands: keep results of a finished configuration in the repository, and write the pages that show them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leakbound import storage
+from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.runs.config import keep_generated
-from leakbound.cli.settings import register_plugins
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
+from leakbound.jobs.job import JobList
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import rows_file
-from leakbound.storage.folders import check_replaceable, replaced
+from leakbound.storage.replaced_folders import check_replaceable, replaced_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,23 +44,13 @@ def reference(
     check_replaceable(target)
     if not all(Path(path).is_file() for path in made.files("claims")):
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
-    kept = [path for path in made.files() if path.startswith(f"{root}/tables/") and path.endswith(".parquet")]
-    kept += [path for path in made.files("claims") if path not in kept]
-    kept = [path for path in kept if not (path.endswith(".parquet") and _unpublishable(Path(path), config))]
-    for job in made.of("plot"):
-        if secret := _unpublishable(Path(job.outputs["shown"]), config):
-            sys.stdout.write(
-                f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they "
-                "may be published (publishable = True)\n"
-            )
-        else:
-            kept += job.outputs.values()
+    kept = _publishable(made, config)
     facts = summary(root, made)
     for path in kept:
         storage.check(path)
-    with replaced(target) as new:
+    with replaced_folder(target) as new:
         for path in kept:
-            copy = new / Path(path).relative_to(root)
+            copy = new / path.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
         storage.write_json(new / "provenance.json", facts, sealed=False)
@@ -67,11 +59,25 @@ def reference(
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
 
 
-def _unpublishable(path: Path, config: Config) -> list[str]:
-    """Datasets whose pictures the rows of a figure hold though their readers do not let them be published."""
+def _publishable(made: JobList, config: Config) -> list[Path]:
+    """Tables, verdicts and figures that show no pictures that must stay private; name the figures that do."""
     from leakbound.datasets.pictures import withheld
 
-    return withheld(storage.read_rows(path), {name: one.reader or name for name, one in config.datasets.items()})
+    readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
+    tables = [path for path in made.files() if path.startswith(f"{config.root}/tables/") and path.endswith(".parquet")]
+    kept = []
+    for path in map(Path, dict.fromkeys([*tables, *made.files("claims")])):
+        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers):
+            kept.append(path)
+    for job in made.of("plot"):
+        if secret := withheld(storage.read_rows(Path(job.outputs["shown"])), readers):
+            sys.stdout.write(
+                f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they "
+                "may be published (publishable = True)\n"
+            )
+        else:
+            kept += map(Path, job.outputs.values())
+    return kept
 
 
 def figures(
@@ -96,43 +102,41 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
-    """Figure to what is kept of it; of several configurations that with most replicas, then that with most jobs."""
+    """What is kept of each figure, by the configuration with most replicas, and of these by that with most jobs."""
     from leakbound.figures.notes import notes, warnings, with_epsilon
     from leakbound.figures.report.pages import Kept
 
-    found: dict[str, tuple[tuple[int, int], Kept]] = {}
+    chosen: dict[str, tuple[tuple[int, int], Kept]] = {}
     known = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
         verdicts, earlier = _claims(home)
-        tables: dict[Path, pd.DataFrame] = {}
+        table = cache(partial(storage.read_rows, sealed=False))
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
             if key not in known:
                 continue
             figure, rows = known[key], storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
-            if figure.study and source not in tables and source.is_file():
-                tables[source] = storage.read_rows(source, sealed=False)
-            whole = tables.get(source, rows)
-            replicas = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0
-            claims = verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)]
+            whole = table(source) if figure.study and source.is_file() else rows
+            rank = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0, jobs
+            if key in chosen and chosen[key][0] >= rank:
+                continue
             kept = Kept(
                 preset=home.name,
                 folder=(Path("..") / _KEPT / home.name).as_posix(),
                 rows=with_epsilon(rows, whole),
-                claims=claims,
+                claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
                 notes=notes(figure, whole),
                 warnings=warnings(figure, whole),
                 earlier=earlier,
             )
-            if key not in found or found[key][0] < (replicas, jobs):
-                found[key] = ((replicas, jobs), kept)
-    return {key: kept for key, (_, kept) in found.items()}
+            chosen[key] = rank, kept
+    return {key: kept for key, (_, kept) in chosen.items()}
 
 
 def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
-    """Verdicts of kept results, and whether an earlier protocol reached them: theirs had neither blocks nor delta."""
+    """Verdicts of kept results, and whether they are of an earlier protocol, without blocks and delta."""
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS
@@ -140,9 +144,9 @@ def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
     path = home / "claims.parquet"
     if not path.is_file():
         return pd.DataFrame(columns=list(COLUMNS)), False
-    found = storage.read_rows(path, sealed=False)
-    if "blocks" in found.columns:
-        return found, False
-    exact = (found["p_value"] == 0) | found["detail"].str.startswith("exact")
-    found = found.rename(columns={"n": "blocks", "seeds_needed": "blocks_needed"})
-    return found.assign(unit="", delta=math.nan, power=math.nan, exact=exact), True
+    verdicts = storage.read_rows(path, sealed=False)
+    if "blocks" in verdicts.columns:
+        return verdicts, False
+    exact = (verdicts["p_value"] == 0) | verdicts["detail"].str.startswith("exact")
+    verdicts = verdicts.rename(columns={"n": "blocks", "seeds_needed": "blocks_needed"})
+    return verdicts.assign(unit="", delta=math.nan, power=math.nan, exact=exact), True

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound.cli.settings import ConfigOption
+from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.report import write_page
 from leakbound.config import reading
 

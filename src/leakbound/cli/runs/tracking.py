@@ -1,15 +1,12 @@
 """Commands: MLflow's store and pages, and a server for a team."""
 
-import os
-import socket
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from leakbound.cli.settings import ConfigOption
+from leakbound.cli.job_settings import ConfigOption
 
 _DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 _FOLDER = Path("results/tracking-server")
@@ -19,11 +16,8 @@ MLflow serves at {address} (end with Ctrl-C). In the configuration:
 tracking:
   uri: {address}
 """
-_LOGIN = """
-It asks for a name and a password: {admin}, and what is in {file}, or what {variable} held at the first start.
-"""
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
-_AccountsOption = Annotated[bool, typer.Option(help="Ask for them; only a server for this machine may do without.")]
+_AccountsOption = Annotated[bool, typer.Option(help="Ask for accounts; only a server for this machine may do without.")]
 
 
 def sync(
@@ -53,6 +47,7 @@ def ui(
     """Open MLflow's pages on the runs of a configuration, for this machine only."""
     from leakbound.config import reading
     from leakbound.config.messages import printable
+    from leakbound.tracking.server import Server
     from leakbound.tracking.store import is_server, sqlite_file
 
     config = reading.load(configfile)
@@ -61,24 +56,17 @@ def ui(
         sys.stdout.write(f"The runs are at {uri}\n")
         return
     file = sqlite_file(uri)
-    store, server = uri if file is None else f"sqlite:///{file}", f"http://127.0.0.1:{port}"
+    store = uri if file is None else f"sqlite:///{file}"
+    artifacts = Path("mlruns") if file is None else file.parent / "mlartifacts"
 
-    def said() -> str:
+    def notes(address: str) -> str:
         from leakbound import tracking
 
         runs = tracking.pages(store, config.preset)
-        lines = (f"{printable(name)}: {server}{page}\n" for name, page in runs.items())
-        return f"Runs: {server}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
+        lines = (f"{printable(name)}: {address}{page}\n" for name, page in runs.items())
+        return f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
 
-    _serve(
-        store,
-        folder,
-        Path("mlruns") if file is None else file.parent / "mlartifacts",
-        port=port,
-        workers=1,
-        passwords=passwords,
-        said=said,
-    )
+    Server(store, folder, artifacts, port=port, workers=1, passwords=passwords).serve(notes)
 
 
 def tracking_server(
@@ -93,16 +81,14 @@ def tracking_server(
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
     from leakbound.config.settings import without_password
-    from leakbound.tracking.server import bracketed
+    from leakbound.tracking.server import Server
 
     if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
             "--database: holds a password, which all users of this machine could read in the list of processes; give "
             f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
-    called = socket.getfqdn() if host in ("0.0.0.0", "::") else host
-    notes = _NOTES.format(address=f"http://{bracketed(called)}:{port}")
-    _serve(
+    server = Server(
         database,
         folder,
         folder / "artifacts",
@@ -111,44 +97,6 @@ def tracking_server(
         workers=workers,
         passwords=passwords,
         admin=admin,
-        names=name or [],
-        said=lambda: notes,
-        jobs=_JOBS,
+        names=tuple(name or ()),
     )
-
-
-def _serve(
-    database: str,
-    folder: Path,
-    artifacts: Path,
-    *,
-    port: int,
-    workers: int,
-    passwords: bool,
-    said: Callable[[], str],
-    host: str = "127.0.0.1",
-    admin: str = "admin",
-    names: Sequence[str] = (),
-    jobs: str = "",
-) -> None:
-    """Become MLflow's server, after everything that could be wrong has been looked at."""
-    from leakbound.tracking import server
-
-    os.umask(0o077)
-    server.refuse_root()
-    password = server.given_password(admin)
-    words = server.server_words(artifacts, host, port, workers, passwords=passwords)
-    environment = server.server_environment(database, artifacts, host, port, names)
-    for kept in (folder, artifacts):  # before a database is made beside them
-        server.check_folder(kept)
-    server.prepare_database(database)
-    for kept in (folder, artifacts):
-        server.prepare_folder(kept)
-    text = said()
-    if passwords:
-        environment = server.prepare_accounts(folder, admin, password, environment)
-        text += _LOGIN.format(admin=admin, file=folder / "admin-password", variable=server.PASSWORD) + jobs
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    os.chdir(folder)  # where nobody else puts a configuration that the server would read
-    os.execve(sys.executable, words, environment)
+    server.serve(lambda address: _NOTES.format(address=address), _JOBS)

@@ -7,41 +7,47 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
+from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable
+from leakbound.config.whole import Config
 from leakbound.jobs.results.verification import findings, sealed_files
 
 
 def verify(
-    configfile: Annotated[Path, typer.Option(help="Configuration whose results are meant.")] = Path(
-        "config/config.yaml"
-    ),
-    remove: Annotated[bool, typer.Option(help="Delete what is damaged, so that snakemake makes it again.")] = False,
+    configfile: ConfigOption = Path("config/config.yaml"),
+    remove: Annotated[bool, typer.Option(help="Delete damaged files, so that snakemake makes them again.")] = False,
 ) -> None:
-    """Compare every file of a configuration's results with its seal; ends with code 1 if one is damaged or has none."""
+    """Compare every file of a configuration's results with its seal. Exit with code 1 if one is damaged or has none."""
     config = reading.load(configfile)
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
     files = list(sealed_files(root))
-    found = findings(root, files)
-    for finding in found:
-        deleted = remove and finding.kind != "unsealed"
+    faults = findings(root, files)
+    for fault in faults:
+        deleted = remove and fault.kind != "unsealed"
         if deleted:
-            finding.path.unlink()
-            storage.seal_of(finding.path).unlink(missing_ok=True)
-        told = f"{finding.path}: {finding.kind}{' and removed' if deleted else ''}: {finding.reason}"
-        sys.stdout.write(printable(told) + "\n")
-    wrong = [finding for finding in found if finding.kind != "stale"]
+            fault.path.unlink()
+            storage.seal_of(fault.path).unlink(missing_ok=True)
+        line = f"{fault.path}: {fault.kind}{' and removed' if deleted else ''}: {fault.reason}"
+        sys.stdout.write(printable(line) + "\n")
+    wrong = [fault for fault in faults if fault.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
-    if removed := [finding.path for finding in found if remove and finding.kind == "damaged"]:
-        known = {Path(path) for path in job_list(config).files()}
-        again = [path for path in removed if path in known]  # Snakemake rejects the names of files that no job makes
-        for path in sorted({*removed} - {*again}):
-            sys.stdout.write(f"{path}: of an earlier form of {configfile}, which does not make it any more\n")
-        # Left out of the command, one that nothing needs at present would be made when something does.
-        wanted = " ".join(["all", *(path.as_posix() for path in again)])
-        sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {wanted}\n")
+    if remove:
+        _say_how_to_remake({fault.path for fault in faults if fault.kind == "damaged"}, config, configfile)
     if wrong:
         raise typer.Exit(1)
+
+
+def _say_how_to_remake(removed: set[Path], config: Config, configfile: Path) -> None:
+    """Write the call of Snakemake that makes removed files again, and name those that no job makes."""
+    if not removed:
+        return
+    known = {Path(path) for path in job_list(config).files()}
+    for path in sorted(removed - known):  # Snakemake would reject their names
+        sys.stdout.write(f"{path}: of an earlier form of {configfile}, which does not make it any more\n")
+    # Left out of the command, one that nothing needs at present would be made when something does.
+    targets = " ".join(["all", *sorted(path.as_posix() for path in removed & known)])
+    sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")

@@ -13,7 +13,8 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
-from leakbound.cli.settings import DefendedSettings
+from leakbound.cli.job_settings import DefendedSettings
+from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
 from leakbound.config.settings import Line, Name, Records, Replicas
@@ -29,14 +30,6 @@ if TYPE_CHECKING:
 
     from leakbound.attacks.membership.reference_scores import References
     from leakbound.datasets import ImageDataset
-
-_PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
-_EXTENDED = 2  # settings by which grids of attackers are extended, on average
-_SOLVED = 600  # iterations of matching that take as long as solving for an image
-_SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradients of single records can be
-_WAYS = 3  # in which the records of a batch are looked for, on average
-_KINKED = 6  # in which a single record behind ReLU and pooling is
-_FOLDS = 0.8  # part of the known records that each attack network learns from
 
 
 class AttackSettings(DefendedSettings):
@@ -57,13 +50,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
         run = table.runs[slug]
         defense = config.defense(run.defense)
         for attack in attacks:
-            learned = table.estimator_file(run) if attack == "gradient_inversion" else {}
             yield new_job(
                 config,
                 "attack",
                 f"{slug}/{attack}",
                 _settings(table, run, attack),
-                inputs={**_inputs(table, run, attack), **learned},
+                inputs=_inputs(table, run, attack),
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
                 modules=config.attacks.all()[attack].modules(),
                 purpose=table.first_study[slug],
@@ -79,7 +71,8 @@ def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
     if run.rounds == 0:
         # A defense that takes a direction from the records does so from the members, here as in training.
         law = table.moments(run.dataset, "members" if defense.channel is None else None)
-        return found | {**table.channel_files(run), "moments": law}
+        learned = table.estimator_file(run) if "estimator" in needs else {}
+        return found | {**table.channel_files(run), "moments": law, **learned}
     found |= {role: table.file("train", run.slug, role) for role in ("weights", "rates")}
     if "channel" in needs:
         found |= table.channel_files(run)
@@ -111,48 +104,18 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 
 
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
-    """Iterations of the built-in attacks on all replicas; of others a table of costs must know a replica's seconds."""
-    config, size, replicas = table.config.attacks, table.size(run.dataset), table.kept(run)
-    stacked = run.model, size.colors, replicas
-    if attack == "membership":
-        count, one = size.members, config.membership
-        steps = math.ceil(_FOLDS * 2 * one.known_fraction * count / one.batch_size)
-        passes = min(one.epochs, _PATIENT) * len(one.learning_rates) * (2 if one.references else 1)
-        yield Work("membership", replicas * passes * steps, *stacked)
-        looks = 1 + (one.draws if table.defense_of(run).channel is not None else 0)
-        asked = replicas * 2 * count + table.reference_networks(run.slug) * len(table.lengths[run.slug]) * size.pool
-        yield Work("predict", looks * asked, run.model, size.colors)
-    elif attack == "model_inversion":
-        images = size.classes * (1 + len(config.model_inversion.tv_weights) + _EXTENDED)
-        steps = config.model_inversion.iterations * images + size.aux
-        yield Work("invert", replicas * steps, *stacked)
-    elif attack == "gradient_inversion":
-        tries = config.gradient_inversion
-        grid = {*tries.tv_weights, tries.untuned_tv_weight}
-        images = tries.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * tries.images
-        yield Work("match", replicas * tries.iterations * images, *stacked)
-        if run.batch_size <= tries.most_records:
-            found = tries.images + max(2, tries.tuning_images // run.batch_size)
-            solved = run.batch_size == 1 and run.model in _SOLVABLE
-            several = _KINKED if run.batch_size == 1 else _WAYS * run.batch_size
-            steps = _SOLVED if solved else several * tries.search_iterations
-            searched = stacked if solved else (run.model, size.colors)  # L-BFGS takes no stack
-            yield Work("match", replicas * found * steps, *searched)
-        yield Work("disk", 24 * replicas * tries.images * size.pixels)
-    elif attack == "gradient_capacity":
-        records = min(config.gradient_capacity.records, size.members)
-        yield Work("step_dpsgd", replicas * records / STEP_RECORDS, run.model, size.colors)
-    elif attack == "naming":
-        named = config.naming
-        gradients = named.trials * max(named.uses) + named.gradients * named.draws
-        yield Work("step_dpsgd", replicas * gradients / STEP_RECORDS, run.model, size.colors)
-    elif attack == "uses":
-        yield Work("match", replicas * config.uses.images * max(config.uses.uses) * _SOLVED, *stacked)
-    elif attack == "audit":
-        coins = config.audit.canaries * config.audit.clients * config.audit.steps
-        yield Work("step_dpsgd", replicas * coins / STEP_RECORDS, "mlp", size.colors)
-    else:
-        yield Work(f"attack_{attack}", replicas)
+    """Elementary work of an attack on all replicas."""
+    facts = AttackedRun(
+        attack=attack,
+        model=run.model,
+        replicas=table.kept(run),
+        size=table.size(run.dataset),
+        batch_size=run.batch_size,
+        has_channel=table.defense_of(run).channel is not None,
+        references=table.reference_networks(run.slug) * len(table.lengths[run.slug]),
+        step_records=STEP_RECORDS,
+    )
+    return [Work(*amount) for amount in table.config.attacks.all()[attack].work(facts)]
 
 
 def attack(
@@ -173,41 +136,40 @@ def attack(
 ) -> None:
     """Run one attack on all networks that are kept of a run; arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
+    from leakbound.attacks.attack_request import AttackRequest
     from leakbound.attacks.trained_networks import Networks, attack_networks
-    from leakbound.registry import ATTACKS, load
+    from leakbound.registry import ATTACKS, load_attribute
 
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
     device, images = device_name(asked.device), read_dataset(dataset)
     arguments: dict[str, Any] = {
-        "model": asked.model,
+        **asked.model_dump(include={"model", "seed", "slug", "level"}),
+        "defense": asked.defense,
         "dataset": images,
         "config": config,
-        "seed": asked.seed,
-        "slug": asked.slug,
         "device": device,
     }
-    known = {"defense": asked.defense, "level": asked.level}
     began = time.time()
-    function = load(config.function, f"function of {asked.attack}")
+    function = load_attribute(config.function, f"function of {asked.attack}")
     _check_pairs(weights=weights, rates=rates)
     _check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
-        arguments |= {**known, **_gradient_inputs(asked, config, images, channel, spectrum, moments)}
+        arguments |= _gradient_inputs(asked, config, images, channel, spectrum, moments)
         if estimator is not None:
             arguments["estimator"] = read_estimator(estimator, images)
-        found, kept = function(**arguments)
+        found, kept = function(AttackRequest(**arguments))
         found = found.assign(learning_rate=math.nan, chosen=True)
     else:
-        if config.knows_defense:
-            arguments |= {**known, "batch_size": Run.from_slug(asked.slug).batch_size}
         needs = config.needs(asked.defense)
+        arguments["batch_size"] = Run.from_slug(asked.slug).batch_size
         if "channel" in needs:
             arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:
             arguments["references"] = _references(references, trained, asked, config, images)
         networks = Networks(*_networks(weights, rates, asked, config, images))
-        attacked = partial(function, **arguments)
-        found, kept = attack_networks(networks, attacked, with_rates="references" in needs)
+        found, kept = attack_networks(networks, function, AttackRequest(**arguments))
+    if problem := config.unsummarised(found["unit"]):
+        raise ValueError(problem)
     storage.write_rows(rows, found if "status" in found else found.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
     files = {
@@ -303,7 +265,8 @@ def _gradient_inputs(
     return {
         "channel": found,
         "moments": known,
-        **asked.model_dump(include={"replicas", "batch_size", "privacy_noise"}, exclude_none=True),
+        "replicas": range(asked.replicas or 1),
+        **asked.model_dump(include={"batch_size", "privacy_noise"}, exclude_none=True),
     }
 
 

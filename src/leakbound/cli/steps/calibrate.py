@@ -1,4 +1,4 @@
-"""Noise of a shape that lets through at most a capacity."""
+"""Noise of a shape that reveals at most a capacity."""
 
 import logging
 import math
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from leakbound import storage
 from leakbound.cli.inputs import covariance_of, read_moments, read_spectrum, refuse_excess, write_provenance
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
@@ -21,7 +21,7 @@ from leakbound.jobs.table import RunTable
 
 logger = logging.getLogger("leakbound")
 REFUSED = 1.25  # as leakbound.channels.observed says, which loads too much for a list of jobs
-_TOLERANCE = 0.02  # share of κ by which the members' own law may differ without a warning
+_TOLERANCE = 0.02  # share of κ by which the members' own distribution may differ without a warning
 
 
 class CalibrateSettings(JobSettings):
@@ -49,17 +49,17 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
-    """The capacity under the members' law, counted as one product of their covariance with itself."""
+    """The capacity under the members' distribution, counted as one product of their covariance with itself."""
     yield Work("product", table.size(dataset).pixels ** 3)
 
 
 def calibrate(
     asked: CalibrateSettings, plain: dict[str, Any], spectrum: Path, members: Path, out: Path, provenance: Path
 ) -> None:
-    """Find the noise that lets through at most the given capacity, and check the stored channel.
+    """Find the noise that reveals at most the given capacity, and check the stored channel.
 
-    The channel states its capacity under the law that it is made from. That under the members' own law is a statistic
-    of the members, and stands in the provenance alone, which stays where the results are.
+    The channel states its capacity under the distribution that it is made from. The capacity under the members' own
+    distribution is a statistic of the members. It is in the provenance alone, which stays where the results are.
     """
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
@@ -71,8 +71,8 @@ def calibrate(
     channel = SHAPES.get(asked.shape).calibrate(source, asked.capacity)
     reached = channel_capacity(channel, source)
     if reached > asked.capacity:
-        raise RuntimeError(f"{asked.shape}: the noise lets {reached} nats through, more than {asked.capacity}")
-    told = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
+        raise RuntimeError(f"{asked.shape}: the noise reveals {reached} nats, more than {asked.capacity}")
+    metadata = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
     own = channel_capacity(channel, read_moments(members))
     warning = _warning(own, asked.capacity)
     if warning is not None:  # without the number, which is the members': a log is read by more people
@@ -81,8 +81,8 @@ def calibrate(
         )
     refuse_excess(own > asked.accept_capacity * asked.capacity, members, asked.accept_capacity)
     if asked.accept_capacity != REFUSED:
-        told["accept_capacity"] = repr(asked.accept_capacity)
-    storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **told})
+        metadata["accept_capacity"] = repr(asked.accept_capacity)
+    storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **metadata})
     write_provenance(
         provenance,
         plain,
@@ -98,14 +98,14 @@ def calibrate(
 
 
 def _warning(own: float, capacity: float) -> str | None:
-    """Difference between the nats that a channel lets through of its members and those that it states, if it counts."""
+    """Compare the nats that a channel reveals about its members with those that it states; None if they are near."""
     difference = own / capacity - 1.0
     if abs(difference) <= _TOLERANCE:
         return None
-    told = f"under the members' own covariance it lets {own:.4g} nats through, not {capacity:g}"
+    stated = f"under the members' own covariance it lets {own:.4g} nats through, not {capacity:g}"
     if difference > 0:
-        return f"{told}: its bound is that of the attacker's records; prepare more of them (aux)"
-    return f"{told}: more noise than these need, which more of the attacker's records (aux) would spare"
+        return f"{stated}: its bound is that of the attacker's records; prepare more of them (aux)"
+    return f"{stated}: more noise than these need, which more of the attacker's records (aux) would spare"
 
 
 STEP = Step(CalibrateSettings, calibrate, jobs, resources="calibrate", group="channels")

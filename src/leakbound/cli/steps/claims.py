@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, Strict
 
 from leakbound import storage
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import parse
 from leakbound.config.settings import Name

@@ -7,7 +7,7 @@ from typing import get_args
 
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import CovarianceOf
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
@@ -38,7 +38,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work]:
-    """The matrix of the images, times itself; for a law of few records four times more, and decomposed."""
+    """The matrix of the images, times itself; five times for the few records of the attacker, and decomposed."""
     size = table.size(dataset)
     if records == "members":
         yield Work("product", size.pool * size.pixels**2)
@@ -48,17 +48,17 @@ def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work
 
 
 def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
-    """Estimate mean and covariance, float64: of the pool that members come from as it is, of others as a law."""
+    """Estimate mean and covariance in float64: of the pool itself, or of the distribution that the aux records have."""
     from leakbound.channels.covariance import estimate_moments, population_moments
 
     found = read_dataset(dataset)
-    told = {"covariance_of": asked.covariance}
+    metadata = {"covariance_of": asked.covariance}
     if asked.covariance == "aux":
-        storage.write_arrays(out, population_moments(found.aux.images).arrays(), told)
+        storage.write_arrays(out, population_moments(found.aux.images).arrays(), metadata)
         return
     images = found.pool.images
     moments = estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
-    storage.write_arrays(out, moments.arrays(), {**told, "secret": found.secret}, private=bool(found.secret))
+    storage.write_arrays(out, moments.arrays(), {**metadata, "secret": found.secret}, private=bool(found.secret))
 
 
 STEP = Step(CovarianceSettings, covariance, jobs, resources="covariance", group="data")

@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import model_validator
 
 from leakbound import storage
-from leakbound.cli.inputs import device_name, read_dataset, write_provenance
-from leakbound.cli.settings import Device, JobSettings
-from leakbound.cli.steps.live import LiveOption, PresetOption, watching
+from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
+from leakbound.cli.job_settings import Device, JobSettings
+from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
-from leakbound.jobs.federated import ADAPTED, FederatedRun, FederatedSetting
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.table import RunTable
@@ -108,9 +108,8 @@ def federate(
 ) -> None:
     """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
     from leakbound.accounting.statement import federated_releases
-    from leakbound.federated.averaging import FederatedRequest
-    from leakbound.federated.averaging import federate as run_federated
-    from leakbound.federated.tables import curves, threat_table
+    from leakbound.federated.averaging import FederatedRequest, train_federation
+    from leakbound.federated.run_tables import curves, threat_table
 
     images = read_dataset(dataset)
     config = asked.federated
@@ -131,7 +130,7 @@ def federate(
             checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
             on_rows=None if on_rows is None else lambda kept: on_rows(curves(kept)),
         )
-        result = run_federated(request)
+        result = train_federation(request)
     storage.write_rows(rows, result.rows)
     ends = result.rows[result.rows["metric"] == "diverged"]
     write_provenance(
@@ -148,8 +147,7 @@ def federate(
         leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
         released=[one.to_dict() for one in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)],
     )
-    for path in rows.parent.glob("checkpoint-*.pt"):
-        path.unlink()
+    remove_checkpoints(rows)
 
 
 STEP = Step(FederateSettings, federate, jobs, resources="train", resumes=True)

@@ -11,10 +11,10 @@ from pydantic import Strict, model_validator
 
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
-from leakbound.jobs.federated import FederatedRun, FederatedSetting
+from leakbound.jobs.federated_runs import FederatedRun, FederatedSetting
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable
@@ -55,23 +55,18 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
-    """Gather federated runs into one table, or compute what rounds tell together."""
-    from leakbound.federated import tables
-    from leakbound.models import build
-    from leakbound.randomness.seeding import torch_generator
+    """Gather federated runs into one table, or compute what rounds leak together."""
+    from leakbound.federated import run_tables
 
     config = asked.federated
     if config is None:
         runs = [FederatedRun(**run.model_dump()) for run in asked.runs]
         found = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
-        storage.write_rows(rows, tables.tabulate(found))
+        storage.write_rows(rows, run_tables.tabulate_runs(found))
         return
-    networks = {}
-    for name, model in config.models.items():
-        images = read_dataset(output(root, "prepare", name, "out"))
-        network = build(model, images.colors, len(images.classes), torch_generator(0, "size"), images.side)
-        networks[name] = model, sum(parameter.numel() for parameter in network.parameters())
-    table = tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
+    datasets = {name: read_dataset(output(root, "prepare", name, "out")) for name in config.models}
+    networks = {name: (model, run_tables.parameters(model, datasets[name])) for name, model in config.models.items()}
+    table = run_tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
     storage.write_rows(rows, table)
 
 

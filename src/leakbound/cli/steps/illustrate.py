@@ -5,7 +5,7 @@ from pathlib import Path
 
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset, read_moments
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job, Step, new_job
@@ -34,7 +34,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             name,
             {"illustration": name, "config": settings.model_dump(mode="json"), "seed": config.seed},
             inputs=inputs,
-            # Some compare all built-in shapes, named or not.
+            # Some compare all built-in shapes, whether levels lists them or not.
             uses={"illustrations": [name], "shapes": ["natural", *settings.levels]},
             purpose="figures",
         )

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
+from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
+from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
@@ -18,6 +20,7 @@ from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read
 if TYPE_CHECKING:
     import pandas as pd
 
+_OF_TRAINING = {"provenance": "provenance", "curves": "rows", "rates": "rates"}
 _OF_FEDERATED = {"provenance": "provenance", "federated": "rows"}
 Lines = Annotated[tuple[Line, ...], Strict(False)]
 
@@ -43,35 +46,39 @@ class LogSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """One job for each run and each federated run."""
-    config, section = table.config, table.config.federated
-    if not config.tracking.enabled:
+    if not table.config.tracking.enabled:
         return
-    for slug, run in table.runs.items():
-        attacks = {name: table.file("attack", f"{slug}/{name}", "rows") for name in table.attacks[slug]}
-        files: dict[str, Any] = {"attacks": attacks, **table.channel_files(run)}
-        files.pop("spectrum", None)
-        if run.rounds > 0:
-            files |= {
-                "provenance": table.file("train", slug, "provenance"),
-                "curves": table.file("train", slug, "rows"),
-                "rates": table.file("train", slug, "rates"),
-            }
-        else:
-            files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
-        studies = {name for name, slugs in table.studies.items() if slug in slugs}
-        shown = [key for key, figure in table.figures.items() if figure.study in studies]
-        facts = run.facts()
-        facts["level_label"] = config.defense(run.defense).level_label(run.level)
-        facts["over_units"] = table.over_units(attacks)
-        yield _job(table, facts, shown, files, table.first_study[slug])
-    if section is None:
-        return
-    for slug, one in table.all_federated().items():
-        tables = {f"federated/{name}" for name, runs in table.federated.items() if one in runs}
-        shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
-        facts = one.facts(section.communication_rounds, section.batch_size, section.replicas or config.replicas)
-        files = {name: table.file("federate", slug, role) for name, role in _OF_FEDERATED.items()}
-        yield _job(table, facts, shown, files, "federated")
+    for slug in table.runs:
+        yield _of_run(table, slug)
+    if (section := table.config.federated) is not None:
+        for run in table.all_federated().values():
+            yield _of_federated_run(table, section, run)
+
+
+def _of_run(table: RunTable, slug: str) -> Job:
+    """The job that logs a run."""
+    run = table.runs[slug]
+    attacks = {name: table.file("attack", f"{slug}/{name}", "rows") for name in table.attacks[slug]}
+    files: dict[str, Any] = {"attacks": attacks, **table.channel_files(run)}
+    files.pop("spectrum", None)
+    if run.rounds > 0:
+        files |= {option: table.file("train", slug, role) for option, role in _OF_TRAINING.items()}
+    else:
+        files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
+    studies = {name for name, slugs in table.studies.items() if slug in slugs}
+    shown = [key for key, figure in table.figures.items() if figure.study in studies]
+    label = table.config.defense(run.defense).level_label(run.level)
+    facts = {**run.facts(), "level_label": label, "over_units": table.over_units(attacks)}
+    return _job(table, facts, shown, files, table.first_study[slug])
+
+
+def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Job:
+    """The job that logs a federated run."""
+    tables = {f"federated/{name}" for name, runs in table.federated.items() if run in runs}
+    shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
+    facts = run.facts(section.communication_rounds, section.batch_size, section.replicas or table.config.replicas)
+    files = {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
+    return _job(table, facts, shown, files, "federated")
 
 
 def _job(table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str) -> Job:
@@ -105,8 +112,8 @@ def log(
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
         scores["rates"] = _candidates(tried)
     if federated:
-        from leakbound.federated.tables import curves as curves_of
-        from leakbound.federated.tables import final_scores
+        from leakbound.federated.run_tables import curves as curves_of
+        from leakbound.federated.run_tables import final_scores
 
         kept = read_federated(federated)
         shown, scores = curves_of(kept), {"federated": final_scores(kept)}
@@ -128,11 +135,11 @@ def log(
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
-    """Validation values of every candidate learning rate, named by the rate, as rows of an attack."""
+    """Validation values of every candidate learning rate, with the rate as variant, as rows of an attack."""
     full = tried[tried["length"] == "full"] if "length" in tried else tried
-    named = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
+    candidates = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
     metrics = ["validation_accuracy", "validation_loss"]
-    return named.melt(["replica", "variant", "unit"], metrics, var_name="metric")
+    return candidates.melt(["replica", "variant", "unit"], metrics, var_name="metric")
 
 
 STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Address, Name
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
@@ -42,7 +42,7 @@ def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
     from leakbound.datasets.pictures import withheld
 
     def is_private(path: Path) -> bool:
-        rows = path.with_suffix(".parquet")  # beside a figure those that it shows, also of an earlier version
+        rows = path.with_suffix(".parquet")  # next to a figure those that it shows
         return rows.is_file() and bool(withheld(storage.read_rows(rows), asked.readers))
 
     below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]

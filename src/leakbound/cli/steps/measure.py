@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.settings import Device, JobSettings
+from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Name, Seed

@@ -10,7 +10,7 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, Step, new_job
@@ -41,7 +41,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "plot",
             key,
             {
-                "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its looks
+                "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its picture
                 "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},
@@ -64,7 +64,7 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
 
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
-        raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, beside {svg}")
+        raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
     figure = asked.figure
     table = storage.read_rows(rows)
     chosen = with_epsilon(rows_of(figure, table), table)

@@ -11,7 +11,7 @@ from typing import Any
 
 from leakbound import registry, storage
 from leakbound.cli.inputs import write_provenance
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import DatasetConfig
 from leakbound.config.settings import Name, Seed
 from leakbound.jobs.job import Job, Step, new_job
@@ -73,7 +73,7 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     """Read a dataset's images and part them into a private pool, test records and the attacker's own.
 
     Where noise is secure, records are secret: nobody else may read what is written here, hashes of it are made with a
-    secret that is drawn anew and stays beside the records, and no label decides who else is a member.
+    secret that is drawn each time and stays with the records, and no label decides who else is a member.
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals
@@ -85,8 +85,12 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     dataset = replace(drawn, secret=secrets.token_hex(32) if private else "")
     content = dataset.content_hash()
     drawing = asdict(dataset.drawing)
-    told = {"classes": json.dumps(dataset.classes), "drawing": json.dumps(drawing)}
-    metadata = {"name": dataset.name, **told, "content": content}
+    metadata = {
+        "name": dataset.name,
+        "classes": json.dumps(dataset.classes),
+        "drawing": json.dumps(drawing),
+        "content": content,
+    }
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("pool", "test", "aux")}
     facts = {"sizes": sizes, "drawing": drawing, "classes": list(dataset.classes), "originals": originals}

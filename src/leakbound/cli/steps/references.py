@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.inputs import covariance_of, device_name, read_channel, write_provenance
-from leakbound.cli.settings import TrainingSettings
+from leakbound.cli.inputs import covariance_of, device_name, read_channel, remove_checkpoints, write_provenance
+from leakbound.cli.job_settings import TrainingSettings
 from leakbound.cli.steps.train import looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run
 from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import RATES, read_table
-
-_KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -42,9 +40,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """All that the training of reference networks depends on beside files."""
-    own = {"rounds": run.rounds, "replicas": table.references(run.slug)}
-    return {**training_settings(table, run, _KEPT), **own}
+    """All that the training of reference networks depends on in addition to files."""
+    return training_settings(table, run) | {"replicas": table.references(run.slug)}
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
@@ -71,11 +68,11 @@ def references(
 ) -> None:
     """Train networks as those of a run, on other draws from the pool, at every learning rate and length that it keeps.
 
-    A killed job resumes from the checkpoint beside its outputs. ``replicas`` of the settings says how many there are
+    A killed job resumes from the checkpoint next to its outputs. ``replicas`` of the settings says how many there are
     at each learning rate.
     """
-    from leakbound.training.references import reference_request
-    from leakbound.training.statement import statement
+    from leakbound.training.leakage_statement import statement
+    from leakbound.training.reference_training import reference_request
     from leakbound.training.trainers import train as train_run
 
     began = time.time()
@@ -97,8 +94,7 @@ def references(
         diverged=result.diverged,
         **statement(request, result.events, source, covariance_of(channel) if channel else None),
     )
-    for path in weights.parent.glob("checkpoint-*.pt"):
-        path.unlink()
+    remove_checkpoints(weights)
 
 
 STEP = Step(TrainingSettings, references, jobs, resources="train", resumes=True)

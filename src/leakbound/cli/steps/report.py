@@ -12,7 +12,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
-from leakbound.cli.settings import plain_settings, register_plugins
+from leakbound.cli.job_settings import plain_settings, register_plugins
 from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.execution import TrackingConfig
@@ -113,8 +113,15 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
             )
         pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
         whole = _table(root, figure, tables)
-        told = notes(figure, whole), warnings(figure, whole)
-        yield ReportFigure(figure, table.caption(key), pictures["svg"], pictures["png"], rows, *told)
+        yield ReportFigure(
+            figure,
+            table.caption(key),
+            pictures["svg"],
+            pictures["png"],
+            rows,
+            notes(figure, whole),
+            warnings(figure, whole),
+        )
 
 
 def _table(root: Path, figure: FigureConfig, known: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import covariance_of, read_moments
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import image_shape
 from leakbound.config.settings import Name

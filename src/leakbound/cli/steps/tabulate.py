@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Line, Name, Names
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.paths import output

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.settings import JobSettings
+from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.theory import TheoryConfig
 from leakbound.jobs.job import Job, Step, new_job

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
-from leakbound.cli.inputs import check_passing, covariance_of, device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.settings import TrainingSettings
-from leakbound.cli.steps.live import LiveOption, PresetOption, watching
+from leakbound.cli.inputs import (
+    check_passing,
+    covariance_of,
+    device_name,
+    read_channel,
+    read_dataset,
+    remove_checkpoints,
+    write_provenance,
+)
+from leakbound.cli.job_settings import TrainingSettings
+from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.jobs.job import Job, Step, new_job
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.runs import Run
@@ -43,9 +51,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """All that a training depends on beside files."""
-    own = {"rounds": run.rounds, "replicas": run.replicas, "rates": table.rates[run.slug]}
-    return {**training_settings(table, run, _KEPT), **own}
+    """All that a training depends on in addition to files."""
+    return training_settings(table, run) | {"replicas": run.replicas, "rates": table.rates[run.slug]}
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
@@ -72,12 +79,12 @@ def train(
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
-    """Train all replicas of a run; a killed job resumes from the checkpoint beside its outputs.
+    """Train all replicas of a run; a killed job resumes from the checkpoint next to its outputs.
 
     Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
     replica's validation records choose, or of all candidates, at the end or at all lengths.
     """
-    from leakbound.training.statement import leakage_so_far, statement
+    from leakbound.training.leakage_statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
 
     found, source = read_channel(channel, spectrum)
@@ -108,12 +115,11 @@ def train(
         outputs={"weights": storage.check(weights)},
         **statement(request, result.events, source, covariance_of(channel) if channel else None),
     )
-    for path in weights.parent.glob("checkpoint-*.pt"):
-        path.unlink()
+    remove_checkpoints(weights)
 
 
-def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, Any]:
-    """Plain values that a training of a run depends on; ``kept`` are the settings of training that count."""
+def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
+    """Plain values that a training of a run depends on, without the number of replicas."""
     config, defense = table.config, table.defense_of(run)
     return {
         "dataset": run.dataset,
@@ -126,12 +132,13 @@ def training_settings(table: RunTable, run: Run, kept: set[str]) -> dict[str, An
         **table.noise_settings(defense),
         **table.recipe_settings(run),
         "device": config.device_of("train"),
-        "training": config.training.model_dump(mode="json", include=kept),
+        "training": config.training.model_dump(mode="json", include=_KEPT),
+        "rounds": run.rounds,
     }
 
 
 def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
-    """Things that the training of a run looks up, as :func:`leakbound.jobs.job.new_job` takes them."""
+    """Names that the training of a run looks up, as :func:`leakbound.jobs.job.new_job` takes them."""
     defense = table.config.defense(run.defense)
     return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
 

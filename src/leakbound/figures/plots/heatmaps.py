@@ -1,7 +1,8 @@
-"""Heatmaps that print their numbers, with the controls beside them."""
+"""Heatmaps that print their numbers, with controls next to them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from leakbound.figures.plots.plotting import canvas, colorbar, plot
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
+    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
 _CELL = 0.54
@@ -26,7 +27,7 @@ _LINE = 0.36
 _TALL = 0.44  # with numbers above and below
 _MAP = "cividis"  # readable in grey and with colour blindness
 _UNDER, _OVER = "#dcb4cf", "#ffffff"
-"""Colours of controls below and above all cells: the bar ends where the cells do, so that these can be told apart."""
+"""Colours of controls below and above all cells: the bar ends where the cells do, so that these are distinct."""
 
 
 class HeatmapOptions(Settings):
@@ -48,12 +49,31 @@ class HeatmapOptions(Settings):
     """Decimals printed."""
 
 
+@dataclass(frozen=True)
+class _Scale:
+    """Colours of cells, with extra colours for values outside of the cells' range."""
+
+    low: float
+    high: float
+    norm: Normalize
+    colors: Colormap
+
+    def is_light(self, value: float) -> bool:
+        """Tell whether the colour of a value is light, by its luminance."""
+        red, green, blue, _ = self.colors(self.norm(value))
+        return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45)
+
+    def extend(self, values: list[float]) -> str:
+        """Decide at which ends the colour bar has an arrow, because a value lies beyond them."""
+        below = any(value < self.low for value in values)
+        above = any(value > self.high for value in values)
+        return {(True, True): "both", (True, False): "min", (False, True): "max"}.get((below, above), "neither")
+
+
 @plot(HeatmapOptions)
 def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     """Draw heatmaps of defenses by levels, one under the other for each dataset and model."""
-    from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm, Normalize
 
     require(rows, "defense", "level", "value")
     levelled = select(rows, options.where).dropna(subset="level")
@@ -61,65 +81,86 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         raise EmptySelectionError("no row has a level")
     levels = sorted(float(level) for level in levelled["level"].unique())
     names = style.ordered(levelled["defense"])
-    constants = {
-        label: found for label, where in options.constants.items() if len(found := select_or_nothing(rows, where))
-    }
+    constants = {label: select_or_nothing(rows, where) for label, where in options.constants.items()}
+    constants = {label: chosen for label, chosen in constants.items() if len(chosen)}
     settings = _settings(levelled)
-    wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
     titled = 0.2 if len(settings) > 1 else 0.0
-    figure = canvas(
-        wide, 0.55 + len(settings) * (titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names))
-    )
+    wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
+    tall = titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names)
+    figure = canvas(wide, 0.55 + len(settings) * tall)
     grid = figure.subplots(len(settings), 1, sharex=True, squeeze=False)[:, 0]
-    means = levelled.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
-    bounds = float(means.min()), float(means.max())
-    norm = LogNorm(*bounds) if options.log and bounds[0] > 0 else Normalize(*bounds)
-    colors = colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER)
-    beyond = {"min": False, "max": False}
-    positions = [*map(float, range(len(levels))), *(len(levels) + 0.25 + j for j in range(len(constants)))]
+    scale = _scale(levelled, options)
+    places = [*map(float, range(len(levels))), *(len(levels) + 0.25 + j for j in range(len(constants)))]
+    beside: list[float] = []
     for axes, (title, where) in zip(grid, settings.items(), strict=True):
-        cells = _grid(select(levelled, where), names, levels)
-        above, below = (
-            _grid(rows.iloc[:0] if small is None else select_or_nothing(rows, {**where, **small}), names, levels)
-            for small in (options.beside, options.floor)
-        )
-        sides = [select_or_nothing(found, where)["value"].mean() for found in constants.values()]
-        beyond["min"] |= any(value < bounds[0] for value in sides)
-        beyond["max"] |= any(value > bounds[1] for value in sides)
-        for x, column in zip(positions, [*cells.T, *(np.array([value]) for value in sides)], strict=True):
-            edges = np.linspace(-0.5, len(names) - 0.5, len(column) + 1)
-            cells_of = axes.pcolormesh([x - 0.5, x + 0.5], edges, column[:, None], norm=norm, cmap=colors)
-            cells_of.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
-        for i, j in product(range(len(names)), range(len(levels))):
-            small = above[i, j], below[i, j]
-            _number(axes, float(j), float(i), cells[i, j], small, norm, options.digits)
-        for x, value in zip(positions[len(levels) :], sides, strict=True):
-            _number(axes, x, (len(names) - 1) / 2, value, (np.nan, np.nan), norm, options.digits)
-        axes.set_xticks(positions, [*(f"{level:g}" for level in levels), *constants])
+        small = [
+            _grid(_small(rows, where, conditions), names, levels) for conditions in (options.beside, options.floor)
+        ]
+        sides = [select_or_nothing(chosen, where)["value"].mean() for chosen in constants.values()]
+        beside += sides
+        _cells(axes, _grid(select(levelled, where), names, levels), small, scale, options.digits)
+        for place, value in zip(places[len(levels) :], sides, strict=True):
+            _side(axes, place, value, len(names), scale, options.digits)
+        axes.set_xticks(places, [*(f"{level:g}" for level in levels), *constants])
         axes.set_yticks(range(len(names)), [style.look(name).label for name in names])
-        axes.set(xlim=(-0.5, positions[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
+        axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
         bare(axes)
         if titled:
             axes.set_title(title, pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level"))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
-    extend = "both" if all(beyond.values()) else next((end for end in beyond if beyond[end]), "neither")
+    extend = scale.extend(beside)
     shape: dict[str, Any] = {"aspect": 10 + 4 * len(settings), "pad": 0.02, "extend": extend}
-    bar = colorbar(figure, ScalarMappable(norm, colors), label, ax=list(grid), **shape)
+    bar = colorbar(figure, ScalarMappable(scale.norm, scale.colors), label, ax=list(grid), **shape)
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
     return figure
 
 
+def _scale(rows: pd.DataFrame, options: HeatmapOptions) -> _Scale:
+    """Make the colours that span the means of some rows."""
+    from matplotlib import colormaps
+    from matplotlib.colors import LogNorm, Normalize
+
+    means = rows.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
+    low, high = float(means.min()), float(means.max())
+    norm = LogNorm(low, high) if options.log and low > 0 else Normalize(low, high)
+    return _Scale(low, high, norm, colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
+
+
+def _small(rows: pd.DataFrame, where: Conditions, conditions: Conditions | None) -> pd.DataFrame:
+    """Choose the rows of small numbers in one panel, none without conditions."""
+    return rows.iloc[:0] if conditions is None else select_or_nothing(rows, {**where, **conditions})
+
+
+def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale, digits: int) -> None:
+    """Draw the cells of one panel, with small numbers above and below their own."""
+    edges = np.linspace(-0.5, len(cells) - 0.5, len(cells) + 1)
+    for place, column in enumerate(cells.T):
+        drawn = axes.pcolormesh([place - 0.5, place + 0.5], edges, column[:, None], norm=scale.norm, cmap=scale.colors)
+        drawn.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
+    for (row, place), value in np.ndenumerate(cells):
+        around = (float(small[0][row, place]), float(small[1][row, place]))
+        _number(axes, float(place), float(row), value, around, scale, digits)
+
+
+def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digits: int) -> None:
+    """Draw a control that has no level as one framed cell over all rows."""
+    ends = [-0.5, rows - 0.5]
+    drawn = axes.pcolormesh([place - 0.5, place + 0.5], ends, [[value]], norm=scale.norm, cmap=scale.colors)
+    drawn.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
+    _number(axes, place, (rows - 1) / 2, value, (np.nan, np.nan), scale, digits)
+
+
 def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Title of each panel to its dataset and model; models are named where there are several."""
+    """Map the title of each panel to its dataset and model. Models are named where there are several."""
     datasets, models = (style.ordered(rows[column], style.NAMES) for column in ("dataset", "model"))
-    found = {}
+    panels = {}
     for dataset, model in product(datasets, models):
         where = {"dataset": dataset, "model": model}
         if len(select_or_nothing(rows, where)):
             names = [style.written(dataset), style.written(model) if len(models) > 1 else ""]
-            found[", ".join(name for name in names if name)] = where
-    return found
+            panels[", ".join(name for name in names if name)] = where
+    return panels
 
 
 def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarray:
@@ -129,22 +170,18 @@ def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarr
 
 
 def _number(
-    axes: Axes, x: float, y: float, value: float, small: tuple[float, float], norm: Normalize, digits: int
+    axes: Axes, x: float, y: float, value: float, small: tuple[float, float], scale: _Scale, digits: int
 ) -> None:
     """Print a cell's number, and small ones above and below it, in black or white by the cell's luminance."""
-    from matplotlib import colormaps
-
     if not np.isfinite(value):
         axes.text(x, y, "–", ha="center", va="center", color=style.CONTROL_COLOR)
         return
-    mapped = colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER)(norm(value))
-    light = 0.2126 * mapped[0] + 0.7152 * mapped[1] + 0.0722 * mapped[2] > 0.45
-    note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if light else "white"}
+    note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if scale.is_light(value) else "white"}
     shift = 0.14 * (int(np.isfinite(small[1])) - int(np.isfinite(small[0])))
     axes.text(x, y - shift, _written(value, digits), size=7.5, **note)
-    for one, offset in zip(small, (-0.3, 0.3), strict=True):
-        if np.isfinite(one):
-            axes.text(x, y + offset, _written(one, digits), size=5.5, **note)
+    for number, offset in zip(small, (-0.3, 0.3), strict=True):
+        if np.isfinite(number):
+            axes.text(x, y + offset, _written(number, digits), size=5.5, **note)
 
 
 def _written(value: float, digits: int) -> str:

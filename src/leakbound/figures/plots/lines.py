@@ -14,7 +14,17 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import MOST_AT_ENDS, Panel, end_labels, handle, legend, level_axis, log_y, panels
+from leakbound.figures.plots.panels import (
+    MOST_AT_ENDS,
+    Panel,
+    Panels,
+    end_labels,
+    handle,
+    legend,
+    level_axis,
+    log_y,
+    panels,
+)
 from leakbound.figures.plots.plotting import plot
 from leakbound.figures.plots.series import (
     DASHES,
@@ -45,8 +55,8 @@ class LevelsOptions(Settings):
     x: str = "level"
     """Column along x, e.g. ``level``, ``rounds`` or ``batch_size``."""
     series: Columns = ("defense",)
-    """Columns that tell lines apart; the first that varies gives colour and marker. Models that are none of them have a
-    row of panels each."""
+    """Columns that distinguish lines; the first that varies gives colour and marker. Models that are none of them have
+    a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows drawn as lines; the others are for the controls."""
     rows: dict[str, Conditions] = Field(default_factory=dict)
@@ -89,68 +99,126 @@ class _Extent(NamedTuple):
 @plot(LevelsOptions)
 def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     """Draw lines over levels."""
-    import pandas as pd
-
     columns = tuple(dict.fromkeys((*options.series, "model"))) if options.rows else options.series
     require(rows, options.x, "value", *columns)
     names: dict[float, str] = {}
     if options.even_x:
-        values = sorted(float(value) for value in rows[options.x].dropna().unique())
-        rows = rows.assign(**{options.x: rows[options.x].map({value: float(n) for n, value in enumerate(values)})})
-        names = {float(n): f"{value:g}" for n, value in enumerate(values)}
+        rows, names = _evenly_spaced(rows, options.x)
+    lines = _rows_of_lines(rows, options)
+    made = panels(lines, series=columns, quantities=options.rows, share_y=options.share_y)
+    series = series_of(lines, columns)
+    if lines[options.x].nunique() == 1 < len(series):
+        lines, names, options = _side_by_side(lines, series, names, options)
+    extents: dict[Axes, list[_Extent]] = {}
+    ends: dict[str, _Extent] = {}
+    controls: dict[str, _Extent] = {}
+    for panel in made.shown:
+        curves = _curves(panel.axes, panel.of(lines), series, options)
+        references = _controls(panel, rows, lines, series, options)
+        extents[panel.axes] = [*curves.values(), *references.values()]
+        ends |= curves
+        controls |= references
+    for axes in extents:
+        _fit(axes, extents, options)
+    for panel in made.shown:
+        placed = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
+        _ticks(made.figure, panel.axes, placed[options.x], names, options)
+    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines)))
+    _name_lines(made, lines, series, ends, controls, options)
+    return made.figure
+
+
+def _evenly_spaced(rows: pd.DataFrame, x: str) -> tuple[pd.DataFrame, dict[float, str]]:
+    """Put the values along x at 0, 1, ... and return the rows with the name of each place."""
+    values = sorted(float(value) for value in rows[x].dropna().unique())
+    places = {value: float(place) for place, value in enumerate(values)}
+    return rows.assign(**{x: rows[x].map(places)}), {place: f"{value:g}" for value, place in places.items()}
+
+
+def _rows_of_lines(rows: pd.DataFrame, options: LevelsOptions) -> pd.DataFrame:
+    """Choose the rows that are drawn as lines.
+
+    Raises:
+        EmptySelectionError: If there are none.
+    """
+    import pandas as pd
+
     lines = select(rows, options.where).dropna(subset=options.x)
     if options.rows:
         lines = pd.concat([select_or_nothing(lines, where) for where in options.rows.values()])
     if lines.empty:
         raise EmptySelectionError(f"no row has a value of {options.x} to draw along x")
-    made = panels(lines, series=columns, quantities=options.rows, share_y=options.share_y)
-    known = series_of(lines, columns)
-    single = lines[options.x].nunique() == 1 < len(known)  # points of one level stand side by side, each with its name
-    if single:
-        level = f"{options.x_label or style.axis_label(options.x)}: {names.get(0.0) or f'{lines[options.x].iloc[0]:g}'}"
-        options = options.model_copy(update={"x_label": level})
-        names = {float(n): textwrap.fill(one.look.label, _NAME, break_long_words=False) for n, one in enumerate(known)}
-        lines = pd.concat([one.of(lines).assign(**{options.x: float(n)}) for n, one in enumerate(known)])
-    controls: dict[str, _Extent] = {}
-    extents: dict[Axes, list[_Extent]] = {}
-    ends: dict[str, _Extent] = {}
-    for panel in made.shown:
-        own = panel.of(lines)
-        drawn = {one.look.label: _line(panel.axes, one.of(own), one, options) for one in known if len(one.of(own))}
-        found = _controls(panel, rows, lines, known, options)
-        extents[panel.axes] = [*drawn.values(), *found.values()]
-        controls |= found
-        ends |= drawn
-    for axes, shown in extents.items():
-        shared = axes.get_shared_y_axes().get_siblings(axes)
-        _limits(axes, [extent for other in shared for extent in extents.get(other, [])], options)
-        for place, middle, color in ((*point, one.color) for one in shown for point in one.around):
-            mark_leaving(axes, Middle(place, place, place, few=False), middle, color)
-    for panel in made.shown:
-        placed = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
-        places = sorted(float(value) for value in placed[options.x].unique())
-        written = [names[place] for place in places] if names else None
-        level_axis(made.figure, panel.axes, places, False if names else options.log_x, written)
-        if names:
-            panel.axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
-    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines)))
-    budgets = [epsilons(one.of(lines), options.x) if "defense" in one.values else "" for one in known]
+    return lines
+
+
+def _side_by_side(
+    lines: pd.DataFrame, series: list[Series], names: dict[float, str], options: LevelsOptions
+) -> tuple[pd.DataFrame, dict[float, str], LevelsOptions]:
+    """Give each series a place of its own where all have one and the same level, with its name under it."""
+    import pandas as pd
+
+    level = names.get(0.0) or f"{lines[options.x].iloc[0]:g}"
+    label = f"{options.x_label or style.axis_label(options.x)}: {level}"
+    wrapped = [textwrap.fill(member.look.label, _NAME, break_long_words=False) for member in series]
+    placed = [member.of(lines).assign(**{options.x: float(place)}) for place, member in enumerate(series)]
+    named = {float(place): name for place, name in enumerate(wrapped)}
+    return pd.concat(placed), named, options.model_copy(update={"x_label": label})
+
+
+def _fit(axes: Axes, extents: dict[Axes, list[_Extent]], options: LevelsOptions) -> None:
+    """Set the limits of y by all panels that share them, and mark what lies beyond."""
+    siblings = axes.get_shared_y_axes().get_siblings(axes)
+    _limits(axes, [extent for other in siblings for extent in extents.get(other, [])], options)
+    for extent in extents[axes]:
+        for place, middle in extent.around:
+            mark_leaving(axes, Middle(place, place, place, few=False), middle, extent.color)
+
+
+def _ticks(figure: Figure, axes: Axes, x: pd.Series, names: dict[float, str], options: LevelsOptions) -> None:
+    """Set the ticks of x: names where places have some, else the values."""
+    places = sorted(float(value) for value in x.unique())
+    if not names:
+        level_axis(figure, axes, places, options.log_x)
+        return
+    level_axis(figure, axes, places, False, [names[place] for place in places])
+    axes.set_xlim(min(names) - 0.3, max(names) + 0.3)
+
+
+def _name_lines(
+    made: Panels,
+    lines: pd.DataFrame,
+    series: list[Series],
+    ends: dict[str, _Extent],
+    controls: dict[str, _Extent],
+    options: LevelsOptions,
+) -> None:
+    """Name lines and controls: at their ends in a single panel with few of them, else in the legend."""
+    budgets = [epsilons(member.of(lines), options.x) if "defense" in member.values else "" for member in series]
     entries = [
-        handle(explained(one.look.label, (), budget), **one.look.line())
-        for one, budget in zip(known, budgets, strict=True)
+        handle(explained(member.look.label, (), budget), **member.look.line())
+        for member, budget in zip(series, budgets, strict=True)
     ]
     # Control lines may be one for each model: then no name at their end tells which they are.
     if made.single and not (options.controls and lines["model"].nunique() > 1):
         at_ends = len(ends) > 1 and len(ends) + len(controls) <= MOST_AT_ENDS and not any(budgets)
         legend(made.figure, entries if (len(entries) > 1 and not at_ends) or any(budgets) else [])
         named = {**ends, **controls} if at_ends else controls
-        end_labels(made.figure, made.axes[0, 0], [(one.end, name, one.color) for name, one in named.items()])
-        return made.figure
+        end_labels(made.figure, made.axes[0, 0], [(line.end, name, line.color) for name, line in named.items()])
+        return
     dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
     grey: dict[str, Any] = {"color": style.CONTROL_COLOR, "lw": 1.0}
     entries += [handle(label, ls=(0, dashes.get(label, _CHANCE_DASHES)), **grey) for label in controls]
     legend(made.figure, entries)
-    return made.figure
+
+
+def _curves(axes: Axes, rows: pd.DataFrame, series: list[Series], options: LevelsOptions) -> dict[str, _Extent]:
+    """Draw the lines of one panel and return the extent of each by its name."""
+    drawn = {}
+    for member in series:
+        chosen = member.of(rows)
+        if len(chosen):
+            drawn[member.look.label] = _line(axes, chosen, member, options)
+    return drawn
 
 
 def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
@@ -160,7 +228,7 @@ def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
             axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
-    around = [(place, Middle(*found)) for place, *found in line.itertuples(index=False)]
+    around = [(place, Middle(*ends)) for place, *ends in line.itertuples(index=False)]
     return _Extent(rows["value"].tolist(), line["middle"].iloc[-1], around, series.look.color)
 
 
@@ -172,14 +240,16 @@ def _controls(
     places = sorted(float(value) for value in lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
     for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
-        own = select_or_nothing(rows, control.where)
-        if own.empty:
+        chosen = select_or_nothing(rows, control.where)
+        if chosen.empty:
             continue
-        means = own.groupby("model")["value"].agg(options.center).to_numpy()
-        drawings = [(style.CONTROL_COLOR, own)]
-        if not _level(means) and any("model" in one.values for one in series):
-            colors = {one.values["model"]: one.look.color for one in series}
-            drawings = [(colors.get(str(model), style.CONTROL_COLOR), group) for model, group in own.groupby("model")]
+        means = chosen.groupby("model")["value"].agg(options.center).to_numpy()
+        drawings = [(style.CONTROL_COLOR, chosen)]
+        if not _level(means) and any("model" in member.values for member in series):
+            colors = {member.values["model"]: member.look.color for member in series}
+            drawings = [
+                (colors.get(str(model), style.CONTROL_COLOR), group) for model, group in chosen.groupby("model")
+            ]
         spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
         heights = [height for span in spans for height in span]
         drawn[control.label] = _Extent(heights, heights[-1])
@@ -192,7 +262,7 @@ def _controls(
 def _control(
     axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], options: LevelsOptions
 ) -> np.ndarray:
-    """Draw one control line: place by place where it varies along x, else straight across; returns its heights."""
+    """Draw one control line: place by place where it varies along x, else straight across. Return its heights."""
     means = rows.dropna(subset=options.x).groupby(options.x)["value"].agg(options.center)
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)

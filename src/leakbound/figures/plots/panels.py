@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Panel:
     quantity: str = ""
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Those rows that belong into the panel, maybe none."""
+        """Choose the rows that belong into the panel, maybe none."""
         return select_or_nothing(rows, self.where)
 
 
@@ -44,7 +44,7 @@ class Panel:
 class Panels:
     """A figure with all its axes, the panels that have rows, labels of explicit rows, and each row's name at its right.
 
-    There are no ``y_labels`` if all panels show one quantity; names at the right may be empty.
+    There are no ``y_labels`` if all panels show one quantity. Names at the right may be empty.
     """
 
     figure: Figure
@@ -86,65 +86,82 @@ def panels(
     share_y: bool,
     height: float = style.HEIGHT,
 ) -> Panels:
-    """Empty panels for rows that are to be drawn.
+    """Lay out empty panels for rows.
 
-    Datasets have a column each. Models have a row each unless they are series; explicit quantities take their place.
+    Datasets have a column each. Models have a row each unless they are series. Explicit quantities take their place.
     A single row of panels is broken after two, so that each has room.
 
     Args:
         drawn: Table with the columns dataset and model.
-        series: Columns that tell lines of one panel apart.
-        quantities: Label of a row of panels to its conditions; None or empty if there is but one quantity.
+        series: Columns that distinguish lines of one panel.
+        quantities: Label of a row of panels to its conditions. None or empty for a single quantity.
         share_x: True if all panels share their x axis.
         share_y: True if panels share their y axis: all of them, or those of one row where rows are quantities.
-        height: Inches of a row of a single panel; several are drawn smaller.
+        height: Inches of a row of a single panel. Several are drawn smaller.
     """
-    datasets, models = (style.ordered(drawn[column], style.NAMES) for column in ("dataset", "model"))
-    labels = list(quantities or ())
-    if quantities:
-        lines = [(conditions, "") for conditions in quantities.values()]
-    elif "model" in series or len(models) == 1:
-        lines = [({}, "")]
-    else:
-        lines = [({"model": model}, style.written(model)) for model in models]
-    broken = len(lines) == 1 and len(datasets) > _MOST_IN_A_ROW
-    shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(lines), len(datasets))
-    single = shape == (1, 1)
+    datasets = style.ordered(drawn["dataset"], style.NAMES)
+    rows = _rows_of_panels(drawn, series, quantities)
+    broken = len(rows) == 1 and len(datasets) > _MOST_IN_A_ROW
+    shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(rows), len(datasets))
     wide = style.ONE_COLUMN if shape[1] <= _MOST_IN_A_ROW else style.TWO_COLUMNS
-    tall = height if single else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
+    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
     figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(*shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False)
+    labels = list(quantities or ())
     shown = []
-    wanted = [{"dataset": dataset, **conditions} for conditions, _ in lines for dataset in datasets]
-    for index, (cell, where) in enumerate(zip_longest(axes.flat, wanted)):
-        if where is None or select_or_nothing(drawn, where).empty:
+    for index, (cell, (row, dataset)) in enumerate(zip(axes.flat, product(rows, datasets), strict=False)):
+        where = {"dataset": dataset, **row.where}
+        if select_or_nothing(drawn, where).empty:
             cell.set_visible(False)
             continue
         titled = len(datasets) > 1 and (broken or index < len(datasets))
-        quantity = labels[index // len(datasets)] if labels else ""
-        shown.append(Panel(cell, where, style.written(where["dataset"]) if titled else "", quantity))
-    right = [""] * shape[0] if broken else [name for _, name in lines]
+        shown.append(Panel(cell, where, style.written(dataset) if titled else "", row.label))
+    for cell in axes.flat[len(rows) * len(datasets) :]:
+        cell.set_visible(False)
+    right = [""] * shape[0] if broken else [row.name for row in rows]
     return Panels(figure, axes, shown, labels, right)
 
 
+class _Row(NamedTuple):
+    """Conditions of a row of panels, its name at the right, and the label of its y axis."""
+
+    where: Conditions
+    name: str = ""
+    label: str = ""
+
+
+def _rows_of_panels(drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None) -> list[_Row]:
+    """Rows of panels: one for each explicit quantity, else for each model that is no series."""
+    models = style.ordered(drawn["model"], style.NAMES)
+    if quantities:
+        return [_Row(conditions, label=label) for label, conditions in quantities.items()]
+    if "model" in series or len(models) == 1:
+        return [_Row({})]
+    return [_Row({"model": model}, style.written(model)) for model in models]
+
+
 def handle(label: str, **appearance: Any) -> Line2D:
-    """Entry of a legend."""
+    """Make an entry of a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **appearance)
 
 
-def handles(looks: Iterable[style.Look]) -> list[Any]:
-    """Entries of a legend for some series."""
-    return [handle(look.label, **look.line()) for look in looks]
+def handles(styles: Iterable[style.SeriesStyle]) -> list[Any]:
+    """Make the entries of a legend for several series."""
+    return [handle(appearance.label, **appearance.line()) for appearance in styles]
 
 
 def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
-    """One legend below all panels, in as many columns as fit; the figure grows by it, so panels keep their size.
+    """Add one legend below all panels, in as many columns as fit. The figure grows, so that panels keep their size.
 
-    Call it last: the common label of the x axes, which would lie on the legend, is moved to its head. A note stands
-    there too.
+    Call it last: the common label of the x axes, which would lie on the legend, is moved to its head.
+
+    Args:
+        figure: The figure.
+        handles: Entries. Without any there is no legend.
+        note: Sentence at the head of the legend.
     """
     if not handles:
         return
@@ -158,7 +175,7 @@ def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
 
 
 def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Names of lines at their right ends, outside of the data and apart from each other.
+    """Write names of lines at their right ends, outside of the data and apart from each other.
 
     Args:
         figure: The figure.
@@ -218,9 +235,14 @@ def log_y(axes: Axes) -> None:
 def level_axis(
     figure: Figure, axes: Axes, levels: Sequence[float], log: bool | None, names: Sequence[str] | None = None
 ) -> None:
-    """Ticks at the levels themselves, which ascend, as many as there is room for.
+    """Set ticks at the levels themselves, as many as there is room for.
 
-    Without ``log`` the axis is logarithmic where levels span a factor of three; ``names`` stand in place of numbers.
+    Args:
+        figure: The figure.
+        axes: One of its panels.
+        levels: Levels in ascending order.
+        log: True for a logarithmic axis. None for one where levels span a factor of three.
+        names: Names of the levels, in place of their numbers.
     """
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 

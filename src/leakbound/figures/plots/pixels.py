@@ -76,18 +76,20 @@ def _block(
     axes: Axes, name: str, clean: pd.DataFrame, pixels: pd.DataFrame, rows: pd.DataFrame, options: ImageGridOptions
 ) -> None:
     """Draw the pictures of one defense as one image with white gaps."""
-    own = pixels[pixels["defense"] == name]
-    levels = sorted(own["level"].unique())
+    noisy = pixels[pixels["defense"] == name]
+    levels = sorted(noisy["level"].unique())
     columns = [] if clean.empty else [_pictures(clean)]
-    columns += [_pictures(own[own["level"] == level]) for level in levels]
+    columns += [_pictures(noisy[noisy["level"] == level]) for level in levels]
     width = columns[0].shape[2]
     padded = [np.pad(column, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=1.0) for column in columns]
     canvas = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)[:-_GAP, :-_GAP]
     axes.imshow(np.repeat(canvas, 3, axis=2) if canvas.shape[2] == 1 else canvas, interpolation="none")
     labels = ["" if clean.empty else "clean"] * (not clean.empty)
     for level in levels:
-        found = rows[(rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == options.similarity)]
-        under = f"\n{found['value'].mean():.2f}" if options.similarity and len(found) else ""
+        similarities = rows[
+            (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == options.similarity)
+        ]
+        under = f"\n{similarities['value'].mean():.2f}" if options.similarity and len(similarities) else ""
         labels.append(f"{level:g}{under}")
     axes.set_xticks([(width + _GAP) * index + width / 2 for index in range(len(columns))], labels)
     axes.set_yticks([])

@@ -62,7 +62,7 @@ class PlaneOptions(Settings):
     along: Literal["level", "rounds", "batch_size"] = "level"
     """Column along which the points of a line are connected, and whose values name them."""
     series: Columns = ("defense",)
-    """Columns that tell lines apart; models that are none of them have a row of panels each."""
+    """Columns that distinguish lines; models that are none of them have a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows that count at all."""
     x_label: str | None = None
@@ -79,7 +79,7 @@ class PlaneOptions(Settings):
 
 @dataclass(frozen=True)
 class _Note:
-    """A point and the name of its level; the ends of a line are always named, the others where there is room."""
+    """A point and the name of its level. The ends of a line are always named, the others where there is room."""
 
     x: float
     y: float
@@ -92,7 +92,7 @@ class _Note:
 def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
-    Up to three lines in one panel have the names of their levels beside their points. Of more, names would cover each
+    Up to three lines in one panel have the names of their levels next to their points. Of more, names would cover each
     other: there points darken and grow from the strongest to the weakest protection, and the legend has the levels.
     Each point is named by its run in the SVG.
     """
@@ -100,26 +100,30 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     rows = select(rows, options.where)
     points, replicas = _points(rows, options), _replicas(rows, options)
     lines = points[points["defense"] != "none"]
-    known = series_of(lines, options.series) if len(lines) else []
+    series = series_of(lines, options.series) if len(lines) else []
     made = panels(points, series=options.series, share_x=False, share_y=False, height=3.0)
-    named = len(known) <= _MOST_NAMED and (len(known) == 1 or made.axes.size <= 2)
+    named = len(series) <= _MOST_NAMED and (len(series) == 1 or made.axes.size <= 2)
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
-        own = panel.of(points)
-        undefended = own[own["defense"] == "none"]
-        start = _references(panel.axes, undefended, panel.of(rows), known, options)
-        for defense, few in panel.of(replicas).groupby("defense"):
-            looks = [one.look for one in known if one.values.get("defense") == defense]
-            dots_of(panel.axes, few[["x", "y"]].itertuples(index=False), (looks or [style.look(str(defense))])[0])
-        notes = [note for one in known for note in _series(panel.axes, one.of(panel.of(lines)), one, named, options)]
+        shown = panel.of(points)
+        undefended = shown[shown["defense"] == "none"]
+        start = _references(panel.axes, undefended, panel.of(rows), series, options)
+        for defense, group in panel.of(replicas).groupby("defense"):
+            styles = [member.look for member in series if member.values.get("defense") == defense]
+            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), (styles or [style.look(str(defense))])[0])
+        notes = [
+            note
+            for member in series
+            for note in _series(panel.axes, member.of(panel.of(lines)), member, named, options)
+        ]
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
-        _limits(panel.axes, own, start)
-        for one in known:
-            for point in one.of(panel.of(lines)).to_dict("records"):
-                mark_leaving(panel.axes, *_around(point), one.look.color)
+        _limits(panel.axes, shown, start)
+        for member in series:
+            for point in member.of(panel.of(lines)).to_dict("records"):
+                mark_leaving(panel.axes, *_around(point), member.look.color)
     made.label(*_labels(rows, options))
-    legend(made.figure, _handles(points, lines, known, named, options), "" if named else _SHADES)
+    legend(made.figure, _handles(points, lines, series, named, options), "" if named else _SHADES)
     made.figure.draw_without_rendering()
     for axes, written in waiting:
         _name_levels(axes, made.figure.get_size_inches()[0], written)
@@ -127,17 +131,17 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
 
 
 def _handles(
-    points: pd.DataFrame, lines: pd.DataFrame, known: list[Series], named: bool, options: PlaneOptions
+    points: pd.DataFrame, lines: pd.DataFrame, series: list[Series], named: bool, options: PlaneOptions
 ) -> list[Any]:
     """Legend: the lines, with their levels where points have no names, and the marks that help reading."""
     handles: list[Any] = []
-    for one in known:
-        own = one.of(lines)
-        grows = _grows(own, options)
-        values = sorted(own[options.along].dropna().unique(), reverse=grows)
-        texts = [] if named else [_text(str(own["defense"].iloc[0]), float(value), options) for value in values]
-        label = explained(one.look.label, texts, epsilons(own, options.along, descending=grows))
-        handles.append(handle(label, **one.look.line()))
+    for member in series:
+        chosen = member.of(lines)
+        grows = _grows(chosen, options)
+        values = sorted(chosen[options.along].dropna().unique(), reverse=grows)
+        texts = [] if named else [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
+        label = explained(member.look.label, texts, epsilons(chosen, options.along, descending=grows))
+        handles.append(handle(label, **member.look.line()))
     if (points["defense"] == "none").any():
         handles.append(handle("undefended", color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2))))
     if options.start is not None:
@@ -167,7 +171,7 @@ def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
 
 
 def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The points of a plane in words, for those who read it by pointing, by ear or as a table.
+    """List the points of a plane in words, for readers who point at it, listen to it, or read a table.
 
     Args:
         rows: Rows of the figure.
@@ -196,10 +200,10 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
 
 def _written(middle: Middle) -> str:
     """A middle with its interval, or with the range of few replicas."""
-    value, low, high, few = middle
+    value, low, high, is_range = middle
     if low == high:
         return f"{value:.4g}"
-    return f"{value:.4g} ({low:.4g} to {high:.4g})" if few else f"{value:.4g} [{low:.4g}, {high:.4g}]"
+    return f"{value:.4g} ({low:.4g} to {high:.4g})" if is_range else f"{value:.4g} [{low:.4g}, {high:.4g}]"
 
 
 def _around(point: Mapping[Any, Any]) -> tuple[Middle, Middle]:
@@ -236,13 +240,13 @@ def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
         select(rows, where)[[*keys, "value"]].rename(columns={"value": name})
         for name, where in (("x", options.x), ("y", options.y))
     )
-    found = x.merge(y, on=keys)
-    count = found.groupby("run")["replica"].transform("size")
-    return found[(count > 1) & (count < FEWEST)]
+    both = x.merge(y, on=keys)
+    count = both.groupby("run")["replica"].transform("size")
+    return both[(count > 1) & (count < FEWEST)]
 
 
 def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions) -> list[_Note]:
-    """Draw one line; returns its points with their names."""
+    """Draw one line and return its points with their names."""
     if points.empty:
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
@@ -282,10 +286,10 @@ def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> Non
 
 
 def _references(
-    axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, known: list[Series], options: PlaneOptions
+    axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, series: list[Series], options: PlaneOptions
 ) -> float:
-    """Grey marks: the undefended runs, the attack's start, the diagonal; returns where the start is, NaN if nowhere."""
-    colors = {one.values["model"]: one.look.color for one in known if "model" in one.values}
+    """Draw the undefended runs, the attack's start and the diagonal. Return where the start is, NaN without one."""
+    colors = {member.values["model"]: member.look.color for member in series if "model" in member.values}
     for model, points in undefended.groupby("model"):
         color = colors.get(str(model), style.CONTROL_COLOR)
         dashed: dict[str, Any] = {"color": color, "lw": 0.8, "ls": (0, (5, 2))}
@@ -318,7 +322,7 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
-    """Write levels beside their points, the ends first, where they cover least of the other points and names.
+    """Write levels next to their points, the ends first, where they cover least of the other points and names.
 
     A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are points.
     """

@@ -31,14 +31,18 @@ class NoOptions(Settings):
 
 @dataclass(frozen=True)
 class Plot(Generic[T]):
-    """A plot with its declared options; called with rows and plain options."""
+    """A plot with its declared options. It is called with rows and plain options."""
 
     name: str
     settings: type[T]
     render: Callable[[pd.DataFrame, T], Figure]
 
     def check(self, options: Mapping[str, Any]) -> T:
-        """The options, or a ConfigError with every mistake in them."""
+        """Check options.
+
+        Raises:
+            ConfigError: With every mistake in them.
+        """
         return parse(self.settings, dict(options), f"plot {self.name}: options")
 
     def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any]) -> Figure:
@@ -60,26 +64,30 @@ class Plot(Generic[T]):
 
 
 def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], Plot[T]]:
-    """Decorator that makes a plot of a function that draws rows by checked options, under the function's name."""
+    """Decorate a function that draws rows by checked options, so that it is a plot of the function's name.
+
+    Args:
+        settings: Class of its options.
+    """
     return lambda render: Plot(render.__name__, settings, render)
 
 
 def drawable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose value is finite, newly numbered; columns dataset and model are empty where the table has none."""
+    """Keep the rows whose value is finite, and add empty columns dataset and model where the table has none."""
     require(rows, "value")
     missing = {column: "" for column in ("dataset", "model") if column not in rows.columns}
     return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True).assign(**missing)
 
 
 def canvas(width: float, height: float, **settings: Any) -> Figure:
-    """An empty figure of a size in inches, with constrained layout unless told otherwise."""
+    """Make an empty figure of a size in inches, with constrained layout unless ``settings`` have another."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), **{"layout": "constrained", **settings})
 
 
 def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colorbar:
-    """A bar that explains colours, without a frame."""
+    """Add a bar that explains colours, without a frame."""
     bar = figure.colorbar(mappable, **settings)
     bar.set_label(label)
     bar.outline.set_visible(False)
@@ -95,7 +103,7 @@ def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
 
 
 def placeholder(reason: str) -> Figure:
-    """A picture that says why it shows nothing."""
+    """Draw a picture that says why it shows nothing."""
     figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
     text = "\n".join(textwrap.wrap(f"Nothing to show: {reason}", 52))
     figure.text(0.5, 0.5, text, ha="center", va="center", color=style.CONTROL_COLOR)

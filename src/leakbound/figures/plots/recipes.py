@@ -1,7 +1,7 @@
 """Recipes: every learning rate and stopping time of every arm, against what plain SGD reaches by its own.
 
-``recipes`` shows them all beside the front of plain SGD; ``beyond`` shows how far the front of each arm lies beyond it.
-A recipe is a run at one candidate rate; what is paired is paired within a block: a replica of one dataset and network.
+``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each arm lies beyond it.
+A recipe is a run at one candidate rate. What is paired is paired within a block: a replica of one dataset and network.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class RecipesOptions(PlainSGD):
 
 @plot(RecipesOptions)
 def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
-    """Draw every recipe, the mean over replicas, with the front of plain SGD; those chosen have a mark with intervals.
+    """Draw every recipe, the mean over replicas, with the front of plain SGD. Chosen ones have intervals.
 
     Each replica has a front of its own: the line is their mean, the band its 95 % interval.
     """
     rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
-    found = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
-    cells = [(label, setting) for label, table in found.items() for setting in _settings(table)]
+    tables = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
+    cells = [(label, setting) for label, table in tables.items() for setting in _settings(table)]
     several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
     columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
     lines = -(-len(cells) // columns)
@@ -59,13 +59,13 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
             axes.set_visible(False)
             continue
         label, where = cell
-        _panel(axes, select(found[label], where), options.leakages[label], options)
+        _panel(axes, select(tables[label], where), options.leakages[label], options)
         if index < columns or not several:
             axes.set_title(_title(where, cells), pad=3)
         if several or index + columns >= len(cells):
             axes.set_xlabel(label)
     figure.supylabel(options.utility_label, fontsize=style.FONT_SIZE)
-    legend(figure, _handles(next(iter(found.values())), options))
+    legend(figure, _handles(next(iter(tables.values())), options))
     return figure
 
 
@@ -83,7 +83,7 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
         for label, leakage in options.leakages.items()
     }
     settings = _settings(pd.concat(gains.values()))
-    wanted = [({}, "all"), *((where, _title(where, [("", one) for one in settings])) for where in settings)]
+    wanted = [({}, "all"), *((where, _title(where, [("", setting) for setting in settings])) for where in settings)]
     wanted = wanted if len(settings) > 1 else wanted[1:]
     arms = style.ordered({arm for table in gains.values() for arm in table["defense"]})
     wide = min(style.TWO_COLUMNS, 1.9 + 1.5 * len(wanted))
@@ -103,19 +103,19 @@ def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd
     """Distance of each arm beyond plain SGD in each block: columns dataset, model, replica, defense and value."""
     import pandas as pd
 
-    found, reasons = [], []
-    for (dataset, model), own in table.groupby(["dataset", "model"], sort=True):
-        for arm, points in own[~own["defense"].isin(options.plain)].groupby("defense", sort=True):
+    gains, reasons = [], []
+    for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
+        for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
             try:
-                values = distances(matched(own, points, options), leakage, options)
+                values = distances(matched(block, points, options), leakage, options)
             except EmptySelectionError as error:
                 reasons.append(error)
                 continue
             values = values.rename_axis("replica").rename("value").reset_index()
-            found.append(values.assign(dataset=dataset, model=model, defense=arm))
-    if not sum(map(len, found)):
+            gains.append(values.assign(dataset=dataset, model=model, defense=arm))
+    if not sum(map(len, gains)):
         raise reasons[0] if reasons else EmptySelectionError("no arm but those of plain SGD")
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(gains, ignore_index=True)
 
 
 def _settings(table: pd.DataFrame) -> list[dict[str, str]]:
@@ -136,16 +136,16 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
     plain = table[table["defense"].isin(options.plain)]
     metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
     for defense in style.ordered(table["defense"]):
-        own, look = table[table["defense"] == defense], style.look(defense)
+        tried, look = table[table["defense"] == defense], style.look(defense)
         drawn = {**look.line(), "ls": "none"}
-        middles = own.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
+        middles = tried.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
-        for _, chosen in own[own["chosen"].astype(bool)].groupby("run"):
+        for _, chosen in tried[tried["chosen"].astype(bool)].groupby("run"):
             x, y = (interval(chosen[name], "mean", metric) for name, metric in zip("xy", metrics, strict=True))
             if x.few:
                 dots_of(axes, chosen[["x", "y"]].itertuples(index=False), look)
             else:
-                bars = [[[one.value - one.low], [one.high - one.value]] for one in (x, y)]
+                bars = [[[middle.value - middle.low], [middle.high - middle.value]] for middle in (x, y)]
                 axes.errorbar(
                     x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
                 )
@@ -164,28 +164,30 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
     from leakbound.claims.hulls import recipe_front
 
     guess = options.guess_on(str(plain["dataset"].iloc[0]), leakage)
-    fronts = [recipe_front(own[["x", "y"]].to_numpy(float), guess) for _, own in plain.groupby("replica", sort=True)]
+    fronts = [
+        recipe_front(group[["x", "y"]].to_numpy(float), guess) for _, group in plain.groupby("replica", sort=True)
+    ]
     at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
     heights = np.array([np.interp(at, x, y) for x, y in fronts])
     line = [interval(pd.Series(column), "mean", str(options.utility.get("metric", ""))) for column in heights.T]
     if not line[0].few:
-        band = [one.low for one in line], [one.high for one in line]
+        band = [middle.low for middle in line], [middle.high for middle in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
-    axes.plot(at, [one.value for one in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
+    axes.plot(at, [middle.value for middle in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
     lowest = plain["y"].min()
     axes.set_ylim(bottom=min(axes.get_ylim()[0], lowest))
 
 
 def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
-    """Legend: the arms, with their levels and, where they have one, ε; and the front."""
-    found = []
+    """Make the entries of the legend: the arms with their levels and ε, and the front."""
+    entries = []
     for defense in style.ordered(table["defense"]):
-        own, look = table[table["defense"] == defense], style.look(defense)
-        levels = [style.level_label(defense, level) for level in sorted(own["level"].dropna().unique())]
-        found.append(handle(explained(look.label, levels, epsilons(own)), **{**look.line(), "ls": "none"}))
+        tried, look = table[table["defense"] == defense], style.look(defense)
+        levels = [style.level_label(defense, level) for level in sorted(tried["level"].dropna().unique())]
+        entries.append(handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"}))
     if table["defense"].isin(options.plain).any():
-        found.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
-    return found
+        entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
+    return entries
 
 
 def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Lines of a figure: the rows of each, its look, and how its mean is drawn."""
+"""Lines of a figure: the rows of each, its appearance, and how its mean is drawn."""
 
 from __future__ import annotations
 
@@ -48,37 +48,39 @@ class Middle(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """One line: the values of its rows in the columns that tell lines apart, and its appearance."""
+    """One line: the values of its rows in the columns that distinguish lines, and its appearance."""
 
     values: dict[str, str]
-    look: style.Look
+    look: style.SeriesStyle
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Its rows, maybe none."""
+        """Choose its rows, maybe none."""
         return select_or_nothing(rows, self.values)
 
 
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
-    """The lines that rows make, in the order of legends.
+    """Split rows into lines, in the order of legends.
 
-    Only columns that vary tell lines apart; where none does, the first one gives the look. The first that varies gives
-    colour and marker, so that a defense, or else a model, looks alike in all figures; a second one gives the marker,
-    and markers and dashes of its own to every value but the first.
+    Only columns that vary distinguish lines. Where none does, the first one gives the appearance. The first that varies
+    gives colour and marker, so that a defense, or else a model, has one appearance in all figures. A second one gives
+    the marker, and markers and dashes of its own to every value but the first.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
-    found = {tuple(str(value) for value in line) for line in rows[varying].drop_duplicates().itertuples(index=False)}
-    ordered = sorted(found, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)])
+    combinations = {
+        tuple(str(value) for value in line) for line in rows[varying].drop_duplicates().itertuples(index=False)
+    }
+    ordered = sorted(combinations, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)])
     return [Series(dict(zip(varying, line, strict=True)), _look(line, list(ranks.values()))) for line in ordered]
 
 
 def ranked(names: set[str]) -> list[str]:
-    """Values of a column in the order of legends."""
+    """Put the values of a column in the order of legends."""
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
 def interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
-    """Mean or median over replicas with its 95 % interval, cut at what the metric can be."""
+    """Estimate the mean or median over replicas with its 95 % interval, cut at what the metric can be."""
     estimate = {"mean": mean_interval, "median": median_interval}[center](values.to_numpy(float))
     if few := len(values) < FEWEST:
         return Middle(estimate.value, float(values.min()), float(values.max()), few)
@@ -87,17 +89,17 @@ def interval(values: pd.Series[float], center: Center, metric: str = "") -> Midd
 
 
 def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = False) -> str:
-    """ε of one series, in the order of its points, e.g. ``ε = 41, 392``; empty where it has none."""
+    """Write the ε of one series in the order of its points, e.g. ``ε = 41, 392``, or nothing where it has none."""
     if "epsilon" not in rows.columns:
         return ""
     stated = rows.dropna(subset=["epsilon"])[[along, "epsilon"]]
-    found = stated.groupby(along)["epsilon"].agg(["min", "max"]).sort_index(ascending=not descending)
-    texts = ["–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in found.itertuples(index=False)]
+    ranges = stated.groupby(along)["epsilon"].agg(["min", "max"]).sort_index(ascending=not descending)
+    texts = ["–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in ranges.itertuples(index=False)]
     return f"ε = {', '.join(texts)}" if texts else ""
 
 
 def explained(label: str, points: Sequence[str], budgets: str) -> str:
-    """Entry of a legend: a series with the names of its points and its ε, as far as it has them."""
+    """Write the text of a legend's entry: a series with the names of its points and its ε, as far as it has them."""
     inside = "; ".join(filter(None, (", ".join(filter(None, points)), budgets)))
     return f"{label} ({inside})" if inside else label
 
@@ -106,7 +108,7 @@ def mean_line(
     axes: Axes,
     rows: pd.DataFrame,
     x: str,
-    look: style.Look,
+    look: style.SeriesStyle,
     *,
     center: Center = "mean",
     band: float | None = 0.16,
@@ -114,8 +116,8 @@ def mean_line(
 ) -> pd.DataFrame:
     """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
 
-    The interval has the opacity ``band``; without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
-    what the look says.
+    The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
+    what the appearance says.
 
     Returns:
         Columns x, middle, low and high, as drawn.
@@ -126,27 +128,27 @@ def mean_line(
     import pandas as pd
 
     if "replica" in rows.columns and rows.duplicated([x, "replica"]).any():
-        known = {x, "replica", "value", "run", "low", "high", "epsilon"}
-        varying = [str(column) for column in rows.columns if column not in known and rows[column].nunique() > 1]
+        ignored = {x, "replica", "value", "run", "low", "high", "epsilon"}
+        varying = [str(column) for column in rows.columns if column not in ignored and rows[column].nunique() > 1]
         raise SelectionError(f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}")
     groups = {value: group["value"] for value, group in rows.groupby(x, sort=True)}
-    found = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
-    line = pd.DataFrame(found, columns=[x, "middle", "low", "high", "few"])
+    middles = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
+    line = pd.DataFrame(middles, columns=[x, "middle", "low", "high", "few"])
     if band is not None and not line["few"].all():
         ends = line[["low", "high"]].where(~line["few"])
         axes.fill_between(line[x], ends["low"], ends["high"], color=look.color, alpha=band, lw=0)
     if band is not None:
         every = changes.get("markevery", 1)
         start, step = every if isinstance(every, tuple) else (0, every)
-        few = line[line["few"]].iloc[start::step][x]
+        places = line[line["few"]].iloc[start::step][x]
         dots_of(
-            axes, [(float(place), value) for place in few for value in groups[place] if len(groups[place]) > 1], look
+            axes, [(float(place), value) for place in places for value in groups[place] if len(groups[place]) > 1], look
         )
     axes.plot(line[x], line["middle"], **{**look.line(), "zorder": 3, **changes})
     return line
 
 
-def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.Look) -> None:
+def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.SeriesStyle) -> None:
     """Draw single replicas."""
     if places := sorted(map(tuple, points)):  # in one order, whatever that of the rows
         axes.plot(*np.transpose(places), ls="none", marker="o", ms=2.4, mew=0, color=look.color, alpha=0.7, zorder=2)
@@ -155,23 +157,25 @@ def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.Look) -> 
 def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
     """Mark at the frame, with an open triangle, where an interval or a replica lies beyond the limits of a panel."""
     look: dict[str, Any] = {"ms": 4.0, "mfc": "white", "mec": color, "mew": 0.8, "clip_on": False, "zorder": 6}
-    for index, (own, limits, markers) in enumerate(((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))):
-        for edge, marker, beyond in zip(limits, markers, (own.low < limits[0], own.high > limits[1]), strict=True):
+    for index, (middle, limits, markers) in enumerate(((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))):
+        for edge, marker, beyond in zip(
+            limits, markers, (middle.low < limits[0], middle.high > limits[1]), strict=True
+        ):
             if beyond:
                 axes.plot(*((x.value, edge) if index else (edge, y.value)), marker=marker, **look)
 
 
 def metric_of(rows: pd.DataFrame) -> str:
-    """The metric of rows, empty if they have several or none."""
+    """Name the metric of rows, empty if they have several or none."""
     names = rows["metric"].unique() if "metric" in rows.columns else []
     return str(names[0]) if len(names) == 1 else ""
 
 
-def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.Look:
+def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.SeriesStyle:
     """Appearance of a line."""
     first, *rest = (style.look(value) for value in values)
     if not rest:
         return first
     later = any(value != names[0] for value, names in zip(values[1:], ranks[1:], strict=True))
     label = ", ".join([first.label, *(look.label for look in rest)])
-    return style.Look(label, first.color, rest[0].marker, first.dashed or later)
+    return style.SeriesStyle(label, first.color, rest[0].marker, first.dashed or later)

@@ -51,7 +51,7 @@ class TableOptions(Settings):
 
 
 class _Text(NamedTuple):
-    """One line of text in a cell; mild ones are small and grey."""
+    """One line of text in a cell. Mild ones are small and grey."""
 
     words: str
     mild: bool = False
@@ -71,13 +71,13 @@ def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
 
 def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
     """Values of some columns that occur together, in the order of legends: numbers by size, words in their order."""
-    found = {tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
-    ranks = [ranked({str(value) for value in values}) for values in zip(*found, strict=True)]
+    combinations = {tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
+    ranks = [ranked({str(value) for value in values}) for values in zip(*combinations, strict=True)]
 
     def place(key: tuple[Any, ...]) -> list[Any]:
         return [v if isinstance(v, int | float) else order.index(str(v)) for v, order in zip(key, ranks, strict=True)]
 
-    return [dict(zip(columns, key, strict=True)) for key in sorted(found, key=place)]
+    return [dict(zip(columns, key, strict=True)) for key in sorted(combinations, key=place)]
 
 
 def _head(key: dict[str, Any]) -> str:
@@ -93,11 +93,11 @@ def _head(key: dict[str, Any]) -> str:
 
 def _cell(rows: pd.DataFrame, key: dict[str, Any], options: TableOptions) -> list[_Text]:
     """Numbers of one cell, then the paper's own."""
-    own = select_or_nothing(rows, key)
-    found = [_number(own, cell) for cell in options.cells]
+    chosen = select_or_nothing(rows, key)
+    numbers = [_number(chosen, cell) for cell in options.cells]
     line, column = str(key[options.rows[0]]), str(key[options.columns[0]])
     printed = options.printed.get(line, {}).get(column)
-    return [text for text in found if text is not None] + ([_Text(printed, mild=True)] if printed else [])
+    return [text for text in numbers if text is not None] + ([_Text(printed, mild=True)] if printed else [])
 
 
 def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:

@@ -1,6 +1,6 @@
 """Lines over time: so many points that only some have markers.
 
-``times`` has one panel with horizontal control lines; ``budgets`` has one for each dataset with its own network, and a
+``times`` has one panel with horizontal control lines. ``budgets`` has one for each dataset with its own network, and a
 shade for each of a number's values.
 """
 
@@ -46,7 +46,7 @@ class TimesOptions(_LinesOptions):
     x_label: str = "time (steps)"
     """Label of the x axis, with unit."""
     series: Columns
-    """Columns that tell lines apart; the first that varies gives the colour."""
+    """Columns that distinguish lines; the first that varies gives the colour."""
     controls: Annotated[tuple[Control, ...], Strict(False), Field(max_length=3)] = ()
     """Horizontal lines at the mean of their rows; one without rows is left out."""
     until: float | None = None
@@ -68,20 +68,20 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         raise EmptySelectionError(f"no row has {options.x} up to {options.until}")
     figure = canvas(options.width, 2.6)
     axes = figure.subplots()
-    known = series_of(shown, options.series)
+    drawn = series_of(shown, options.series)
     ends: list[tuple[float, str, str]] = []
-    for index, series in enumerate(known):
-        own = series.of(shown)
-        every = max(1, own[options.x].nunique() // _MARKERS)
-        start = index * every // len(known)  # lines that coincide show their markers side by side
-        line = mean_line(axes, own, options.x, series.look, markevery=(start, every))
+    for index, series in enumerate(drawn):
+        chosen = series.of(shown)
+        every = max(1, chosen[options.x].nunique() // _MARKERS)
+        start = index * every // len(drawn)  # lines that coincide show their markers side by side
+        line = mean_line(axes, chosen, options.x, series.look, markevery=(start, every))
         ends.append((float(line["middle"].iloc[-1]), series.look.label, series.look.color))
     controls: list[tuple[float, str, str]] = []
     for control, dashes in zip(options.controls, DASHES, strict=False):
-        own = select_or_nothing(rows, control.where)
-        if own.empty:
+        chosen = select_or_nothing(rows, control.where)
+        if chosen.empty:
             continue
-        height = float(own["value"].mean())
+        height = float(chosen["value"].mean())
         axes.axhline(height, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), zorder=2)
         controls.append((height, control.label, style.CONTROL_COLOR))
     if options.log_y:
@@ -89,7 +89,7 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
-    legend(figure, [] if at_ends else handles(series.look for series in known))
+    legend(figure, [] if at_ends else handles(series.look for series in drawn))
     end_labels(figure, axes, [*ends, *controls] if at_ends else controls)
     return figure
 
@@ -102,7 +102,7 @@ class BudgetsOptions(_LinesOptions):
     x_label: str = "communication round"
     """Label of the x axis, with unit."""
     series: str
-    """Column that tells lines apart: names, or numbers, which get shades; a missing number is the undisturbed line."""
+    """Column that distinguishes lines: names, or numbers, which get shades; a missing number is undisturbed."""
     label: str = "{:g}"
     """Python format of a number in the legend."""
     log_x: bool = False
@@ -120,28 +120,28 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     lines = select(rows, options.where).assign(model="")  # each dataset has one network
     if "replica" not in lines.columns:
         lines = lines.assign(replica=0)
-    looks = _looks(lines[options.series], options.label)
+    styles = _looks(lines[options.series], options.label)
     made = panels(lines, share_y=False)
     for panel in made.shown:
-        own = panel.of(lines)
-        for value, look in looks.items():
-            chosen = own[own[options.series].isna() if value != value else own[options.series] == value]
+        inside = panel.of(lines)
+        for value, appearance in styles.items():
+            chosen = inside[inside[options.series].isna() if value != value else inside[options.series] == value]
             if not chosen.empty:
                 every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
-                mean_line(panel.axes, chosen, options.x, look, band=0.15, markevery=every)
+                mean_line(panel.axes, chosen, options.x, appearance, band=0.15, markevery=every)
         if options.log_y:
             log_y(panel.axes)
-        places = sorted(float(place) for place in own[options.x].unique())
+        places = sorted(float(place) for place in inside[options.x].unique())
         level_axis(made.figure, panel.axes, places, options.log_x)
         if len(places) > _MARKERS_IN_PANELS and not options.log_x:
             panel.axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             panel.axes.xaxis.set_minor_locator(NullLocator())
     made.label(options.x_label, options.y_label)
-    legend(made.figure, handles(looks.values()) if len(looks) > 1 else [])
+    legend(made.figure, handles(styles.values()) if len(styles) > 1 else [])
     return made.figure
 
 
-def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
+def _looks(values: pd.Series, label: str) -> dict[Any, style.SeriesStyle]:
     """Appearance of each line, in the order of the legend: known names, or shades from small to large numbers."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -151,11 +151,13 @@ def _looks(values: pd.Series, label: str) -> dict[Any, style.Look]:
         return {name: style.look(name) for name in style.ordered(values)}
     numbers = sorted(float(value) for value in values.dropna().unique())
     low, high = _SHADES
-    found: dict[Any, style.Look] = {}
+    styles: dict[Any, style.SeriesStyle] = {}
     for index, number in enumerate(numbers):
         place = low + (high - low) * index / max(1, len(numbers) - 1)
         color, marker = to_hex(colormaps["viridis"](place)), _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
-        found[number] = style.Look(label.format(number), color, marker)
+        styles[number] = style.SeriesStyle(label.format(number), color, marker)
     if values.isna().any():
-        found[math.nan] = style.Look("no noise", style.look("none").color, style.look("none").marker, dashed=True)
-    return found
+        styles[math.nan] = style.SeriesStyle(
+            "no noise", style.look("none").color, style.look("none").marker, dashed=True
+        )
+    return styles

@@ -12,15 +12,15 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def has_points(drawing: bytes) -> bool:
-    """True if points of a drawing name their runs."""
+    """Tell whether points of a drawing name their runs."""
     return f'id="{POINT}'.encode() in drawing
 
 
 def embedded(drawing: bytes, name: str, title: str, texts: Mapping[str, str], links: Mapping[str, str]) -> Markup:
-    """A drawing, SVG, as an element of the page.
+    """Embed a drawing, SVG, as an element of the page.
 
     Its name is put before all names within it, so that each is there once in the page. When a run's point is pointed at
-    or reached by keyboard, the run's text is shown; its link is the address of its page.
+    or reached by keyboard, the run's text is shown. Its link is the address of its page.
     """
     root = ElementTree.fromstring(drawing)
     for child in list(root):

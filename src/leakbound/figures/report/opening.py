@@ -22,13 +22,13 @@ _ATTACKERS = ("strongest", "white_box")
 
 
 def pictures(figures: Collection[str], most: int = 3) -> list[str]:
-    """Keys ``paper/id`` of the figures that open a report: well-known ones first, then others in their order."""
-    known = [key for key in _PICTURES if key in figures]
-    return [*known, *(key for key in figures if key not in known)][:most]
+    """List keys ``paper/id`` of the figures that open a report: well-known ones first, then others in their order."""
+    first = [key for key in _PICTURES if key in figures]
+    return [*first, *(key for key in figures if key not in first)][:most]
 
 
 def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> list[str]:
-    """Sentences on verdicts, accuracy, membership, gradient inversion and demonstrated leakage, where there are rows.
+    """Write sentences on verdicts, accuracy, membership, gradient inversion and demonstrated leakage.
 
     Numbers are means over replicas at the chosen learning rates, of the first dataset and network of a study.
 
@@ -65,12 +65,12 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Error of what a gradient gives away, beside that of what the attacker knew before."""
-    found, known = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
-    if len(found) and len(known):
+    """Error of images recovered from a gradient, and of what the attacker knew before."""
+    errors, prior = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
+    if len(errors) and len(prior):
         yield (
-            f"Error of the image recovered from one gradient{_place(found)}, over that of the mean image, which is "
-            f"{_number(known['value'].mean())}: {_arms(found)}."
+            f"Error of the image recovered from one gradient{_place(errors)}, over that of the mean image, which is "
+            f"{_number(prior['value'].mean())}: {_arms(errors)}."
         )
 
 
@@ -100,20 +100,20 @@ def _number(value: float) -> str:
 def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: str) -> pd.DataFrame:
     """Sound rows of a metric in the study with most defenses: one dataset and network, longest, at one batch size."""
     needed = {"metric", "variant", "defense", "level", "dataset", "model", "rounds", "batch_size", "chosen", "status"}
-    found = pd.DataFrame()
+    best = pd.DataFrame()
     for table in tables.values():
         if not needed <= set(table.columns):
             continue
         rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
         rows = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
-        if len(rows) and (found.empty or rows["defense"].nunique() > found["defense"].nunique()):
-            found = rows
-    if found.empty:
-        return found
-    first = found.iloc[0]
-    found = found[(found["dataset"] == first["dataset"]) & (found["model"] == first["model"])]
-    found = found[found["rounds"] == found["rounds"].max()]
-    return found[found["batch_size"] == found["batch_size"].min()]
+        if len(rows) and (best.empty or rows["defense"].nunique() > best["defense"].nunique()):
+            best = rows
+    if best.empty:
+        return best
+    first = best.iloc[0]
+    best = best[(best["dataset"] == first["dataset"]) & (best["model"] == first["model"])]
+    best = best[best["rounds"] == best["rounds"].max()]
+    return best[best["batch_size"] == best["batch_size"].min()]
 
 
 def _place(rows: pd.DataFrame) -> str:
@@ -123,7 +123,7 @@ def _place(rows: pd.DataFrame) -> str:
 
 
 def _arms(rows: pd.DataFrame) -> str:
-    """Mean by defense, at its outer levels, for as many defenses as one can read; recipes of plain SGD come last."""
+    """Mean by defense, at its outer levels, for the first few defenses. Recipes of plain SGD come last."""
     names = sorted(style.ordered(rows["defense"].unique()), key=lambda name: name in _RECIPES)
     return "; ".join(_arm(name, rows[rows["defense"] == name]) for name in names[:_ARMS])
 

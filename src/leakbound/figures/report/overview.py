@@ -16,24 +16,24 @@ _NO_BOUND = ("–", "no bound", "no bound")
 
 
 def category(figure: FigureConfig) -> str:
-    """Source of a figure: its study, another table, or nothing trained."""
+    """Name the source of a figure: its study, another table, or nothing trained."""
     if figure.study is not None:
         return f"Study: {figure.study.replace('_', ' ')}"
     return "Closed forms and pictures" if figure.table is None else f"Table: {figure.table.replace('_', ' ')}"
 
 
 def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
-    """Keys ``paper/id`` of figures, each with its twins of the same paper behind it: ``fig10`` with ``fig10_gain``."""
-    known = [f"{figure.paper}/{figure.id}" for figure in figures]
-    found: dict[str, list[str]] = {}
-    for key in known:
-        head = next(head for head in accumulate(key.split("_"), "{}_{}".format) if head in known)
-        found.setdefault(head, []).append(key)
-    return [sorted(keys, key=lambda key: key != head) for head, keys in found.items()]
+    """Group keys ``paper/id`` of figures, each with its twins of the same paper: ``fig10`` with ``fig10_gain``."""
+    listed = [f"{figure.paper}/{figure.id}" for figure in figures]
+    grouped: dict[str, list[str]] = {}
+    for key in listed:
+        head = next(head for head in accumulate(key.split("_"), "{}_{}".format) if head in listed)
+        grouped.setdefault(head, []).append(key)
+    return [sorted(keys, key=lambda key: key != head) for head, keys in grouped.items()]
 
 
 def levels(defenses: Mapping[str, Sequence[float]]) -> str:
-    """Defenses with their levels, e.g. ``undefended; natural 50, 100``."""
+    """List defenses with their levels, e.g. *undefended*, then *natural 50, 100*."""
     return "; ".join(
         f"{style.look(name).label} {', '.join(style.level_label(name, level) for level in swept)}".strip()
         for name, swept in defenses.items()
@@ -41,7 +41,7 @@ def levels(defenses: Mapping[str, Sequence[float]]) -> str:
 
 
 def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Data of a configuration: names, what a replica draws, sizes of the other splits, hashes of the images."""
+    """Describe the data of a configuration: names, what a replica draws, sizes of other splits, hashes of images."""
     hashes = provenance.get("data", {})
     lines = []
     for name, settings in config.datasets.items():
@@ -53,46 +53,48 @@ def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Dataset to what all trainings tell of one member: how many have a bound, nats, ε, and how many have none."""
+    """List by dataset how much all trainings leak about one member: counts of bounds, nats, ε."""
     return [
         [
             style.written(name),
-            ", ".join(f"{count} {kind}" for kind, count in told["jobs"].items()) or "none",
-            f"{told['channels']:.4g}",
-            told["dp"]["stated"] if told["dp"] else "–",
-            f"{told['federated']:.4g}" if told["federated"] else "–",
-            f"{told['record']:.4g}",
-            _of_all(told),
+            ", ".join(f"{count} {kind}" for kind, count in leakage["jobs"].items()) or "none",
+            f"{leakage['channels']:.4g}",
+            leakage["dp"]["stated"] if leakage["dp"] else "–",
+            f"{leakage['federated']:.4g}" if leakage["federated"] else "–",
+            f"{leakage['record']:.4g}",
+            _of_all(leakage),
         ]
-        for name, told in provenance.get("leakage", {}).items()
+        for name, leakage in provenance.get("leakage", {}).items()
     ]
 
 
-def _of_all(told: Mapping[str, Any]) -> str:
-    """Nats that all jobs tell together of a member, also those of other datasets with the same records."""
-    if told["unbounded"]:
-        return f"no bound: {len(told['unbounded'])} have none"
-    if "same_records" not in told:
-        return f"{told['record']:.4g}"
-    others = ", ".join(map(style.written, told["same_records"]))
-    nats = "no bound" if told["record_of_all"] is None else f"{told['record_of_all']:.4g}"
+def _of_all(leakage: Mapping[str, Any]) -> str:
+    """Nats that all jobs together leak about a member, also those of other datasets with the same records."""
+    if leakage["unbounded"]:
+        return f"no bound: {len(leakage['unbounded'])} have none"
+    if "same_records" not in leakage:
+        return f"{leakage['record']:.4g}"
+    others = ", ".join(map(style.written, leakage["same_records"]))
+    nats = "no bound" if leakage["record_of_all"] is None else f"{leakage['record_of_all']:.4g}"
     return f"{nats} with {others}, which has the same records"
 
 
 def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Run to what its weights tell of one member: those of one replica, and those of all."""
+    """List by run how much its weights leak about one member: those of one replica, and those of all."""
     return [
-        [run, *([str(found["count"]), *(found[name]["stated"] for name in _STATED)] if found else _NO_BOUND)]
-        for told in provenance.get("leakage", {}).values()
-        for run, found in told["runs"].items()
+        [run, *([str(bound["count"]), *(bound[name]["stated"] for name in _STATED)] if bound else _NO_BOUND)]
+        for leakage in provenance.get("leakage", {}).values()
+        for run, bound in leakage["runs"].items()
     ]
 
 
 def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Item that jobs leave, if a bound covers it, why, and how many jobs leave it so."""
+    """List what jobs release, whether a bound covers it and why, and how many jobs do so."""
     counts: Counter[tuple[str, bool, str]] = Counter()
-    for told in provenance.get("leakage", {}).values():
-        counts.update({(one["item"], one["covered"], one["why"]): one["jobs"] for one in told["released"]})
+    for leakage in provenance.get("leakage", {}).values():
+        counts.update(
+            {(release["item"], release["covered"], release["why"]): release["jobs"] for release in leakage["released"]}
+        )
     return [
         [item, "covered" if covered else "not covered", why, f"{jobs:,}"]
         for (item, covered, why), jobs in sorted(counts.items())
@@ -100,7 +102,7 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def studies(config: Config) -> list[list[str]]:
-    """Studies of a configuration with all that they sweep over: data, networks, defenses, ..., replicas, runs."""
+    """List the studies of a configuration with all they sweep over: data, networks, defenses, ..., replicas, runs."""
     lines = []
     for name, study in config.studies.items():
         defended = sum(max(1, len(swept)) for swept in study.defenses.values())

@@ -37,8 +37,8 @@ _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligib
 class ReportFigure:
     """A figure with its caption, the rows that it shows, and its pictures.
 
-    The drawing is SVG; the picture is PNG, shown where the drawing is too large for the page. Notes are sentences under
-    the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to one that stands beside it.
+    The drawing is SVG, the picture PNG, shown where the drawing is too large for the page. Notes are sentences under
+    the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to a sentence about it.
     """
 
     config: FigureConfig
@@ -81,7 +81,7 @@ class ReportFigure:
 class Report:
     """Content of the page: figures in the catalogue's order, with the rows of ``evaluate`` of all of them.
 
-    The provenance is as ``leakbound reference`` keeps it; counts go from a noun to how many there are, e.g. runs, links
+    The provenance is as ``leakbound reference`` keeps it. Counts go from a noun to how many there are, e.g. runs, links
     from a run's slug to the address of its page, and tables from a study to its rows.
     """
 
@@ -97,8 +97,8 @@ class Report:
     def totals(self) -> dict[str, int]:
         """Verdict to number of claims, of experiments and of closed forms."""
         counts = scoreboard(self.claims) if len(self.claims) else pd.DataFrame()
-        found = counts.iloc[-1].to_dict() if len(counts) else {}
-        return {name: int(found.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
+        last = counts.iloc[-1].to_dict() if len(counts) else {}
+        return {name: int(last.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
 
     @property
     def sentences(self) -> list[str]:
@@ -142,7 +142,7 @@ def _address(kind: str, content: bytes) -> str:
 
 
 def page(report: Report) -> str:
-    """The page as HTML.
+    """Write the page as HTML.
 
     It is whole by itself: pictures, styles and the script are inside, and a policy forbids it any request. Whatever the
     report holds is text in it, never markup. Equal reports give equal pages.
@@ -204,10 +204,10 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
-    """On what a verdict rests, in one line.
+    """State in one line on what a verdict rests.
 
-    Where blocks are so few that none could be reached, it says that in place of an interval, which would look as if one
-    had been; and why a verdict is open though the interval has one sign.
+    Where blocks are so few that none could be reached, it says that in place of an interval, which would suggest that
+    one had been. It also says why a verdict is open though the interval has one sign.
 
     Args:
         claim: Row of ``evaluate``.
@@ -221,8 +221,8 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
         return "nothing to compare"
     counted = f"{blocks} block{'s' * (blocks > 1)}"
     if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
-        few = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
-        return f"effect {claim['effect']:.3g} over {counted}: {few}"
+        reason = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
+        return f"effect {claim['effect']:.3g} over {counted}: {reason}"
     numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
     if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
         numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"
@@ -263,7 +263,7 @@ def _folded(caption: str) -> tuple[str, str]:
 
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
-    """The drawing of a figure whose points lead to runs, with the table of its points; nothing for any other one."""
+    """The drawing of a figure whose points lead to runs, with the table of its points. Empty for any other figure."""
     if figure.config.plot != "plane" or not has_points(figure.drawing):
         return {"drawing": None, "points": None}
     head, lines = planes.numbers(figure.rows, figure.config.options)

@@ -33,8 +33,8 @@ _MARKER = "scoreboard of {preset}"
 class Kept:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
-    ``preset`` names the configuration; the folder of its results is relative to the page. Notes are sentences under the
-    caption, warnings go from a claim to one that stands beside it; ``earlier`` marks results of an earlier protocol.
+    ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences under the
+    caption, warnings go from a claim to a sentence about it. ``earlier`` marks results of an earlier protocol.
     """
 
     preset: str
@@ -47,39 +47,49 @@ class Kept:
 
 
 def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
-    """Every figure of the catalogue with what is kept of it by ``paper/id``; one without is listed as not drawn yet."""
+    """Write the page of all figures, with what is kept of each by ``paper/id``.
+
+    A figure without results is listed as not drawn yet.
+    """
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
-    contents, sections = [], []
+    contents: list[str] = []
+    sections: list[str] = []
     for paper in style.ordered((figure.paper for figure in figures), style.PAPERS):
-        own = {key: by_key[key] for key in order if by_key[key].paper == paper}
-        lines = "\n".join(_line(key, figure, kept.get(key)) for key, figure in own.items())
+        entries = {key: by_key[key] for key in order if by_key[key].paper == paper}
+        lines = "\n".join(_line(key, figure, kept.get(key)) for key, figure in entries.items())
         contents.append(f"**[{style.PAPERS[paper]}](#{paper})**\n\n{lines}\n")
-        sections.append(f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n')
-        sections += [_entry(key, figure, kept[key]) for key, figure in own.items() if key in kept]
-        waiting = [
-            f"- {own[key].id}: {own[key].title} ({category(own[key]).lower()})" for key in own if key not in kept
-        ]
-        if waiting:
-            sections.append("### No committed run shows these yet\n\n" + "\n".join(waiting) + "\n")
-    earlier = sorted({one.preset for one in kept.values() if one.earlier})
+        sections += _sections(paper, entries, kept)
+    earlier = sorted({results.preset for results in kept.values() if results.earlier})
     notice = [_EARLIER.format(presets=", ".join(earlier))] if earlier else []
     return "\n".join([_HEAD, *notice, *contents, *sections])
 
 
-def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
-    """The README with the counts of verdicts between its markers brought up to date.
+def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, Kept]) -> Iterator[str]:
+    """Write the sections of one paper: its figures, then a list of those without results."""
+    yield f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n'
+    for key, figure in figures.items():
+        if key in kept:
+            yield _entry(key, figure, kept[key])
+    waiting = [figure for key, figure in figures.items() if key not in kept]
+    if waiting:
+        listed = "\n".join(f"- {figure.id}: {figure.title} ({category(figure).lower()})" for figure in waiting)
+        yield f"### No committed run shows these yet\n\n{listed}\n"
 
-    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``; claims are rows of
+
+def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
+    """Bring the counts of verdicts in the README up to date.
+
+    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``. Claims are rows of
     ``evaluate`` of that preset.
 
     Raises:
         ValueError: If the markers are missing.
     """
     start, end = f"<!-- {_MARKER.format(preset=preset)} -->", "<!-- end of scoreboard -->"
-    before, found, rest = readme.partition(start)
+    before, opened, rest = readme.partition(start)
     _, closed, after = rest.partition(end)
-    if not (found and closed):
+    if not (opened and closed):
         raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
     counts = scoreboard(claims)
     counts["paper"] = counts["paper"].replace(style.PAPERS)
@@ -87,9 +97,9 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
 
 def reference_of_readme(readme: str) -> str | None:
-    """Name of the configuration whose scoreboard the README shows, or None if it shows none."""
-    found = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
-    return None if found is None else found[1]
+    """Find the name of the configuration whose scoreboard the README shows, or None if it shows none."""
+    marker = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
+    return None if marker is None else marker[1]
 
 
 def _line(key: str, figure: FigureConfig, kept: Kept | None) -> str:

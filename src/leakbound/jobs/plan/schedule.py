@@ -13,30 +13,45 @@ def makespan(
     Args:
         seconds: Time of each job.
         needs: Numbers of the jobs that each waits for, without circles.
-        shared: True for each job that takes one of the scarce places too, such as a share of a GPU.
+        shared: True for each job that also takes one of the scarce places, such as a share of a GPU.
         places: Jobs side by side.
         shared_places: Of these, jobs with a scarce place.
+
+    Example:
+        >>> makespan([3.0, 1.0, 1.0], [[], [], [1]], [False] * 3, places=2, shared_places=1)
+        3.0
     """
-    left = [set(ones) for ones in needs]
+    waiting = [set(others) for others in needs]
     readers: dict[int, list[int]] = defaultdict(list)
-    for number, ones in enumerate(left):
-        for other in ones:
+    for number, others in enumerate(waiting):
+        for other in others:
             readers[other].append(number)
-    ready: dict[bool, list[int]] = {False: [], True: []}  # by whether they need a scarce place
-    for number, ones in enumerate(left):
-        if not ones:
-            heapq.heappush(ready[shared[number]], number)
-    free, scarce, now = places, min(places, shared_places), 0.0
+    ready: dict[bool, list[int]] = {False: [], True: []}  # by whether they need a scarce place, each list a heap
+    for number, others in enumerate(waiting):
+        if not others:
+            ready[shared[number]].append(number)
+    free = {False: places, True: min(places, shared_places)}  # all places, and the scarce ones among them
     running: list[tuple[float, int]] = []
-    while running or ready[False] or ready[True]:
-        while free and (able := [kind for kind in ready if ready[kind] and (scarce or not kind)]):
-            number = heapq.heappop(ready[min(able, key=lambda kind: ready[kind][0])])
-            free, scarce = free - 1, scarce - shared[number]
-            heapq.heappush(running, (now + seconds[number], number))
-        now, number = heapq.heappop(running)
-        free, scarce = free + 1, scarce + shared[number]
-        for reader in readers[number]:
-            left[reader].discard(number)
-            if not left[reader]:
+    now = 0.0
+    while True:
+        while (begun := _next_job(ready, free)) is not None:
+            free[False] -= 1
+            free[True] -= shared[begun]
+            heapq.heappush(running, (now + seconds[begun], begun))
+        if not running:
+            return now
+        now, ended = heapq.heappop(running)
+        free[False] += 1
+        free[True] += shared[ended]
+        for reader in readers[ended]:
+            waiting[reader].discard(ended)
+            if not waiting[reader]:
                 heapq.heappush(ready[shared[reader]], reader)
-    return now
+
+
+def _next_job(ready: dict[bool, list[int]], free: dict[bool, int]) -> int | None:
+    """Take the first job that a place is free for out of the ready ones. None if there is none."""
+    kinds = [kind for kind in ready if ready[kind] and free[kind]]
+    if not kinds or not free[False]:
+        return None
+    return heapq.heappop(ready[min(kinds, key=lambda kind: ready[kind][0])])

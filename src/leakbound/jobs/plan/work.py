@@ -18,7 +18,7 @@ class Work:
             ``attack_<name>`` (replicas that an outside attack takes),
             ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each parameter).
         amount: Units of it.
-        model: Network that it is done with; empty for none.
+        model: Network that it is done with. Empty for none.
         colors: Colors of the images; 0 for none.
         slots: Models that one process trains or attacks side by side, where the device is a GPU.
     """

@@ -3,7 +3,7 @@
 The coordinator, Snakemake, holds a lock in the folder of results, and each of its jobs a share of a second one. Both
 vanish with their holders. So the same command resumes a run whose coordinator was killed: the jobs on its machine have
 ended with it, the new coordinator waits for those elsewhere that are still at work, and a job that leaves the queue of
-a cluster later finds that its run is over and does nothing.
+a cluster later finds that its run is superseded and is skipped.
 """
 
 import json
@@ -48,24 +48,26 @@ def lead(root: Path) -> None:
     Raises:
         BusyError: If another process runs the configuration.
     """
-    host, pid = socket.gethostname(), os.getpid()
+    host = socket.gethostname()
+    pid = os.getpid()
     token = f"{host}-{pid}-{time.time_ns()}"
     with ExitStack() as until_held:
         file = until_held.enter_context(locks.opened(root / _COORDINATOR_LOCK))
         try:
-            if not locks.taken(file):
-                holder, known = "another process", _read(root)
-                if {"pid", "host", "since"} <= known.keys():
-                    since = datetime.fromtimestamp(known["since"])
-                    holder = f"process {known['pid']} on {known['host']} (since {since:%Y-%m-%d %H:%M:%S})"
+            if not locks.acquire(file):
+                holder = "another process"
+                facts = _read(root)
+                if {"pid", "host", "since"} <= facts.keys():
+                    since = datetime.fromtimestamp(facts["since"])
+                    holder = f"process {facts['pid']} on {facts['host']} (since {since:%Y-%m-%d %H:%M:%S})"
                 raise BusyError(f"{root}: {holder} runs this configuration already; wait for it, or stop it first")
             file.truncate(0)
             file.write(json.dumps({"token": token, "host": host, "pid": pid, "since": time.time()}) + "\n")
             file.flush()
             with locks.opened(root / _JOBS_LOCK) as jobs:
-                if not locks.taken(jobs):
+                if not locks.acquire(jobs):
                     sys.stderr.write(f"{root}: waiting for jobs of an earlier run; it begins when they end\n")
-                    locks.taken(jobs, wait=True)
+                    locks.acquire(jobs, wait=True)
         except locks.UnlockableError as error:
             sys.stderr.write(f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.\n")
             return
@@ -86,12 +88,12 @@ def join() -> None:
     file = locks.opened(Path(folder, _JOBS_LOCK))
     _HELD.append(file)
     with suppress(locks.UnlockableError):
-        locks.taken(file, shared=True, wait=True)
+        locks.acquire(file, shared=True, wait=True)
     if _read(Path(folder)).get("token") != token:
-        raise SupersededError(f"{folder}: another run has begun; this job of an earlier one does nothing")
+        raise SupersededError(f"{folder}: superseded by a newer run; skipping")
 
 
-def follow() -> None:
+def follow_coordinator() -> None:
     """Be a job: :func:`join` the run, and end with the coordinator that the environment names, if any."""
     join()
     coordinator = os.environ.get(COORDINATOR)
@@ -112,7 +114,7 @@ def _end_with(pid: int) -> None:
 
 
 def _read(root: Path) -> dict[str, Any]:
-    """Facts in the coordinator's lock file; none if they are missing or damaged."""
+    """Facts in the coordinator's lock file. None if they are missing or damaged."""
     try:
         with (root / _COORDINATOR_LOCK).open(encoding="utf-8") as file:
             facts = json.loads(file.read(_LONGEST_LOCK))

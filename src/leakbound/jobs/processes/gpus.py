@@ -21,7 +21,7 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 
 def take_gpu(folder: Path | None = None) -> str | None:
-    """Let this process see one GPU of those that the environment names, before it uses any; None if it names none.
+    """Let this process see one GPU of those that the environment names, before it uses any. None if it names none.
 
     Called once more, it keeps the GPU. Where files cannot be locked, the first GPU is taken.
 
@@ -47,7 +47,7 @@ def _free(names: list[str], folder: Path) -> str:
         for name in names:
             file = locks.opened(folder / f"{name.replace('/', '_')}.{place}.lock")
             try:
-                free = locks.taken(file)
+                free = locks.acquire(file)
             except locks.UnlockableError:
                 free = True
             if free:

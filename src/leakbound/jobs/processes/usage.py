@@ -1,11 +1,9 @@
 """Time and memory that a job has used, as it measures itself: a table of one row, without a seal.
 
-Its columns are those of Snakemake's benchmarks that mean the same. Snakemake looks at a process from time to time, and
-sees nothing of one that is forked elsewhere.
+Its columns are those of Snakemake's benchmarks that mean the same. Snakemake samples a process from time to time, and
+cannot see one that is forked elsewhere.
 """
 
-import csv
-import io
 import resource
 import sys
 import time
@@ -53,21 +51,15 @@ def write(path: Path, began: float) -> None:
 
 
 def read(path: Path) -> Usage:
-    """Time and memory of a job; a file that Snakemake has written for an earlier version of the workflow is read too.
+    """Read the time and memory of a job.
 
     Raises:
         DamagedFileError: If the file is no such table.
     """
     text = storage.read_bytes(path, sealed=False, most=limits.TEXT).decode(errors="replace")
-    rows = list(csv.DictReader(io.StringIO(text), delimiter="\t"))
-    if not rows:
-        raise storage.DamagedFileError(path, "it has no row")
-    return Usage(*(_number(rows[-1].get(column)) for column in _COLUMNS))
-
-
-def _number(text: str | None) -> float:
-    """A number, 0 for what is none, as for a job that had ended before Snakemake looked."""
     try:
-        return float(text or 0)
-    except ValueError:
-        return 0.0
+        header, row = (line.split("\t") for line in text.splitlines())
+        values = dict(zip(header, map(float, row), strict=True))
+        return Usage(*(values[column] for column in _COLUMNS))
+    except (KeyError, ValueError) as error:
+        raise storage.DamagedFileError(path, f"no table of time and memory: {error!r}") from error

@@ -43,9 +43,11 @@ def sealed_files(root: Path) -> Iterator[Path]:
 
 
 def _examined(path: Path, root: Path) -> Finding | None:
-    """The fault of a file; none if it has none."""
+    """The fault of a file. None if it has none."""
     if not storage.seal_of(path).is_file():
-        return Finding(path, "unsealed", "nobody knows whether it is whole; if a job made it, delete it")
+        return Finding(
+            path, "unsealed", "no checksum file, so its integrity cannot be verified; if a job made it, delete it"
+        )
     try:
         storage.check(path)
         owner = _owner(path, root)

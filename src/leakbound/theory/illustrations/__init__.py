@@ -2,7 +2,7 @@
 
 Every function takes an illustration's settings and returns a tidy table with the columns ``metric`` and ``value`` and
 those that say what was measured. Those about data also take the dataset, whose name is a column, and its moments, to
-which channels are calibrated; they raise a ``ValueError`` where these or the levels in the settings are missing. All
+which channels are calibrated. They raise a ``ValueError`` where these or the levels in the settings are missing. All
 ignore arguments that they do not need. Capacities are in nats, variances in squared pixel units of the scale [-1, 1].
 """
 

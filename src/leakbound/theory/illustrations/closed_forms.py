@@ -16,7 +16,7 @@ from leakbound.theory.illustrations.needs import existing_eigenvalues, natural_c
 
 
 def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
-    """Capacity per dimension ½ ln((λ + σ)/σ) over a grid of λ and σ (Tan et al. 2024, Fig. 3).
+    """Tabulate the capacity per dimension ½ ln((λ + σ)/σ) over a grid of λ and σ (Tan et al. 2024, Fig. 3).
 
     The figure does not say d, which only scales the surface: here d = 1.
 
@@ -33,10 +33,10 @@ def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 
 
 def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
-    """One step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
+    """Tabulate one step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
 
     Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the first one
-    lets more pass at W = 6, where the gradient varies more; the second one never does.
+    lets more pass at W = 6, where the gradient varies more. The second one never does.
 
     Returns:
         Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``, ``value``.
@@ -68,10 +68,10 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 
 
 def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
-    """Noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
+    """Tabulate noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
 
     Returns:
-        Columns ``row``, ``column``, ``metric`` (``weight``), ``value``; one row per pixel.
+        Columns ``row``, ``column``, ``metric`` (``weight``), ``value``. One row per pixel.
     """
     beta = pixel_weights(1, settings.weights)
     row, column = np.divmod(np.arange(beta.size), IMAGE_SIDE)
@@ -81,7 +81,7 @@ def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 def compression(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Eigenvalues set to 0 and the capacity that is left, beside the noise that leaves as much (Tan et al., Fig. 7).
+    """Set eigenvalues to 0 and tabulate the capacity left, and the noise that leaves as much (Tan et al., Fig. 7).
 
     The settings need ``levels.natural``: the capacities that the noise has before anything is dropped.
 

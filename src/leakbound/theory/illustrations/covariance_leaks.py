@@ -31,10 +31,10 @@ def covariance_leak(
     seed: int = 0,
     **_: object,
 ) -> pd.DataFrame:
-    """AUC of telling N records from others of their law by their published mean and covariance alone.
+    """Distinguish records from others of their distribution by their published mean and covariance: AUC.
 
-    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the law that was
-    published; nearer means member. The settings need ``covariance: aux``, the law that channels are made from.
+    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the moments that
+    were published. Nearer means member. The settings need ``covariance: aux``, the moments that channels are made from.
 
     Returns:
         Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions in which
@@ -64,14 +64,14 @@ def covariance_leak(
         strangers = private[order[-others:]]
         for count in sizes:
             members = private[order[:count]]
-            found = {**_areas(members, strangers, law, axes), "gaussian": gaussian_auc(count, width)}
+            areas = {**_areas(members, strangers, law, axes), "gaussian": gaussian_auc(count, width)}
             shared = {"records": count, "ratio": count / width, "replica": replica, "metric": "auc"}
-            rows += [{"published": name, **shared, "value": value} for name, value in found.items()]
+            rows += [{"published": name, **shared, "value": value} for name, value in areas.items()]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
 def distances(moments: Moments, records: Num[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-    """Squared Mahalanobis distance of records from a law; what lies outside its directions counts for very much.
+    """Compute squared Mahalanobis distances, where what lies outside the directions of the data counts very much.
 
     The records that a covariance comes from lie in its directions, and are nearer to their mean than others.
     """
@@ -80,14 +80,14 @@ def distances(moments: Moments, records: Num[np.ndarray, "n ..."]) -> Float[np.n
 
 
 def gaussian_auc(records: int, dimension: int) -> float:
-    """AUC of :func:`distances` between Gaussian records and the N among them that gave mean and covariance.
+    """Compute the AUC of :func:`distances` between Gaussian records and the N among them that gave mean and covariance.
 
-    A member's distance has the law of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
-    d (N + 1)/(N − d) F, F ~ F(d, N − d); both do not depend on the covariance.
+    A member's distance has the distribution of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
+    d (N + 1)/(N − d) F, F ~ F(d, N − d). Both do not depend on the covariance.
 
     Args:
         records: N.
-        dimension: d; with N <= d + 1 members are told with certainty.
+        dimension: d. With N <= d + 1 members are identified with certainty.
 
     Source:
         Gnanadesikan and Kettenring 1972, "Robust estimates, residuals, and outlier detection".
@@ -105,21 +105,21 @@ def _areas(
     law: Moments,
     axes: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
 ) -> dict[str, float]:
-    """AUC by what is published; ``axes`` are the law's variances and directions."""
+    """AUC by what is published. ``axes`` are its variances and directions."""
     exact, shrunk = estimate_moments(_chunks(members)), population_moments(members)
     shown = np.concatenate([members[:_SCORED], strangers])
     weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension
     variances, basis = _axes(exact)
     squares = _squares(shown, exact.mean, basis)
     raised = (1 - weight) * variances + weight * level  # both have the same directions
-    told = {"members": _distances(variances, squares), "shrunk": _distances(raised, squares)}
+    scores = {"members": _distances(variances, squares), "shrunk": _distances(raised, squares)}
     if weight < 1:
-        told["undone"] = _distances((raised - weight * level) / (1 - weight), squares)
-    told["aux"] = _distances(axes[0], _squares(shown, law.mean, axes[1]))
+        scores["undone"] = _distances((raised - weight * level) / (1 - weight), squares)
+    scores["aux"] = _distances(axes[0], _squares(shown, law.mean, axes[1]))
     along = ((shown - law.mean) @ axes[1]) * ((exact.mean - law.mean) @ axes[1])
-    told["mean"] = -(along[:, axes[0] > 0] / axes[0][axes[0] > 0]).sum(axis=1)
+    scores["mean"] = -(along[:, axes[0] > 0] / axes[0][axes[0] > 0]).sum(axis=1)
     count = len(shown) - len(strangers)
-    return {name: auc_interval(-values[:count], -values[count:]).value for name, values in told.items()}
+    return {name: auc_interval(-values[:count], -values[count:]).value for name, values in scores.items()}
 
 
 def _axes(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:

@@ -15,12 +15,12 @@ from leakbound.registry import SHAPES
 
 
 def pixel_weights(colors: int, box: BoxWeights, side: int = IMAGE_SIDE) -> Float[np.ndarray, " d"]:
-    """Weights β for images of so many colors and such a side."""
+    """Make the weights β for images of so many colors and such a side."""
     return box_weights(colors, side, side, box.weight, *box.on(side))
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
-    """Spectrum of the data for a shape, with the weights where the shape takes some."""
+    """Decompose the data for a shape, with the weights where the shape takes some."""
     kind = SHAPES.get(shape)
     if not kind.takes_weights:
         return kind.decompose(moments)
@@ -29,28 +29,28 @@ def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
 
 
 def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:
-    """Eigenvalues of the covariance, ascending, without those that are 0 up to rounding."""
+    """Compute eigenvalues of the covariance, ascending, without those that are 0 up to rounding."""
     eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))
     return eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
 
 
 def needed(illustration: str, dataset: ImageDataset | None, moments: Moments | None) -> tuple[ImageDataset, Moments]:
-    """Dataset and moments, or an error that names the setting that gives them."""
+    """Return dataset and moments, or raise an error that names the setting that gives them."""
     if dataset is None or moments is None:
         raise ValueError(f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown")
     return dataset, moments
 
 
 def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:
-    """All capacities that are given for any shape, ascending, or an error if there are none."""
-    found = sorted({level for levels in settings.levels.values() for level in levels})
-    if not found:
+    """Gather all capacities that are given for any shape, ascending, or an error if there are none."""
+    levels = sorted({level for swept in settings.levels.values() for level in swept})
+    if not levels:
         raise ValueError(f"illustrations.{illustration}.levels is empty: give channel shapes and capacities in nats")
-    return found
+    return levels
 
 
 def natural_capacities(illustration: str, settings: IllustrationConfig) -> tuple[float, ...]:
-    """Capacities of the natural channel, or an error if there are others or none."""
+    """Gather the capacities of the natural channel, or an error if there are others or none."""
     if set(settings.levels) != {"natural"}:
         raise ValueError(
             f"illustrations.{illustration}.levels has {', '.join(settings.levels) or 'nothing'}: only the natural "

@@ -20,9 +20,9 @@ from leakbound.theory.illustrations.needs import capacities, decompose, needed
 def noisy_images(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """Pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
+    """Draw pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
-    A picture has the same standard normal draws at every level of a shape, so that only the level tells them apart.
+    A picture has the same standard normal draws at every level of a shape, so that only the level differs.
     The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the members.
 
     Returns:
@@ -49,7 +49,7 @@ def noisy_images(
 def _released(
     channel: GaussianChannel, images: Float[np.ndarray, "n colors side side"], normal: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, "n colors side side"]:
-    """Images after one use of the channel, clipped to the pixel range; ``normal`` holds the standard normal draws."""
+    """Images after one use of the channel, clipped to the pixel range. ``normal`` holds the standard normal draws."""
     flat = images.reshape(len(images), -1)
     noise = np.sqrt(channel.variances) * normal
     if channel.basis is not None:
@@ -61,7 +61,7 @@ def _released(
 
 
 def picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors side side"]) -> pd.DataFrame:
-    """Pixels of pictures on [0, 1]."""
+    """Put pixels of pictures on [0, 1] into rows."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
     return pd.DataFrame({**where, "metric": "pixel", "value": (images.ravel() + 1.0) / 2.0})
@@ -80,7 +80,7 @@ def _likeness_rows(
     box[slice(*rows), slice(*columns)] = True
     similarity = metrics.similarity_map(clean, seen).mean(axis=1)
     error = ((clean - seen) ** 2).mean(axis=1) / 4.0
-    found = {
+    values = {
         "ssim": metrics.ssim(clean, seen),
         "ssim_box": similarity[:, box].mean(axis=1),
         "ssim_outside": similarity[:, ~box].mean(axis=1),
@@ -88,4 +88,4 @@ def _likeness_rows(
         "mse_outside": error[:, ~box].mean(axis=1),
     }
     where = {"defense": shape, "level": level, "replica": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
-    return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in found.items()])
+    return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in values.items()])

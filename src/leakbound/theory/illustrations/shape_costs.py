@@ -25,9 +25,9 @@ _ROUNDING = 1.0 / (12.0 * 255.0**2)
 def shapes(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Cost and protection of each shape at equal capacity, in closed form.
+    """Compute cost and protection of each shape at equal capacity, in closed form.
 
-    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them; shapes that
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them. Shapes that
     are named there and are not built in, or only as printed, are compared too.
 
     Returns:
@@ -41,13 +41,13 @@ def shapes(
         spectrum = decompose(shape, moments, settings.weights)
         for level in levels:
             channel = SHAPES.get(shape).calibrate(spectrum, level)
-            found = {
+            values = {
                 "noise_power": channel.noise_power / moments.total_variance,
                 "distortion": _distortion(channel, spectrum, moments) / moments.total_variance,
                 "attacker_error": _attacker_error(channel, spectrum, moments) / moments.total_variance,
                 "capacity": channel_capacity(channel, spectrum),
             }
-            rows += [{"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found]
+            rows += [{"defense": shape, "level": level, "metric": name, "value": values[name]} for name in values]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
@@ -80,7 +80,7 @@ def _attacker_error(channel: GaussianChannel, spectrum: Spectrum, moments: Momen
 def personalized_cost(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Cost of the published bound of the personalized channel against its exact calibration.
+    """Compute the cost of the published bound of the personalized channel against its exact calibration.
 
     The published bound needs every pixel to vary given the others, which few images on many pixels do not. So both are
     calibrated to the images before their rounding to 256 levels, whose variance stands on the covariance's diagonal.
@@ -109,7 +109,7 @@ def personalized_cost(
 def leakage(
     settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
 ) -> pd.DataFrame:
-    """Leakage of one record over n rounds through the natural channel by each account, and the error that it leaves.
+    """Compute the leakage of one record over n rounds by each account, and the error that it leaves.
 
     With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ as
     published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is kept.
@@ -119,8 +119,8 @@ def leakage(
         Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
         nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never below that of
         the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave, GM(λ) e^{−2I/d} over d
-        directions in which data vary, which is no bound; for ``linear_fresh`` and ``linear_once`` what the best
-        linear attacker leaves who sees all k copies, or the one; for ``prior`` the variance of the data.
+        directions in which data vary, which is no bound. For ``linear_fresh`` and ``linear_once`` what the best
+        linear attacker leaves who sees all k copies, or the one. For ``prior`` the variance of the data.
 
     Source:
         Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
@@ -132,22 +132,22 @@ def leakage(
         noise = noise_scale(eigenvalues, level)
         for rounds in _LENGTHS:
             uses = float(math.ceil(_BATCH * rounds / dataset.drawing.members))
-            told = {
+            accounts = {
                 "printed_total": rounds * level,
                 "added_uses": uses * level,
                 "joint": gaussian_capacity(eigenvalues, noise, uses),
                 "drawn_once": level,
             }
-            left = {account: gaussian_surrogate_error(eigenvalues, told[account]) for account in told}
+            left = {account: gaussian_surrogate_error(eigenvalues, accounts[account]) for account in accounts}
             left |= {
                 "linear_fresh": linear_mmse(eigenvalues, noise, uses) / eigenvalues.size,
                 "linear_once": linear_mmse(eigenvalues, noise) / eigenvalues.size,
                 "prior": float(eigenvalues.mean()),
             }
             scale = eigenvalues.size / moments.dimension / 4.0
-            found = [("leakage", account, nats) for account, nats in told.items()]
-            found += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
+            values = [("leakage", account, nats) for account, nats in accounts.items()]
+            values += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
             frames.append(
-                pd.DataFrame(found, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
+                pd.DataFrame(values, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
             )
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)

@@ -10,7 +10,7 @@ from torch import nn
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import memory
 from leakbound.training.client_steps import ClippedStep, Norms
-from leakbound.training.dp.weighted_sums import divisible
+from leakbound.training.known_layers import factorable
 from leakbound.training.request import TrainingRequest
 
 SLACK = 1e-6  # Opacus adds it to a norm that it divides by
@@ -71,5 +71,5 @@ def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: 
     budget = memory.GRADIENT_BYTES
     if torch.device(device).type == "cuda":
         budget = memory.free_bytes(device) - 4 * parameters
-    gradient = 0 if divisible(model) else parameters
+    gradient = 0 if factorable(model) else parameters
     return max(1, budget // (gradient + memory.record_bytes(model, image_shape)))

@@ -35,7 +35,7 @@ class PrivateStackLearner(AccountedLearner):
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         super().__init__(request)
         networks = [sgd.initial_network(request, slot.replica) for slot in slots]
-        self._row = stack.Weights(networks, [slot.learning_rate for slot in slots], request.device)
+        self._row = stack.StackWeights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
         self._optimizer = sgd.sgd_optimizer(request, self._row.leaves, 1.0)
         self._images, self._rows, self._labels = sgd.members_of(request, slots)

@@ -14,10 +14,9 @@ COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
 PACKAGED = Path(__file__).with_name("costs.csv")
 """Times that come with the package; the column ``source`` says on what they were measured."""
 _REFERENCE = "lenet"  # network that stands in for those that were not measured
-_EQUAL = {"lenet_sigmoid": "lenet"}  # equal work under another name
-_PLAIN = "step_none"
-_ON_IMAGES = ("step_natural", "step_white")  # steps with noise that takes as long before any network
-_ALIKE = {"step_dppsac": "step_dpsgd"}  # where one was measured and the other was not
+_START = 0.3  # CPU seconds of a job before and after its work, if nobody has measured them
+_PLAIN = "step_none"  # unit whose time scales those that were not measured
+_MEASURE = "see tests/benchmarks/unit_costs.py"
 
 
 class UnitCosts:
@@ -41,54 +40,55 @@ class UnitCosts:
             self._values.setdefault(key, {})[int(row["slots"] or 1)] = float(row["value"])
 
     def start(self, step: str) -> float:
-        """CPU seconds that a job of a step takes beside the work in it: imports, reading, writing."""
-        found = self._values.get(("cpu", f"job_{step}", "", 0))
-        if found is None:
-            self.notes.add(f"jobs of the step {step}: their start is not measured and left out")
-            return 0.0
-        return found[1]
+        """CPU seconds that a job of a step takes in addition to the work in it: imports, reading, writing."""
+        seconds = self._values.get(("cpu", f"job_{step}", "", 0))
+        if seconds is None:
+            self.notes.add(f"jobs of the step {step}: their start is not measured, taken as {_START} s")
+            return _START
+        return seconds[1]
 
     def seconds(self, work: Work) -> float | None:
-        """Seconds of some work on the device; None where nobody has measured such work there."""
-        if self.device != "cpu" and work.model:
-            stack = self._values.get((self.device, work.kind, _EQUAL.get(work.model, work.model), work.colors))
-            if stack is None:
-                self.notes.add(
-                    f"{work.kind} of {work.model} on a GPU: not measured, see tests/benchmarks/unit_costs.py"
-                )
-                return None
-            return work.amount / work.slots * _between(stack, work.slots)
-        return work.amount * self._cpu(work.kind, work.model, work.colors)
+        """Seconds of some work on the device. None where nobody has measured such work there.
+
+        On a CPU, LeNet's time stands in for what was not measured on a network, times the ratio of their plain steps.
+
+        Raises:
+            ValueError: If such work was not measured on LeNet either.
+        """
+        if self.device == "cpu" or not work.model:
+            return work.amount * self._on_cpu(work.kind, work.model, work.colors)
+        stack = self._values.get((self.device, work.kind, work.model, work.colors))
+        if stack is None:
+            self.notes.add(f"{work.kind} of {work.model} on a GPU: not measured, {_MEASURE}")
+            return None
+        return work.amount / work.slots * _between(stack, work.slots)
 
     def parameters(self, model: str, colors: int) -> float:
         """Number of parameters of a network."""
-        return self._cpu("parameters", model, colors)
+        return self._on_cpu("parameters", model, colors)
 
-    def _cpu(self, unit: str, model: str, colors: int) -> float:
-        """Value of a unit on a CPU; of other colors, of the plain step or of the reference network if need be."""
-        name = _EQUAL.get(model, model)
-        for one in (unit, _ALIKE.get(unit, unit)):
-            if (found := self._measured(one, name, colors)) is not None:
-                return found
-        if unit != _PLAIN and unit.startswith("step_") and self._measured(_PLAIN, name, colors) is not None:
-            own, plain = (self._measured(one, _REFERENCE, 3) for one in (unit, _PLAIN))
-            steps = self._cpu(_PLAIN, name, colors)
-            noise, ratio = (own - plain, own / plain) if own and plain else (0.0, 1.0)
-            ratio = 1.0 + noise / steps if unit in _ON_IMAGES else ratio
-            self.notes.add(f"{unit.removeprefix('step_')} with {model}: taken as {ratio:.2g} times SGD")
-            return ratio * steps
-        if name in ("", _REFERENCE):
-            raise ValueError(f"the table of costs has no {unit}{f' of {name}' if name else ''}: add it, see --table")
-        self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, see tests/benchmarks/unit_costs.py")
-        return self._cpu(unit, _REFERENCE, colors)
+    def _on_cpu(self, unit: str, model: str, colors: int) -> float:
+        """Value of a unit on a CPU; scaled from the reference network if it was not measured on this one."""
+        value = self._measured(unit, model, colors)
+        if value is not None:
+            return value
+        if model in ("", _REFERENCE):
+            raise ValueError(f"the table of costs has no {unit}{f' of {model}' if model else ''}: add it, see --table")
+        plain = self._measured(_PLAIN, model, colors)
+        if plain is None:
+            self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, {_MEASURE}")
+            return self._on_cpu(unit, _REFERENCE, colors)
+        ratio = plain / self._on_cpu(_PLAIN, _REFERENCE, colors)
+        self.notes.add(f"{unit} of {model}: not measured, taken as {ratio:.3g} times that of {_REFERENCE}, {_MEASURE}")
+        return ratio * self._on_cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:
-        """Value on a CPU on images of these colors, or of others; None if there is neither."""
+        """Value on a CPU on images of these colors, or of others. None if there is neither."""
         for other in (colors, 4 - colors):
-            if found := self._values.get(("cpu", unit, model, other if model else 0)):
+            if seconds := self._values.get(("cpu", unit, model, other if model else 0)):
                 if other != colors:
                     self.notes.add(f"{model} on images of {colors} colors: taken from {other}")
-                return found[1]
+                return seconds[1]
         return None
 
 
@@ -107,7 +107,7 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
     Raises:
         ValueError: If it is no such table; the message names the line.
     """
-    limits.check(path, "bytes", path.stat().st_size, limits.TEXT)
+    limits.check_limit(path, "bytes", path.stat().st_size, limits.TEXT)
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows: list[dict[str, Any]] = list(csv.DictReader(file))

@@ -1,12 +1,13 @@
 """Appearance of a series in all figures: its label, colour and marker."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True)
-class Look:
-    """Appearance of one series; dashed lines have hollow markers, as for noise that is frozen.
+class SeriesStyle:
+    """Appearance of one series. Dashed lines have hollow markers, as for noise that is frozen.
 
     Attributes:
         label: Name in legends and sentences.
@@ -24,3 +25,7 @@ class Look:
         """Keyword arguments of ``Axes.plot``."""
         face = "white" if self.dashed else self.color
         return {"color": self.color, "marker": self.marker, "ls": "--" if self.dashed else "-", "mfc": face}
+
+
+Styles = Mapping[str, SeriesStyle]
+"""Name of a series to its appearance."""

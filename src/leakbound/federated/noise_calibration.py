@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-Clients = Float[np.ndarray, " clients"]
+from leakbound.accounting.gaussian import log_expm1
+
+PerClient = Float[np.ndarray, " clients"]
 """One number for each client."""
 LEAST_PARAM_NORM = 1e-6
 """Floor of a clipping threshold that follows the norms: at 0 it would never grow again."""
@@ -27,8 +29,8 @@ class AggregateNoise:
         server_std: Noise per coordinate that the server adds to the average.
     """
 
-    weights: Clients
-    client_std: Clients
+    weights: PerClient
+    client_std: PerClient
     server_std: float
 
     @property
@@ -44,12 +46,7 @@ class AggregateNoise:
         return math.inf if variance == 0 else 1 / variance
 
 
-def log_expm1(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """ln(eˣ − 1) of positive numbers, without overflow and without cancellation."""
-    return np.where(x <= 30, np.log(np.expm1(np.minimum(x, 30))), x + np.log1p(-np.exp(-x)))
-
-
-def log_noise_unit(max_param_norms: Clients, mi_budgets: Clients, dimension: int) -> Clients:
+def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> PerClient:
     """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.
 
     Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any law of the vector can send through noise of
@@ -73,7 +70,7 @@ def log_noise_unit(max_param_norms: Clients, mi_budgets: Clients, dimension: int
 
 
 def server_noise(
-    max_param_norms: Clients, mi_budgets: Clients, dimension: int, weights: Clients | None = None
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
 ) -> AggregateNoise:
     """Noise that the server adds so that the average tells at most ε_k of each client, σ_s = max_k p_k α_k.
 
@@ -95,7 +92,7 @@ def server_noise(
 
 
 def client_noise(
-    max_param_norms: Clients, mi_budgets: Clients, dimension: int, weights: Clients | None = None
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
 ) -> AggregateNoise:
     """Equal noise that every client adds so that the average tells at most ε_k of each, σ_c = max_k p_k α_k / ‖p‖.
 
@@ -112,7 +109,7 @@ def client_noise(
     return AggregateNoise(shares, np.full(len(shares), std), 0.0)
 
 
-def personalized_noise(max_param_norms: Clients, mi_budgets: Clients, dimension: int) -> AggregateNoise:
+def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
     """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
 
     Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ 1/α_k)².
@@ -136,7 +133,7 @@ def no_noise(n_clients: int) -> AggregateNoise:
     return AggregateNoise(np.full(n_clients, 1 / n_clients), np.zeros(n_clients), 0.0)
 
 
-def printed_weights(noise_units: Clients) -> Clients:
+def printed_weights(noise_units: PerClient) -> PerClient:
     """Weights by the products of all other clients' α or σ, as printed; only for comparison.
 
     Products of α, as in Theorem 3, overflow, and those of σ = α/√N, as in Corollary 2, vanish, from a few hundred
@@ -150,7 +147,7 @@ def printed_weights(noise_units: Clients) -> Clients:
         return products / products.sum()
 
 
-def next_max_param_norms(max_param_norms: Clients, norms: Clients, rate: float) -> Clients:
+def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: float) -> PerClient:
     """Clipping thresholds of the next round, an exponential moving average of the norms.
 
     Args:
@@ -168,7 +165,7 @@ def next_max_param_norms(max_param_norms: Clients, norms: Clients, rate: float) 
     return np.maximum((1 - rate) * max_param_norms + rate * norms, LEAST_PARAM_NORM)
 
 
-def draw_budgets(n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator) -> Clients:
+def draw_budgets(n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator) -> PerClient:
     """Budgets ε_k ~ N(mean, spread²), those below ``least`` set to ``least``.
 
     Args:
@@ -185,8 +182,8 @@ def draw_budgets(n_clients: int, mean: float, spread: float, least: float, gener
 
 
 def _needed(
-    max_param_norms: Clients, mi_budgets: Clients, dimension: int, weights: Clients | None
-) -> tuple[Clients, float]:
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None
+) -> tuple[PerClient, float]:
     """Checked weights, or equal ones, and the logarithm of the least noise of their average, max_k p_k α_k."""
     n_clients = len(mi_budgets)
     if n_clients < 1:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -29,9 +30,9 @@ class FederatedRun:
             for all, a fixed threshold); ``personalized`` (Corollary 2) or ``uniform`` (its baseline with equal weights
             and noise), both with a budget for each client and thresholds that follow the norms.
         n_clients: Number of clients.
-        max_param_norm: Clipping threshold, the first one where it follows the norms; None without clipping.
-        mi_budget: Budget in nats for one round, the mean of personal ones; None without noise.
-        budget_spread: Standard deviation of personal budgets; None where all have one.
+        max_param_norm: Clipping threshold, the first one where it follows the norms. None without clipping.
+        mi_budget: Budget in nats for one round, the mean of personal ones. None without noise.
+        budget_spread: Standard deviation of personal budgets. None where all have one.
     """
 
     dataset: str
@@ -67,32 +68,25 @@ def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRu
 
 def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:
     """Runs of one table on one dataset."""
-    norm, count = config.max_param_norm, config.n_clients
+    usual = {"n_clients": config.n_clients, "max_param_norm": config.max_param_norm, "mi_budget": config.mi_budget}
+    personal = usual | {"mi_budget": config.budget_mean, "budget_spread": config.budget_spread}
+    sweeps: dict[str, tuple[tuple[str, ...], dict[str, Any], str, Sequence[float]]] = {
+        "budgets": (BASIC, usual, "mi_budget", config.mi_budgets),
+        "clients": (BASIC, usual, "n_clients", config.client_counts),
+        "thresholds": (BASIC, usual, "max_param_norm", config.max_param_norms),
+        "means": (ADAPTED, personal, "mi_budget", config.budget_means),
+        "spreads": (ADAPTED, personal, "budget_spread", config.budget_spreads),
+    }
     if table == "budgets":
-        yield FederatedRun(dataset, model, "none", count)
-        for scheme in BASIC:
-            for budget in config.mi_budgets:
-                yield FederatedRun(dataset, model, scheme, count, norm, budget)
-    elif table == "clients":
-        for scheme in BASIC:
-            for clients in config.client_counts:
-                yield FederatedRun(dataset, model, scheme, clients, norm, config.mi_budget)
-    elif table == "thresholds":
-        for scheme in BASIC:
-            for threshold in config.max_param_norms:
-                yield FederatedRun(dataset, model, scheme, count, threshold, config.mi_budget)
-    elif table == "means":
-        for scheme in ADAPTED:
-            for mean in config.budget_means:
-                yield FederatedRun(dataset, model, scheme, count, norm, mean, config.budget_spread)
-    elif table == "spreads":
-        for scheme in ADAPTED:
-            for spread in config.budget_spreads:
-                yield FederatedRun(dataset, model, scheme, count, norm, config.budget_mean, spread)
+        yield FederatedRun(dataset, model, "none", config.n_clients)
+    if table in sweeps:
+        schemes, settings, swept, values = sweeps[table]
+        for scheme, value in product(schemes, values):
+            yield FederatedRun(dataset, model, scheme, **settings | {swept: value})
 
 
 class FederatedSetting(Settings):
-    """A federated run, as :class:`leakbound.jobs.federated.FederatedRun` states it."""
+    """A federated run, as :class:`leakbound.jobs.federated_runs.FederatedRun` states it."""
 
     dataset: Name
     model: Name

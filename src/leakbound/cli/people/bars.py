@@ -29,11 +29,11 @@ def _in_lines(title: str, total: int | None) -> Callable[[int], None]:
     """The same in lines, for a log: one when something is done ten seconds after the last one."""
     done, last = 0, time.monotonic()
 
-    def tell(count: int) -> None:
+    def report(count: int) -> None:
         nonlocal done, last
         done += count
         if time.monotonic() - last >= _PAUSE:
             sys.stderr.write(f"{title}: {done}{f' of {total}' if total else ''}\n")
             last = time.monotonic()
 
-    return tell
+    return report

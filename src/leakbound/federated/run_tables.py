@@ -1,21 +1,27 @@
-"""Tidy tables of federated runs, and of what rounds tell together in closed form."""
+"""Tidy tables of federated runs, and closed forms of the leakage of several rounds."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from leakbound.federated.leaks import server_leak, static_leak
-from leakbound.federated.noise import client_noise
-from leakbound.jobs.federated import FederatedRun
+from leakbound.federated.noise_calibration import client_noise
+from leakbound.jobs.federated_runs import FederatedRun
 
-IDENTITY = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
+if TYPE_CHECKING:
+    from leakbound.datasets import ImageDataset
+
+RUN_COLUMNS = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
 _SETTING = ["dataset", "model", "n_clients", "max_param_norm", "mi_budget", "budget_spread", "replica"]
 _POINTS = 25
 
 
-def tabulate(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
+def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     """Put the rows of runs into one table, with the columns that say which run a row belongs to.
 
     Derived rows have unit −1 and no round: ``gap_first`` and ``gap_last``, the loss of a run with noise minus the mean
@@ -31,7 +37,7 @@ def tabulate(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     real = dict.fromkeys(("max_param_norm", "mi_budget", "budget_spread", "value"), "float64")
     whole = dict.fromkeys(("n_clients", "replica", "unit"), "int64")
     return table.astype({**real, **whole, "communication_round": "Int64"}).reindex(
-        columns=[*IDENTITY, "replica", "communication_round", "unit", "metric", "value"]
+        columns=[*RUN_COLUMNS, "replica", "communication_round", "unit", "metric", "value"]
     )
 
 
@@ -59,6 +65,15 @@ def _advantages(table: pd.DataFrame) -> pd.DataFrame:
     joined = personal.merge(uniform[[*_SETTING, "value"]], on=_SETTING, suffixes=("", "_uniform"))
     value = joined["value"] - joined["value_uniform"]
     return joined.assign(metric="advantage", value=value, communication_round=None).drop(columns="value_uniform")
+
+
+def parameters(model: str, images: ImageDataset) -> int:
+    """Count the parameters of a network for some images."""
+    from leakbound.models import build
+    from leakbound.randomness.seeding import torch_generator
+
+    network = build(model, images.colors, len(images.classes), torch_generator(0, "size"), images.side)
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds: int, mi_budget: float) -> pd.DataFrame:

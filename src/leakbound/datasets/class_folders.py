@@ -40,14 +40,14 @@ class ClassFolders:
 
         Raises:
             DatasetError: If there are no subfolders, one of them holds no image or something else than image files,
-                images lie beside them, or a link leads out of the folder.
+                images lie next to them, or a link leads out of the folder.
         """
         if not folder.is_dir():
             raise DatasetError(f"{folder}: there is no such folder. Images lie in subfolders, one for each class.")
         inside = list(_visible(folder, folder))
         homes = [path for path in inside if path.is_dir()]
         if loose := [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
-            raise DatasetError(f"{loose[0]}: lies beside the class folders. Move it into the folder of its class.")
+            raise DatasetError(f"{loose[0]}: lies next to the class folders. Move it into the folder of its class.")
         if not homes:
             raise DatasetError(f"{folder}: has no subfolders. Put images into one subfolder for each class.")
         held = [_files(home, folder) for home in homes]
@@ -145,7 +145,7 @@ def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            limits.check(path, "bytes", size, limits.TEXT)
+            limits.check_limit(path, "bytes", size, limits.TEXT)
             return file.read(size)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read ({error.strerror}). Replace it or leave it out.") from error

@@ -52,7 +52,7 @@ def write_manifest(folder: Path) -> None:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside the one that it is to become, which vanishes where it is not moved."""
+    """An empty folder next to the one that it is to become, which vanishes where it is not moved."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder)
     with scratch(folder) as new:
@@ -61,7 +61,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
+def replaced_folder(folder: Path) -> Iterator[Path]:
     """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
 
     The old one is moved aside first, to ``.NAME.before``; whoever is killed then finds it there, and the next call puts

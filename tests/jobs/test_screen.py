@@ -6,7 +6,7 @@ from enum import Enum
 
 import pytest
 
-from leakbound.cli.launch.screen import Screen
+from leakbound.jobs.processes.screen import Screen
 
 
 class Event(Enum):

@@ -6,7 +6,7 @@ Whoever compares a network with them sees what it knows of a record beyond what 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from leakbound.datasets.references import reference_dataset
+from leakbound.datasets.splits import reference_dataset
 from leakbound.randomness.seeding import derive_seed
 from leakbound.training.request import TrainingRequest
 

@@ -1,0 +1,128 @@
+"""The arguments of every attack, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.covariance import Moments
+from leakbound.config.attacks import Attack
+from leakbound.config.defenses import Defense, Undefended
+from leakbound.datasets import ImageDataset
+from leakbound.models import build
+from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound.training.client_steps import ClientStep, client_step
+from leakbound.training.precision import full_precision
+
+Config = TypeVar("Config", bound=Attack)
+Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
+"""Rows of an attack, with the columns of :mod:`leakbound.attacks.rows`, and arrays for storage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackRequest(Generic[Config]):
+    """One attack on replicas of a run: on trained networks, or on what clients upload of untrained ones.
+
+    All random draws of an attack derive from seed, dataset and replica, so that all defenses and levels are attacked
+    alike.
+
+    Attributes:
+        model: Name of the registered network.
+        dataset: Pool that the replicas draw from, and the attacker's own records.
+        config: Settings of the attack.
+        seed: Seed of the configuration.
+        slug: Name of the run, for messages.
+        replicas: Replica of each attacked network.
+        device: Where the attack computes.
+        weights: Parameter name to values (networks, ...) of trained networks; empty for untrained ones.
+        learning_rates: Learning rate of each trained network; empty where nothing depends on it.
+        lengths: Length of the training of each network; empty where all are ``full``.
+        references: Reference networks, :class:`~leakbound.attacks.membership.reference_scores.References`; or None.
+        defense: What a client does to its records or uploads.
+        level: Level as the defense means it.
+        channel: The calibrated channel; None for a defense without one.
+        moments: Mean and covariance that the channel was made from; without a channel those of the members.
+        batch_size: Records whose gradients a client averages; a large batch multiplies it.
+        privacy_noise: Origin of the client's noise.
+        estimator: Learned estimate, :class:`~leakbound.attacks.learned_estimate.estimator.Estimator`; or None.
+    """
+
+    model: str
+    dataset: ImageDataset
+    config: Config
+    seed: int
+    slug: str
+    replicas: Sequence[int] = (0,)
+    device: str | torch.device = "cpu"
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    learning_rates: Sequence[float] = ()
+    lengths: Sequence[str] = ()
+    references: Any = None
+    defense: Defense = field(default_factory=Undefended)
+    level: float | None = None
+    channel: GaussianChannel | None = None
+    moments: Moments | None = None
+    batch_size: int = 1
+    privacy_noise: PrivacyNoise = "seeded"
+    estimator: Any = None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(colors, height, width) of the dataset's images."""
+        colors, height, width = self.dataset.aux.images.shape[1:]
+        return colors, height, width
+
+    def network(self, generator: torch.Generator) -> nn.Module:
+        """Network with random weights from a generator, in evaluation mode, on the device."""
+        classes, side = len(self.dataset.classes), self.dataset.side
+        return build(self.model, self.dataset.colors, classes, generator, side).to(self.device).eval()
+
+    def untrained(self, purpose: str, replica: int) -> nn.Module:
+        """Untrained network of a replica; it depends on seed, dataset, purpose, replica and model alone."""
+        return self.network(torch_generator(self.seed, self.dataset.name, purpose, replica, self.model, "network"))
+
+    def generators(self, purpose: str, replica: int) -> Callable[[str], np.random.Generator]:
+        """Generators of the attacker's own draws by name."""
+        return partial(numpy_generator, self.seed, self.dataset.name, purpose, replica)
+
+    def noise(self, purpose: str, replica: int) -> Callable[[str], NoiseSource]:
+        """Sources of the client's noise by name."""
+        words = (self.dataset.name, purpose, replica)
+        return partial(noise_source, self.privacy_noise, self.seed, *words, device=self.device)
+
+    def client(self) -> ClientStep:
+        """Step of a client under the defense."""
+        return client_step(self.defense, self.level, self.channel, self.known_moments)
+
+    def known_moments(self) -> Moments:
+        """Mean and covariance of the records.
+
+        Raises:
+            ValueError: If none were given.
+        """
+        if self.moments is None:
+            raise ValueError(f"{self.slug}: the attack needs the mean and the covariance of the records")
+        return self.moments
+
+
+def in_full_precision(
+    attack: Callable[[AttackRequest[Config]], Attacked],
+) -> Callable[[AttackRequest[Config]], Attacked]:
+    """Attack that computes as within :func:`~leakbound.training.precision.full_precision` on its request's device."""
+
+    @wraps(attack)
+    def computed(request: AttackRequest[Config]) -> Attacked:
+        with full_precision(request.device):
+            return attack(request)
+
+    return computed

@@ -1,0 +1,97 @@
+"""Rows of attacks: one for each replica, variant, unit and metric, with a status where there is no result.
+
+An attack that fails for technical reasons is not counted: its start would pass for its success or failure. Its row has
+no value and states why.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from leakbound import metrics
+
+COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high", "status")
+STUCK = "stuck"
+"""The objective has no slope at any start that was tried, or the iterate ended where it began: no value."""
+NOT_CONVERGED = "not_converged"
+"""The objective is no lower at the end than at the start: no value."""
+DIVERGED = "diverged"
+"""The attacked weights or the iterate are not finite: no value."""
+GRID_EDGE = "grid_edge"
+"""The best setting is at an edge of the attacker's grid after all extensions: the value stands, as a warning."""
+NO_RESULT = (STUCK, NOT_CONVERGED, DIVERGED)
+"""Statuses of rows without a value."""
+_METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cosine": metrics.cosine}
+
+
+def image_values(
+    truth: Float[np.ndarray, "n colors height width"],
+    candidates: Float[np.ndarray, "n colors height width"],
+    names: Sequence[str] = tuple(_METRICS),
+) -> dict[str, Float[np.ndarray, " n"]]:
+    """MSE, PSNR, SSIM and cosine of each candidate, by name.
+
+    Args:
+        truth: Images on [-1, 1].
+        candidates: What an attacker made of them, same scale. Values of an image are NaN if one of its
+            pixels is not finite.
+        names: Those that are asked for: mse, psnr, ssim, cosine.
+    """
+    finite = np.isfinite(candidates).all(axis=(1, 2, 3))
+    values = {name: np.full(len(truth), np.nan) for name in names}
+    if finite.any():
+        for name, column in values.items():
+            column[finite] = _METRICS[name](truth[finite], candidates[finite])
+    return values
+
+
+def row(
+    variant: str, metric: str, value: float, *, unit: int = -1, low: float = math.nan, high: float = math.nan
+) -> dict[str, object]:
+    """One row of a replica.
+
+    Args:
+        variant: Attacker or control.
+        metric: Name of the value.
+        value: The value; NaN where there is none.
+        unit: What the value belongs to, >= 0, such as a class or a number of uses; -1 for all.
+        low: Lower end of its interval; NaN without one.
+        high: Upper end of its interval; NaN without one.
+    """
+    return {"variant": variant, "unit": unit, "metric": metric, "value": value, "low": low, "high": high}
+
+
+def table_of(replica: int, found: Iterable[Mapping[str, object]]) -> pd.DataFrame:
+    """Rows of a replica, as :func:`row` makes them, as a table with the columns ``COLUMNS``.
+
+    Args:
+        replica: Number of the attacked replica.
+        found: The rows; they may have a ``status``, else all are valid.
+    """
+    made = pd.DataFrame(list(found)).assign(replica=replica)
+    return (made if "status" in made else made.assign(status=""))[list(COLUMNS)]
+
+
+def rows(
+    replica: int,
+    variant: str,
+    units: Iterable[int],
+    values: dict[str, Float[np.ndarray, " n"]],
+    status: str | Sequence[str] = "",
+) -> pd.DataFrame:
+    """One row per unit and metric, without intervals.
+
+    Args:
+        replica: Number of the attacked replica.
+        variant: Attacker or control.
+        units: Class or image index of each value.
+        values: Metric name to one value per unit.
+        status: Status of all units or of each; empty for a valid one.
+    """
+    table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(["unit", "status"], var_name="metric")
+    table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
+    # Without an interval, low and high are empty columns.
+    return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]

@@ -1,0 +1,237 @@
+"""Command: which protection is worth its cost on one's own images, by the whole workflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from leakbound.cli.people import own_records
+
+if TYPE_CHECKING:
+    from leakbound.config.comparing import OwnImages
+    from leakbound.config.whole import Config
+
+_EMBEDDED = "digits"
+_ROOT = Path(__file__).parents[4]
+"""Clone of the repository that holds the workflow."""
+
+
+def compare(
+    records: Annotated[
+        str,
+        typer.Argument(
+            help="Folder with a subfolder of images for each class, Parquet file of images with labels, or the word "
+            "digits for the images that the package carries."
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the comparison; results lie under results/NAME. By default compare_ and the file's."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=1, max=100_000, help="Time that the comparison may take: more minutes, more replicas.")
+    ] = 10,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Jobs side by side.")] = 2,
+    members: Annotated[
+        int | None,
+        typer.Option(
+            min=30, max=100_000, help="Records that one client trains on; by default as many as there is room for."
+        ),
+    ] = None,
+    label: own_records.LabelOption = "label",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
+    profile: Annotated[str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")] = None,
+    run: Annotated[
+        bool, typer.Option("--run/--no-run", help="Whether to run the configuration after writing it.")
+    ] = True,
+) -> None:
+    """Compare protections on your own images: one page says which is worth its cost, and what is undecided.
+
+    Plain SGD at all its learning rates and stopping times, clipping, three shapes of channel at three targets and
+    DP-SGD at two noise levels train the same small network on the same records; the strongest attackers attack each.
+    The same command resumes an interrupted comparison. The configuration that it writes can be changed and run by
+    snakemake.
+    """
+    if not (_ROOT / "Snakefile").is_file():
+        raise typer.BadParameter(
+            "compare runs the workflow, which the installed package does not hold: clone the repository, and call "
+            "leakbound from its environment (README)"
+        )
+    preset = _preset(name, records)
+    home = _ROOT / "results" / preset
+    environment = dict(os.environ)
+    target = home / "compare.yaml"
+    if not target.is_file():
+        values, folder = _written(records, preset, home, label, members, minutes, jobs, seed)
+        _store(target, values, folder)
+    if (home / "records").is_dir():
+        environment["LEAKBOUND_DATA"] = str(home / "records")
+    sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
+    if not run:
+        return
+    words = [sys.executable, "-m", "snakemake", "-j", str(jobs), "--configfile", str(target.relative_to(_ROOT))]
+    words += ["--profile", profile] if profile else []
+    done = subprocess.run(words, cwd=_ROOT, env=environment, check=False)
+    if done.returncode:
+        raise typer.Exit(done.returncode)
+    _write_page(target, home)
+
+
+def _preset(name: str | None, records: str) -> str:
+    """Name of the configuration.
+
+    Raises:
+        BadParameter: If it is no name of a folder.
+    """
+    chosen = name or "compare_" + re.sub(r"\W+", "_", Path(records).stem).strip("_").lower()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", chosen):
+        raise typer.BadParameter(f"--name {chosen!r}: give lower-case letters, digits, _ and -, e.g. compare_photos")
+    return chosen
+
+
+def _written(
+    records: str, preset: str, home: Path, label: str, members: int | None, minutes: float, jobs: int, seed: int
+) -> tuple[dict[str, Any], Path | None]:
+    """Values of a new configuration, and the folder of its records if they are not the package's own.
+
+    Raises:
+        BadParameter: If there are too few records, or not enough time for a comparison that can decide anything.
+    """
+    from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
+
+    images, folder = _own_images(records, home, label, seed)
+    if images.count < LEAST_RECORDS:
+        raise typer.BadParameter(
+            f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"
+        )
+    capacities = targets(_eigenvalues(images, folder, seed))
+    shortest = 0.0
+    for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
+        values = comparison(images, preset, capacities, replicas=replicas, members=members, seed=seed)
+        shortest = _planned_minutes(values, jobs)
+        if shortest <= minutes or replicas == FEWEST_REPLICAS:
+            break
+    if shortest > minutes:
+        sys.stderr.write(
+            f"leakbound: warning: --minutes {minutes:g}: {FEWEST_REPLICAS} replicas, the fewest that can decide "
+            f"anything, take about {shortest:.0f} minutes with -j {jobs}; interrupt it whenever you like, the same "
+            "command resumes it\n"
+        )
+    return values, folder
+
+
+def _own_images(records: str, home: Path, label: str, seed: int) -> tuple[OwnImages, Path | None]:
+    """Facts of the images, which are written as a dataset of the workflow unless the package carries them."""
+    from leakbound.config.comparing import OwnImages
+    from leakbound.config.data import ORIGINALS
+
+    if records == _EMBEDDED:
+        digits = ORIGINALS[_EMBEDDED]
+        return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
+    from leakbound.datasets.own import write_dataset
+
+    collection, _ = own_records.read_both(own_records.path_of(records), None, label)
+    if not collection.pictures:
+        raise typer.BadParameter(
+            f"{records}: is an array; a comparison takes labelled images: class folders or Parquet"
+        )
+    folder = home / "records"
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = write_dataset(folder, "own", collection, seed)
+    height, width = collection.values.shape[2:]
+    return OwnImages("own", "parquet_shown", train, test, height, width), folder
+
+
+def _eigenvalues(images: OwnImages, folder: Path | None, seed: int) -> np.ndarray:
+    """Eigenvalues of the covariance of the prepared images, which targets are chosen by."""
+    from leakbound.channels.covariance import population_moments
+    from leakbound.channels.shapes import Natural
+    from leakbound.config.data import DatasetConfig
+    from leakbound.datasets import prepare
+
+    if folder is not None:
+        os.environ["LEAKBOUND_DATA"] = str(folder)
+    config = DatasetConfig(reader=images.reader, side=images.side)
+    aux = prepare(images.name, config, seed).aux.images
+    spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
+    return spectrum.eigenvalues
+
+
+def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
+    """Minutes that a configuration is planned to take."""
+    from leakbound.cli.steps.job_list import job_list
+    from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
+    from leakbound.jobs.plan.plan import Machine, estimate
+
+    costs = UnitCosts(read_costs(PACKAGED), "cpu")
+    estimates = [estimate(job, costs) for job in job_list(_checked(values))]
+    return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
+
+
+def _checked(values: Mapping[str, Any]) -> Config:
+    """The configuration that plain values stand for, its catalogue found from anywhere."""
+    from leakbound.config.reading import check
+
+    return check({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
+
+
+def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None:
+    """Write the configuration with a word on how to run it by hand."""
+    import yaml
+
+    from leakbound import storage
+
+    setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
+    head = [
+        "# Protections compared on one's own images, as `leakbound compare` wrote it. Change it and run it by",
+        f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
+    ]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    plain = json.loads(json.dumps(values))  # equal lists would be written as references to one
+    with storage.atomic(target, sealed=False) as temporary:
+        text = yaml.safe_dump(plain, sort_keys=False, width=110)
+        temporary.write_text("\n".join([*head, text]), encoding="utf-8")
+
+
+def _write_page(target: Path, home: Path) -> None:
+    """Write the page of a finished comparison, and say what it opens with and where it lies."""
+    from leakbound import storage
+    from leakbound.config.reading import load
+    from leakbound.figures.report.decision import Decision, decision_page
+    from leakbound.storage import limits
+
+    config = load(target)
+    drawn = {
+        path.relative_to(home / "figures").with_suffix("").as_posix(): storage.read_bytes(path, most=limits.TEXT)
+        for path in sorted((home / "figures").rglob("*.svg"))
+    }
+    decision = Decision(
+        config=config,
+        claims=storage.read_rows(home / "claims.parquet"),
+        tables={path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))},
+        drawings=drawn,
+        seconds=sum(_seconds(path) for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+    )
+    page = home / "decision.html"
+    with storage.atomic(page, sealed=False) as temporary:
+        temporary.write_text(decision_page(decision), encoding="utf-8")
+    sys.stdout.write(
+        "\n".join([*decision.sentences, f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB", ""])
+    )
+
+
+def _seconds(path: Path) -> float:
+    """CPU seconds of a job."""
+    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[:2])
+    return float(dict(zip(names, values, strict=True))["cpu_time"])

@@ -1,0 +1,57 @@
+"""Published attacks: presets of settings, which a configuration can name and change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from leakbound.config.settings import Line, Name, Settings
+from leakbound.registry import nearest
+
+
+class AttackPreset(Settings):
+    """A published attack, a file of the folder ``published_attacks`` under its name."""
+
+    attack: Name
+    """Attack that implements it."""
+    citation: Line
+    """Paper."""
+    differences: Line
+    """Differences between the paper's attack and the one that is run."""
+    settings: dict[Name, Any]
+    """Settings of the attack; all others keep their defaults."""
+
+
+@cache
+def published_attacks() -> Mapping[str, AttackPreset]:
+    """Published attacks by name."""
+    files = sorted(Path(__file__).with_name("published_attacks").glob("*.yaml"))
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
+    return {name: AttackPreset.model_validate(yaml.safe_load(text)) for name, text in texts.items()}
+
+
+def with_preset(attack: str, values: Any) -> Any:
+    """Settings of an attack, in which those of a preset stand in place of its name.
+
+    Args:
+        attack: Name of the attack.
+        values: Plain values; those beside ``preset`` replace the preset's own.
+
+    Raises:
+        ValueError: If the attack has no such preset.
+
+    Example:
+        >>> with_preset("membership", {"preset": "nasr2019", "epochs": 10})["epochs"]
+        10
+    """
+    if not isinstance(values, Mapping) or "preset" not in values:
+        return values
+    known = {name: one for name, one in published_attacks().items() if one.attack == attack}
+    preset = values["preset"]
+    if not isinstance(preset, str) or preset not in known:
+        raise ValueError(f"unknown preset {preset!r} of {attack}; {nearest(str(preset), [*known])}")
+    return known[preset].settings | {name: value for name, value in values.items() if name != "preset"}

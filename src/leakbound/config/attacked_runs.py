@@ -1,0 +1,46 @@
+"""Facts of an attacked run from which an attack states its work for the plan."""
+
+from dataclasses import dataclass
+
+from leakbound.config.data import DatasetSize
+
+Amount = tuple[str, int | float, str, int, int]
+"""Kind of elementary work, amount, network, colors and models side by side, as ``leakbound.jobs.plan.work.Work``."""
+
+
+@dataclass(frozen=True)
+class AttackedRun:
+    """Facts of a run on which the work of an attack depends.
+
+    Attributes:
+        attack: Name of the attack.
+        model: Name of the network.
+        replicas: Networks that are attacked.
+        size: Sizes of the dataset.
+        batch_size: Records whose gradients are averaged.
+        has_channel: Whether its defense is a channel.
+        references: Reference networks that it is compared with.
+        step_records: Records of a training step, as steps are counted.
+    """
+
+    attack: str
+    model: str
+    replicas: int
+    size: DatasetSize
+    batch_size: int
+    has_channel: bool
+    references: int
+    step_records: int
+
+    def stacked(self, kind: str, amount: int | float) -> Amount:
+        """Work on all replicas side by side."""
+        return kind, self.replicas * amount, self.model, self.size.colors, self.replicas
+
+    def single(self, kind: str, amount: int | float) -> Amount:
+        """Work on one replica after another."""
+        return kind, self.replicas * amount, self.model, self.size.colors, 1
+
+    def gradients(self, records: int, model: str = "") -> Amount:
+        """Gradients of single records for each replica, of the run's network unless another is named."""
+        steps = self.replicas * records / self.step_records
+        return "step_dpsgd", steps, model or self.model, self.size.colors, 1

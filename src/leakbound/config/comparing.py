@@ -1,0 +1,146 @@
+"""Configuration that compares protections on somebody's own images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+LEAST_RECORDS = 300
+"""Records below which a replica leaves too few for training, test and attacker."""
+FEWEST_REPLICAS = 6
+"""Replicas below which no paired sign-flip test at level .05 decides: 2^(1−6) is .031."""
+MOST_REPLICAS = 16
+KEPT = (0.9, 0.5, 0.1)
+"""Shares of a record's variance that the best linear estimate from its noisy copy misses, one for each target."""
+_STEP = 4  # sides of prepared images are multiples of it
+_SIDES = (8, 32)
+_BATCH = 32
+_EPOCHS = 60
+_ROUNDS = (400, 1200)
+_IDENTIFIED = (2, 10, 100)
+_NETWORK = "mlp"
+
+
+@dataclass(frozen=True)
+class OwnImages:
+    """Facts of somebody's own images that a configuration needs.
+
+    Attributes:
+        name: Name of the dataset.
+        reader: Registered reader.
+        count: Records of the training split.
+        test: Records of the test split.
+        height: Pixels of a column.
+        width: Pixels of a row.
+    """
+
+    name: str
+    reader: str
+    count: int
+    test: int
+    height: int
+    width: int
+
+    @property
+    def side(self) -> int:
+        """Side of the prepared images: the mean one, a multiple of 4 from 8 to 32."""
+        mean = (self.height + self.width) / 2
+        return int(np.clip(_STEP * round(mean / _STEP), *_SIDES))
+
+
+def targets(eigenvalues: Float[np.ndarray, " d"], kept: Sequence[float] = KEPT) -> tuple[float, ...]:
+    """Capacities of natural noise under which the best linear estimate misses given shares of the variance.
+
+    Args:
+        eigenvalues: (d,), λ, eigenvalues of the data covariance, each >= 0, not all 0.
+        kept: Shares s in (0, 1), each of which a capacity is asked for.
+
+    Returns:
+        κ, nats of a use, to two digits: ½ Σ ln(1 + λ/σ) where Σ λσ/(λ + σ) = s Σ λ.
+    """
+    from scipy.optimize import brentq
+
+    positive = eigenvalues[eigenvalues > 0]
+
+    def missed(log_scale: float) -> float:
+        return float((positive / (1.0 + positive * math.exp(-log_scale))).sum() / positive.sum())
+
+    low = math.log(float(positive.min())) - 30.0
+    high = math.log(float(positive.sum())) + 30.0
+    scales = [math.exp(brentq(lambda log_scale, s=share: missed(log_scale) - s, low, high)) for share in kept]
+    capacities = [0.5 * float(np.log1p(positive / scale).sum()) for scale in scales]
+    return tuple(float(f"{capacity:.2g}") for capacity in capacities)
+
+
+def comparison(
+    images: OwnImages, preset: str, capacities: Sequence[float], *, replicas: int, members: int | None, seed: int
+) -> dict[str, Any]:
+    """Plain values of the configuration.
+
+    Args:
+        images: Facts of the records.
+        preset: Name of the configuration; results lie under ``results/<preset>``.
+        capacities: κ of each target, nats of a use, for every shape of channel.
+        replicas: Seeds of each run.
+        members: Records that one client trains on; None for as many as a replica has room for.
+        seed: Seed of everything but secure noise.
+    """
+    aux = images.count // 3
+    pool = images.count - aux
+    validation = max(30, pool // 6)
+    room = (pool - validation) // 2
+    members = min(members or room, room)
+    rounds = int(np.clip(round(_EPOCHS * members / _BATCH), *_ROUNDS))
+    levels = [float(capacity) for capacity in capacities]
+    common = {"datasets": [images.name], "models": [_NETWORK]}
+    channels = {"natural": levels, "white": levels, "personalized": levels}
+    gradients = {"rounds": [0], "batch_sizes": [1]}
+    return {
+        "preset": preset,
+        "seed": seed,
+        "replicas": replicas,
+        "datasets": {
+            images.name: {
+                "reader": images.reader,
+                "members": members,
+                "validation": validation,
+                "pool": pool,
+                "test": images.test,
+                "aux": aux,
+                "side": images.side,
+            }
+        },
+        "training": {"learning_rates": [0.006, 0.02, 0.06, 0.2], "evaluations": 4},
+        "studies": {
+            "comparison": {
+                **common,
+                "rates": "all",
+                "lengths": "all",
+                "defenses": {"none": [], "early_stopping": [], "clipping": [0.0], **channels, "dpsgd": [0.5, 2.0]},
+                "rounds": [rounds],
+                "batch_sizes": [_BATCH],
+                "attacks": ["membership", "model_inversion"],
+            },
+            "gradient_inversion": {
+                **common,
+                **gradients,
+                "defenses": {"none": [], "natural": levels},
+                "attacks": ["gradient_inversion"],
+            },
+            "naming": {**common, **gradients, "defenses": {"natural": levels}, "attacks": ["naming"]},
+        },
+        "attacks": {
+            "membership": {"epochs": 3, "learning_rates": [0.001], "references": 2, "draws": 1},
+            "model_inversion": {"iterations": 8, "tv_weights": [0.0]},
+            "gradient_inversion": {"images": 2, "search_iterations": 40, "iterations": 12, "estimator": {"steps": 0}},
+            "naming": {"candidates": [m for m in _IDENTIFIED if m <= pool], "trials": 60},
+        },
+        "illustrations": {
+            "reconstructions": {"dataset": images.name, "covariance": "aux", "images": 4, "levels": {"natural": levels}}
+        },
+    }

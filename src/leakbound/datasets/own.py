@@ -1,0 +1,56 @@
+"""Somebody's own images as a dataset of the workflow: two Parquet files, of training and of test records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from leakbound.datasets.collection import Collection, write_pictures
+from leakbound.datasets.records import DatasetError
+
+_TEST = 0.15
+"""Share of the records that measure accuracy alone."""
+_OF_CLASS = 20
+"""Records that a class needs at least."""
+
+
+def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tuple[int, int]:
+    """Write ``<name>_train.parquet`` and ``<name>_test.parquet``, parted at random with the same classes in both.
+
+    Args:
+        folder: Where they go; it is there.
+        name: Name of the dataset.
+        images: Labelled images of one size.
+        seed: Seed of the parting.
+
+    Returns:
+        Numbers of training and of test records.
+
+    Raises:
+        DatasetError: If there are no labels, only one class, or a class with fewer than 20 records.
+    """
+    if images.labels is None:
+        raise DatasetError(f"{images.origin}: holds no labels, and a network needs some to learn; give labelled images")
+    counts = np.bincount(images.labels, minlength=len(images.classes))
+    if len(counts) < 2:
+        raise DatasetError(f"{images.origin}: holds one class; a network that tells classes apart needs at least 2")
+    if counts.min() < _OF_CLASS:
+        scarce = images.classes[int(counts.argmin())] if images.classes else str(int(counts.argmin()))
+        raise DatasetError(
+            f"{images.origin}: class {scarce!r} has {counts.min()} records; each needs at least {_OF_CLASS}: add some, "
+            "or leave the class out"
+        )
+    generator = np.random.default_rng(seed)
+    test = np.zeros(len(images), bool)
+    for label in range(len(counts)):
+        rows = generator.permutation(np.flatnonzero(images.labels == label))
+        test[rows[: round(_TEST * len(rows))]] = True
+    for split, chosen in (("train", ~test), ("test", test)):
+        rows = np.flatnonzero(chosen)
+        part = replace(
+            images, origin=Path(f"{name}_{split}.parquet"), kind="parquet", labels=images.labels[rows], column="label"
+        )
+        write_pictures(folder, part, images.values[rows])
+    return int((~test).sum()), int(test.sum())

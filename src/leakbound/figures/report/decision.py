@@ -1,0 +1,198 @@
+"""One offline page for a decision: which protection is worth its cost on the records that were compared."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from leakbound.claims.estimates import mean_interval
+from leakbound.config.whole import Config
+from leakbound.figures import style
+from leakbound.figures.report import opening
+from leakbound.figures.report.page import TEMPLATES
+
+_FRONTS = ("fig15_recipes", "recipes")
+_AGAINST = "_against_membership"
+_PICTURES = {
+    "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
+    "every protection, and the front of plain SGD",
+    "beyond/sandwich": "Nats that an attack has proven, beside the bound that the channel promises",
+    "beyond/reconstructions": "Images that a network saw behind a channel, and those that an attacker recovered from "
+    "one gradient",
+}
+_OUTCOMES = {
+    "reproduced": "worth its cost: more accuracy than plain SGD that leaks as much",
+    "contradicted": "not worth its cost: plain SGD that trains less, or at another rate, leaks as little and is more "
+    "accurate",
+    "negligible": "no difference that matters from plain SGD at another rate or stopping time",
+    "mixed": "depends on the level",
+    "undecided": "undecided",
+}
+_MEMBERSHIP = ("strongest", "white_box")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Content of the page.
+
+    Attributes:
+        config: Configuration that has been run; one dataset, one network.
+        claims: Rows of ``evaluate``, the verdicts.
+        tables: Study to its rows.
+        drawings: Figure ``paper/id`` to its drawing, SVG.
+        seconds: CPU seconds of all jobs.
+    """
+
+    config: Config
+    claims: pd.DataFrame
+    tables: Mapping[str, pd.DataFrame]
+    drawings: Mapping[str, bytes]
+    seconds: float
+
+    @cached_property
+    def arms(self) -> pd.DataFrame:
+        """Row of each protection at each level: its label, accuracy and AUC with 95 % intervals, ε or nats a use."""
+        rows = self.tables["comparison"]
+        chosen = rows[rows["chosen"]] if "length" not in rows else rows[rows["chosen"] & (rows["length"] == "full")]
+        return pd.DataFrame(list(_arms(chosen)))
+
+    @cached_property
+    def fronts(self) -> pd.DataFrame:
+        """Row of each protection: accuracy above plain SGD's front, its verdict in words, and what deciding takes."""
+        rows = self.claims
+        rows = rows[rows["figure"].isin(_FRONTS) & rows["claim"].str.endswith(_AGAINST) & (rows["dataset"] != "all")]
+        return pd.DataFrame([self._front(row) for _, row in rows.iterrows()])
+
+    def _front(self, row: pd.Series) -> dict[str, object]:
+        """One protection's front beside that of plain SGD."""
+        defense = str(row["claim"]).removesuffix(_AGAINST)
+        needed = float(row["blocks_needed"])
+        more = needed / float(row["blocks"]) - 1.0 if row["verdict"] == "undecided" else 0.0
+        outcome = _OUTCOMES[str(row["verdict"])]
+        if more > 0:
+            outcome += f": {needed:.0f} replicas would decide, about {_time(more * self.seconds)} more of CPU time"
+        return {
+            "label": style.look(defense).label,
+            "verdict": row["verdict"],
+            "effect": float(row["effect"]),
+            "low": float(row["low"]),
+            "high": float(row["high"]),
+            "outcome": outcome,
+        }
+
+    @property
+    def sentences(self) -> list[str]:
+        """What leaks undefended, what is worth its cost, what is not, what is open, and what bounds mean."""
+        return [*self._undefended(), *self._verdicts(), *self._bounds()]
+
+    def _undefended(self) -> Iterator[str]:
+        """Accuracy and leakage without protection."""
+        plain = self.arms[self.arms["defense"] == "none"]
+        if len(plain):
+            first = plain.iloc[0]
+            yield (
+                f"Without protection the network is right for {_percent(first['accuracy'])} of new records, and the "
+                f"strongest membership attack reaches an AUC of {first['auc']:.2f} (.50 is guessing)."
+            )
+        yield from (text for text in opening.sentences(self.tables, {}) if text.startswith("Error of the image"))
+
+    def _verdicts(self) -> Iterator[str]:
+        """Protections by the verdict on their fronts."""
+        groups = dict(list(self.fronts.groupby("verdict"))) if len(self.fronts) else {}
+        if "reproduced" in groups:
+            yield f"Worth the cost against membership inference: {_listed(groups['reproduced'])}."
+        else:
+            yield (
+                "No protection is shown to leave more accuracy than plain SGD that trains less, or at another rate, "
+                "and leaks as much."
+            )
+        for name, text in (("contradicted", "Not worth the cost"), ("negligible", "Without a difference that matters")):
+            if name in groups:
+                yield f"{text}, in accuracy beside plain SGD that leaks as much: {_listed(groups[name])}."
+        if "undecided" in groups:
+            yield f"Undecided: {_listed(groups['undecided'])}; the table says what deciding takes."
+
+    def _bounds(self) -> Iterator[str]:
+        """What the smallest capacity promises, and the largest share of a promise that an attack has used up."""
+        from leakbound.accounting.risk import identification_risk
+
+        capacities = sorted(self.config.studies["comparison"].defenses.get("natural", ()))
+        members = next(iter(self.config.datasets.values())).members or 2
+        for capacity in capacities[:1]:
+            most = identification_risk(capacity, members).probability
+            limited = "not at all" if most >= 1 else f"to at most {_percent(most)}"
+            yield (
+                f"A capacity of {capacity:g} nats limits the probability that an attacker who has one noisy copy "
+                f"identifies its record among the {members} of a client {limited} (guessing: {_percent(1 / members)})."
+            )
+        named = {study: rows for study, rows in self.tables.items() if study == "naming"}
+        yield from (text for text in opening.sentences(named, {}) if text.startswith("Attacks prove"))
+
+
+def decision_page(decision: Decision) -> str:
+    """The page as HTML that asks for no other file.
+
+    Args:
+        decision: Its content.
+    """
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    shown = [(decision.drawings[key], text) for key, text in _PICTURES.items() if key in decision.drawings]
+    pictures = [("data:image/svg+xml;base64," + base64.b64encode(drawing).decode(), text) for drawing, text in shown]
+    return environment.get_template("decision.html").render(decision=decision, pictures=pictures, percent=_percent)
+
+
+def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """Facts of each defense at each level."""
+    sound = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
+    for defense in style.ordered(sound["defense"].unique()):
+        of_defense = sound[sound["defense"] == defense]
+        for level in sorted(of_defense["level"].dropna().unique()) or [None]:
+            of_arm = of_defense if level is None else of_defense[of_defense["level"] == level]
+            accuracy = of_arm[of_arm["metric"] == "test_accuracy"]["value"]
+            auc = next((found for name in _MEMBERSHIP if len(found := _auc(of_arm, name))), pd.Series(dtype=float))
+            epsilon = of_arm[of_arm["metric"] == "epsilon"]["value"]
+            yield {
+                "defense": defense,
+                "label": style.look(defense).label,
+                "level": "" if level is None else style.level_label(defense, level),
+                "epsilon": f"{epsilon.mean():.3g}" if len(epsilon) else "",
+                **_mean("accuracy", accuracy),
+                **_mean("auc", auc),
+            }
+
+
+def _mean(name: str, values: pd.Series) -> dict[str, float]:
+    """Mean over replicas with both ends of its 95 % interval."""
+    found = mean_interval(values.to_numpy())
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _auc(rows: pd.DataFrame, attacker: str) -> pd.Series:
+    """AUC of an attacker by replica."""
+    return rows[(rows["metric"] == "auc") & (rows["variant"] == attacker)]["value"]
+
+
+def _listed(rows: pd.DataFrame) -> str:
+    """Protections with how far their fronts lie above that of plain SGD."""
+    points = (f"{row['label']} ({100 * row['effect']:+.1f} points, {_interval(row)})" for _, row in rows.iterrows())
+    return "; ".join(points)
+
+
+def _interval(row: pd.Series) -> str:
+    """95 % interval in points."""
+    return f"95 %: {100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
+
+
+def _percent(share: float) -> str:
+    """A share in percent, with as many digits as it takes."""
+    return f"{100 * share:.3g} %"
+
+
+def _time(seconds: float) -> str:
+    """Seconds in a readable unit."""
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

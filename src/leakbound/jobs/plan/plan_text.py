@@ -1,0 +1,102 @@
+"""The plan of a configuration as text: jobs, hours and disk of each study, and the time of all."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from leakbound.config.data import IMAGE_SIDE
+from leakbound.jobs.job import JobList
+from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
+from leakbound.jobs.plan.unit_costs import UnitCosts
+
+_HOUR = 3600.0
+_COLUMNS = ("study", "jobs", "CPU hours", "GPU hours", "disk")
+_UNKNOWN = "unknown"
+
+
+def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) -> str:
+    """Write the plan of a configuration.
+
+    Args:
+        jobs: Jobs of the configuration.
+        costs: Times of elementary work on one device.
+        machine: Number of jobs side by side.
+        source: Origin of the times, for the first line.
+    """
+    estimates = [job_cost(job, costs) for job in jobs]
+    device = "a GPU" if costs.device == "cuda" else "a CPU"
+    counts = Counter(job.step for job in jobs)
+    side = f"{machine.jobs} jobs side by side"
+    if costs.device == "cuda":
+        side += f", {machine.gpu_jobs} of them on the GPU"
+    lines = [
+        f"Plan of {jobs.table.config.preset} on {device}, times {source}",
+        "",
+        *_table(estimates),
+        "",
+        "Jobs: " + ", ".join(f"{count} {step}" for step, count in counts.items()),
+        *_shared(jobs),
+        "",
+        f"Wall time with {side}: {_duration(machine.wall_seconds(estimates))}",
+        *(f"* {note}" for note in sorted({*costs.notes, *_guesses(jobs)})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
+    """Lines of the table: one for each purpose, and the total."""
+    purposes: dict[str, list[JobCost]] = {}
+    for one in estimates:
+        purposes.setdefault(one.job.purpose, []).append(one)
+    rows = [_COLUMNS, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *numbers in rows:
+        cells = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *cells])
+
+
+def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
+    """Cells of one row of the table."""
+    cpu = sum(one.cpu_seconds for one in estimates)
+    gpu = 0.0
+    for one in estimates:
+        gpu += float("nan") if one.gpu_seconds is None else one.gpu_seconds
+    hours = f"{gpu / _HOUR:.2f}" if gpu == gpu else _UNKNOWN
+    return (name, str(len(estimates)), f"{cpu / _HOUR:.2f}", hours, _size(sum(one.disk for one in estimates)))
+
+
+def _shared(jobs: JobList) -> Iterator[str]:
+    """Sentences on the runs that a study shares with earlier ones."""
+    for study, slugs in jobs.table.studies.items():
+        shared = sum(jobs.table.first_study[slug] != study for slug in slugs)
+        if shared:
+            yield f"{study}: {shared} of its {len(slugs)} runs are those of studies above, and count there"
+
+
+def _guesses(jobs: JobList) -> Iterator[str]:
+    """Notes on datasets whose sizes are not those that times were measured on."""
+    for job in jobs.of("prepare"):
+        size = jobs.table.size(job.name)
+        if not size.known:
+            yield f"dataset {job.name}: colors, classes and sizes that are not configured are guessed"
+        if size.side != IMAGE_SIDE:
+            yield f"dataset {job.name}: networks are taken to be those for images of side {IMAGE_SIDE}"
+
+
+def _size(count: float) -> str:
+    """Bytes in a readable unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _duration(seconds: float | None) -> str:
+    """Seconds in a readable unit."""
+    if seconds is None:
+        return _UNKNOWN
+    if seconds < 120:
+        return f"about {seconds:.0f} seconds"
+    if seconds < 600:
+        return f"about {seconds / 60:.1f} minutes"
+    return f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"
