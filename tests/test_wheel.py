@@ -27,10 +27,10 @@ assert leakbound.__file__.startswith(wheel), leakbound.__file__
 names = {"__name__": "example"}
 exec(open(script).read(), names)
 assert names["main"](["--epochs", "2"]) > 0.5
-from leakbound.registry import load
+from leakbound.registry import load_attribute
 
 try:
-    load("leakbound.training.dp.per_sample:train_per_sample", "DP-SGD")
+    load_attribute("leakbound.training.dp.per_sample:train_per_sample", "DP-SGD")
 except ModuleNotFoundError as error:
     assert str(error) == "DP-SGD: opacus is not installed: pip install 'leakbound[workflow]'", error
 else:

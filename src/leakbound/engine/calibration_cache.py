@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from leakbound import __version__
+from leakbound.channels.shapes import Shape
+from leakbound.engine.progress import Stage
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import FORMAT, ROUNDING, read_calibration, target_facts, write_calibration
+from leakbound.engine.targets import Calibration, Target
 from leakbound.storage import FullDiskError, arrays_hash
 from leakbound.storage.provenance import settings_hash
-
-if TYPE_CHECKING:
-    from leakbound.channels.shapes import Shape
-    from leakbound.engine.progress import Stage
-    from leakbound.engine.targets import Calibration, Target
 
 _KIND = "leakbound calibration"
 

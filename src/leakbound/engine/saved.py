@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Calibration, Capacity, Identification, Leakage, Naming, Reconstruction, Target
 from leakbound.storage.provenance import commit, settings_hash, versions
-
-if TYPE_CHECKING:
-    from leakbound.engine.counting import Counter
 
 _KIND, FORMAT = "leakbound engine", 1
 _TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
