@@ -32,7 +32,7 @@ from leakbound.attacks.gradient_inversion.published import Reconstruction, recon
 from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import load
+from leakbound.registry import load_attribute
 from leakbound.training import TrainingRequest, sgd, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.cuda_graph import cuda_graph
@@ -138,7 +138,7 @@ def learners_of(asked: TrainingRequest) -> list[Learner]:
 
     with mock.patch.object(sgd, "run", stop):
         try:
-            load(asked.defense.trainer, "trainer")(asked)
+            load_attribute(asked.defense.trainer, "trainer")(asked)
         except _ChosenError as chosen:
             learner, size = chosen.args
     return [learner(asked, asked.slots[first : first + size]) for first in range(0, len(asked.slots), size)]

@@ -171,11 +171,11 @@ def _eigenvalues(images: OwnImages, folder: Path | None, seed: int) -> np.ndarra
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Minutes that a configuration is planned to take."""
     from leakbound.cli.steps.job_list import job_list
-    from leakbound.jobs.plan.costs import PACKAGED, UnitCosts, read_costs
-    from leakbound.jobs.plan.plan import Machine, estimate
+    from leakbound.jobs.plan.job_costs import Machine, job_cost
+    from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
-    estimates = [estimate(job, costs) for job in job_list(_checked(values))]
+    estimates = [job_cost(job, costs) for job in job_list(_checked(values))]
     return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
 
 

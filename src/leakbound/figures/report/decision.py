@@ -118,7 +118,7 @@ class Decision:
             yield f"Undecided: {_listed(groups['undecided'])}; the table says what deciding takes."
 
     def _bounds(self) -> Iterator[str]:
-        """What the smallest capacity promises, and the largest share of a promise that an attack has used up."""
+        """What the smallest capacity promises, and the largest part of a promise that an attack has proven."""
         from leakbound.accounting.risk import identification_risk
 
         capacities = sorted(self.config.studies["comparison"].defenses.get("natural", ()))
